@@ -1,0 +1,1 @@
+"""caffe package."""
