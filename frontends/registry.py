@@ -1,0 +1,177 @@
+"""Which function translates which source operator: one registry per format, filled by decorators.
+
+A converter file of a format holds decorated functions and nothing lists it: the registry imports every module of the
+format's package the first time something is looked up. Plugins add to the same registries with
+:func:`register_converter`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from tpuconvert.schema.errors import UsageError
+
+Converter = Callable[..., Any]
+F = TypeVar("F", bound=Converter)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """One converter under one name.
+
+    ``since`` is the first version of the operator set (ONNX opset, TFLite operator version) that has this meaning.
+    """
+
+    name: str
+    domain: str
+    since: int
+    converter: Converter
+
+    @property
+    def module(self) -> str:
+        """The file that holds the converter, as an import name."""
+        return getattr(self.converter, "__module__", "?")
+
+    @property
+    def summary(self) -> str:
+        """First line of the converter's docstring, empty when it has none."""
+        lines = (getattr(self.converter, "__doc__", None) or "").strip().splitlines()
+        return lines[0] if lines else ""
+
+
+class ConverterRegistry:
+    """The converters of one source format. Calling it makes the decorator: ``@onnx_op("Softmax", since=13)``."""
+
+    def __init__(self, source_format: str, package: str | None = None) -> None:
+        self.source_format = source_format
+        self._package = package
+        self._discovered = package is None
+        self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
+
+    def __call__(self, *names: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
+        """Decorator that registers a function for ``names`` (the first and its aliases).
+
+        Args:
+            names: source operator names that share this converter.
+            since: the version in which this meaning began.
+            domain: ONNX operator domain; empty for the default one.
+
+        Raises:
+            UsageError: a name already has a converter for this domain and version.
+
+        """
+        if not names:
+            raise UsageError(f"a {self.source_format} converter needs at least one operator name")
+
+        def decorate(converter: F) -> F:
+            for name in names:
+                self.add(Registration(name, domain, since, converter))
+            return converter
+
+        return decorate
+
+    def add(self, registration: Registration) -> None:
+        """Store one registration; a second one for the same name, domain and version is an error, never a warning."""
+        if registration.since < 1:
+            raise UsageError(f"{registration.name}: since must be 1 or more, not {registration.since}")
+        versions = self._versions.setdefault((registration.domain, registration.name), {})
+        other = versions.get(registration.since)
+        if other is not None:
+            qualified = f"{registration.domain}:{registration.name}" if registration.domain else registration.name
+            raise UsageError(
+                f"two {self.source_format} converters for '{qualified}' since version {registration.since}: "
+                f"{_where(other.converter)} and {_where(registration.converter)}",
+            )
+        versions[registration.since] = registration
+
+    def find(self, name: str, *, version: int | None = None, domain: str = "") -> Registration | None:
+        """The registration with the highest ``since`` that is not above ``version``.
+
+        Without a version (formats that have none) the newest. None when there is no converter, or when all of them
+        began later: an older or newer meaning is never taken instead.
+        """
+        self.discover()
+        versions = self._versions.get((domain, name), {})
+        usable = [since for since in versions if version is None or since <= version]
+        return versions[max(usable)] if usable else None
+
+    def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
+        """All ``since`` versions of a name, ascending; empty when it is unknown."""
+        self.discover()
+        return tuple(sorted(self._versions.get((domain, name), {})))
+
+    def names(self, *, domain: str | None = "") -> tuple[str, ...]:
+        """All operator names of a domain, sorted; ``domain=None`` gives those of every domain."""
+        self.discover()
+        return tuple(sorted({n for d, n in self._versions if domain is None or d == domain}))
+
+    def domains(self) -> tuple[str, ...]:
+        """All domains that have a converter, sorted."""
+        self.discover()
+        return tuple(sorted({d for d, _ in self._versions}))
+
+    def entries(self) -> tuple[Registration, ...]:
+        """Every registration, sorted by domain, name and version: the source of all generated tables."""
+        self.discover()
+        found = [r for versions in self._versions.values() for r in versions.values()]
+        return tuple(sorted(found, key=lambda r: (r.domain, r.name, r.since)))
+
+    def discover(self) -> None:
+        """Import every module of the format's package, once, so that all its decorators have run."""
+        if self._discovered or self._package is None:
+            return
+        self._discovered = True  # before the imports: a converter module may itself ask the registry
+        package = importlib.import_module(self._package)
+        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
+            if not module.name.startswith("_"):
+                importlib.import_module(f"{self._package}.{module.name}")
+
+
+def _where(converter: Converter) -> str:
+    return f"{getattr(converter, '__module__', '?')}.{getattr(converter, '__qualname__', converter)}"
+
+
+FORMATS = ("onnx", "tflite", "caffe")
+REGISTRIES = {name: ConverterRegistry(name, f"tpuconvert.frontends.{name}") for name in FORMATS}
+
+
+def registry(source_format: str) -> ConverterRegistry:
+    """The registry of a format.
+
+    Raises:
+        UsageError: there is no such format.
+
+    """
+    try:
+        return REGISTRIES[source_format]
+    except KeyError:
+        raise UsageError(f"unknown source format '{source_format}': one of {', '.join(FORMATS)}") from None
+
+
+def register_converter(
+    source_format: str,
+    name: str,
+    *aliases: str,
+    domain: str = "",
+    since: int = 1,
+) -> Callable[[F], F]:
+    """Decorator for plugins: add a converter from outside.
+
+    The built-in converters are loaded first, so that a clash is reported at the plugin's line and not at ours.
+
+    Args:
+        source_format: "onnx", "tflite" or "caffe".
+        name: source operator name.
+        aliases: further names for the same function.
+        domain: ONNX operator domain, such as "com.acme".
+        since: the version in which this meaning began.
+
+    Raises:
+        UsageError: unknown format, or the name is taken.
+
+    """
+    found = registry(source_format)
+    found.discover()
+    return found(name, *aliases, since=since, domain=domain)

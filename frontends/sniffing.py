@@ -1,0 +1,305 @@
+"""What a file really is: recognises the usual mix-ups by their first bytes and words the next step.
+
+The three frontends call :func:`read_checked` before parsing and :func:`corrupt_input` when their parser gave up, so
+that the same wrong file gets the same answer whichever frontend it was handed to.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+
+HEAD_BYTES = 4096
+_ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """What a file was recognised as.
+
+    Attributes:
+        id: short name that tests and callers compare with.
+        description: with article, to be put after "this is".
+        hint: the next step.
+
+    """
+
+    id: str
+    description: str
+    hint: str
+
+
+def identify(head: bytes, size: int, name: str = "") -> FileKind | None:
+    """Recognise a file by its first bytes; None when they look like nothing in particular.
+
+    Args:
+        head: the first bytes of the file, up to ``HEAD_BYTES``.
+        size: the size of the whole file in bytes.
+        name: the file's name, used only where the bytes leave a doubt.
+
+    """
+    if size == 0:
+        return FileKind("empty", "an empty file", "copy or download the model again")
+    for test in (_identify_pointer_or_text, _identify_archive, _identify_model):
+        kind = test(head, name)
+        if kind is not None:
+            return kind
+    if not head.strip(b"\0"):
+        return FileKind("zeros", "a file of zero bytes", "the download or copy did not finish: fetch the model again")
+    return None
+
+
+def _identify_pointer_or_text(head: bytes, name: str) -> FileKind | None:
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    lower = start[:512].lower()
+    if start.startswith(b"version https://git-lfs.github.com/spec/"):
+        return FileKind(
+            "lfs", "a Git LFS pointer, not the model itself", "run 'git lfs pull' in its repository, then retry"
+        )
+    if lower.startswith((b"<!doctype html", b"<html", b"<head")) or (lower.startswith(b"<") and b"<html" in lower):
+        return FileKind(
+            "html", "an HTML page", "a browser or a sign-in page was saved instead: use the direct download link"
+        )
+    if lower.startswith(b"<?xml"):
+        if b"<net" in lower:
+            return FileKind("openvino", "an OpenVINO description", "convert the original ONNX, TFLite or Caffe model")
+        return FileKind("xml", "an XML document", "an error page was saved instead: use the direct download link")
+    if lower.startswith((b"7767517\n", b"7767517\r")):
+        return FileKind("ncnn", "an ncnn description", "convert the original ONNX, TFLite or Caffe model")
+    if lower.startswith(b"[net]"):
+        return FileKind("darknet", "a Darknet configuration", "export the network to ONNX first")
+    if start.startswith((b"{", b"[")) and _is_text(head):
+        try:
+            json.loads(head)
+        except ValueError:
+            is_json = start[:1] == b"{" and b'"' in start[:64]
+        else:
+            is_json = True
+        if is_json:
+            return FileKind(
+                "json", "a JSON document", "give the model file itself; a server may have answered with an error"
+            )
+    if _is_text(head) and _looks_like_prototxt(start):
+        return FileKind("prototxt", "a Caffe prototxt", "give it as MODEL with its .caffemodel as WEIGHTS")
+    if _is_text(head):
+        return FileKind("text", "a text file", "give the model file itself")
+    return None
+
+
+def _identify_archive(head: bytes, name: str) -> FileKind | None:
+    lower = name.lower()
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
+        if b"data.pkl" in head or b"/version" in head or lower.endswith((".pt", ".pth", ".ckpt")):
+            return FileKind("pytorch", "a PyTorch file", "export it with torch.onnx.export(..., dynamo=False) first")
+        if (b"config.json" in head and b"metadata.json" in head) or lower.endswith(".keras"):
+            return FileKind("keras", "a Keras archive", "convert it with tf2onnx or tf.lite.TFLiteConverter first")
+        if lower.endswith(".npz"):
+            return FileKind("npz", "a NumPy archive", "that is data, not a model; give the model file")
+        return FileKind("zip", "a ZIP archive", "unpack it and give the model file inside")
+    for magic, what in (
+        (b"\x1f\x8b", "a gzip file"),
+        (b"BZh", "a bzip2 file"),
+        (b"\xfd7zXZ\x00", "an xz file"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+        (b"\x28\xb5\x2f\xfd", "a Zstandard file"),
+        (b"Rar!\x1a\x07", "a RAR archive"),
+    ):
+        if head.startswith(magic):
+            return FileKind("compressed", what, "unpack it and give the model file inside")
+    if head[257:262] == b"ustar":
+        return FileKind("tar", "a tar archive", "unpack it and give the model file inside")
+    return None
+
+
+def _identify_model(head: bytes, name: str) -> FileKind | None:
+    if head[4:8] == b"TFL3":
+        return FileKind("tflite", "a TFLite model", "give it a name ending in .tflite")
+    if head.startswith(b"TPUM") or head[4:8] == b"TPUM":
+        return FileKind("tpum", "a converted .tpum file", "use 'tpuconvert run' or 'tpuconvert inspect' with it")
+    if head.startswith(b"\x89HDF\r\n\x1a\n"):
+        return FileKind(
+            "hdf5",
+            "an HDF5 file (Keras, or a Caffe weight file)",
+            "Keras: convert it with tf2onnx first; Caffe: save the weights as a binary .caffemodel",
+        )
+    if head.startswith(b"\x93NUMPY"):
+        return FileKind("npy", "a NumPy array", "that is data, not a model; give the model file")
+    if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and (
+        b"ctorch" in head or b"cnumpy" in head or b"}q" in head or b"collections" in head
+    ):
+        return FileKind(
+            "pytorch",
+            "a Python pickle (PyTorch checkpoint)",
+            "export it with torch.onnx.export(..., dynamo=False) first",
+        )
+    if head.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM6")):
+        return FileKind("image", "a picture", "pictures belong to --calibration; give the model file")
+    if head.startswith(b"%PDF"):
+        return FileKind("pdf", "a PDF document", "give the model file")
+    if name.lower().endswith("saved_model.pb"):
+        return FileKind(
+            "savedmodel", "a TensorFlow SavedModel", "convert it with tf2onnx or tf.lite.TFLiteConverter first"
+        )
+    if _looks_like_frozen_graph(head):
+        return FileKind("tensorflow", "a TensorFlow graph", "convert it with tf2onnx or tf.lite.TFLiteConverter first")
+    if _looks_like_onnx(head):
+        return FileKind("onnx", "an ONNX model", "give it a name ending in .onnx")
+    if _looks_like_caffemodel(head):
+        return FileKind("caffemodel", "a Caffe weight file", "give its prototxt as MODEL and this file as WEIGHTS")
+    return None
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether the bytes are printable text (UTF-8; a character cut at the end of ``head`` is allowed)."""
+    if b"\0" in head:
+        return False
+    try:
+        text = head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 3:
+            return False
+        text = head[: error.start].decode("utf-8")
+    return bool(text) and all(c.isprintable() or c in "\t\r\n\f" for c in text)
+
+
+def _looks_like_prototxt(start: bytes) -> bool:
+    lines = [line.strip() for line in start.decode("utf-8", "replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if not lines:
+        return False
+    first = lines[0].replace(" ", "")
+    return first.startswith(
+        (
+            "name:",
+            "layer{",
+            "layers{",
+            "input:",
+            "input_shape{",
+            "input_dim:",
+            "force_backward:",
+            "state{",
+            "debug_info:",
+        )
+    )
+
+
+def _looks_like_onnx(head: bytes) -> bool:
+    """A ModelProto: usually ``ir_version`` first, then the producer's name or the opsets."""
+    if len(head) < 4 or head[0] not in _ONNX_FIRST_BYTES:
+        return False
+    if head[0] == 0x08:
+        return 1 <= head[1] < 64 and head[2] in _ONNX_FIRST_BYTES
+    return False
+
+
+def _looks_like_caffemodel(head: bytes) -> bool:
+    """A NetParameter: field 1 is the network's name, then layers (2: V1, 100: current) or inputs (3)."""
+    if len(head) < 4 or head[0] != 0x0A:
+        return False
+    length = head[1]
+    after = head[2 + length : 5 + length]
+    return length < 0x80 and (after[:1] in (b"\x12", b"\x1a") or after[:2] == b"\xa2\x06")
+
+
+def _looks_like_frozen_graph(head: bytes) -> bool:
+    """A GraphDef: repeated nodes (field 1), each with a name (1) and an operator (2) such as Placeholder."""
+    return head[:1] == b"\x0a" and (b"\x12\x0bPlaceholder" in head[:256] or b"\x12\x05Const" in head[:256])
+
+
+def read_head(path: Path) -> bytes:
+    """The first ``HEAD_BYTES`` of a file.
+
+    Raises:
+        UsageError: the file is missing, a folder, or may not be read.
+
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read(HEAD_BYTES)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
+        is_saved_model = (path / "saved_model.pb").exists()
+        raise UsageError(f"{path}: is a folder, not a model file", hint=hint if is_saved_model else "") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
+    """As :func:`identify`, for a file on disk."""
+    path = Path(path)
+    head = read_head(path)
+    return identify(head, path.stat().st_size, path.name)
+
+
+def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The whole content of a binary model file, after its size and its first bytes were looked at.
+
+    Args:
+        path: the file.
+        expected: what it should be: "onnx", "tflite" or "caffemodel". Only a file that is clearly something else is
+            refused here; the parser decides about the rest.
+        limits: bounds.
+
+    Raises:
+        CorruptInputError: the file is recognisably something else, or empty.
+        ResourceLimitError: it is too large.
+        UsageError: it cannot be read.
+
+    """
+    path = Path(path)
+    head = read_head(path)
+    size = path.stat().st_size
+    if size > min(limits.max_file_bytes, limits.max_message_bytes):
+        raise ResourceLimitError(
+            f"{size} bytes, more than {min(limits.max_file_bytes, limits.max_message_bytes)}",
+            file=str(path),
+            hint="save the weights as external data" if expected == "onnx" else "",
+        )
+    kind = identify(head, size, path.name)
+    binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # protobuf has no magic number: only a guess
+    if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
+        raise corrupt_input(path, expected, kind=kind)
+    return path.read_bytes()
+
+
+_NAMES = {
+    "onnx": "an ONNX model",
+    "tflite": "a TFLite model",
+    "caffemodel": "a Caffe weight file",
+    "prototxt": "a Caffe prototxt",
+}
+
+
+def corrupt_input(
+    path: str | os.PathLike[str],
+    expected: str,
+    detail: str = "",
+    *,
+    kind: FileKind | None = None,
+) -> CorruptInputError:
+    """The one error for a file that is not what it should be; the caller raises it (``raise ... from error``).
+
+    Args:
+        path: the file, looked at again unless ``kind`` is given.
+        expected: "onnx", "tflite", "caffemodel" or "prototxt".
+        detail: what the parser found.
+        kind: what the file is, when the caller knows.
+
+    """
+    path = Path(path)
+    wanted = _NAMES.get(expected, expected)
+    if kind is None:
+        kind = identify_file(path)
+    if kind is not None and kind.id != expected:
+        return CorruptInputError(f"not {wanted}: this is {kind.description}", file=str(path), hint=kind.hint)
+    found = f": {detail}" if detail else ""
+    return CorruptInputError(
+        f"not {wanted}, or a damaged one{found}",
+        file=str(path),
+        hint="compare its size and checksum with the original; a download may have stopped early",
+    )
