@@ -1,0 +1,212 @@
+"""Every error that leaves the public interface, with stable ids and exit codes.
+
+All problems of a model are gathered in a ``ProblemList`` and told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+_MOST_NAMES = 6
+"""So many node names are written out per group; the rest is counted."""
+
+
+class TpuConvertError(Exception):
+    """Base of all errors of tpuconvert.
+
+    Args:
+        message: what was found, in one sentence.
+        file: name of the file it was found in.
+        node: name of the node, where there is one.
+        hint: the next step for the person who reads this.
+
+    """
+
+    id: ClassVar[str] = "TC1000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, file: str = "", node: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.node = node
+        self.hint = hint
+
+    def __str__(self) -> str:
+        text = f"{self.file}: " if self.file else ""
+        if self.node:
+            text += f"node '{self.node}': "
+        text += self.message
+        return f"{text}\n    {self.hint}" if self.hint else text
+
+
+class InternalError(TpuConvertError):
+    """A mistake of ours: please report it."""
+
+    id = "TC1001"
+    exit_code = 1
+
+
+class UsageError(TpuConvertError):
+    """The call itself is wrong: an unknown option, a missing argument, arrays that do not fit the model."""
+
+    id = "TC2001"
+    exit_code = 2
+
+
+class ShapeError(TpuConvertError):
+    """Types that an operator cannot take. The message holds the shapes."""
+
+    id = "TC3001"
+    exit_code = 3
+
+
+class CorruptInputError(TpuConvertError):
+    """A file that is damaged, hostile, or not what it is called."""
+
+    id = "TC4001"
+    exit_code = 4
+
+
+class ThresholdError(TpuConvertError):
+    """A comparison that came out worse than asked for."""
+
+    id = "TC5001"
+    exit_code = 5
+
+
+class ResourceLimitError(TpuConvertError):
+    """Something larger than the limits allow."""
+
+    id = "TC6001"
+    exit_code = 6
+
+
+class MissingExtraError(TpuConvertError):
+    """A part of tpuconvert that was not installed. The hint holds the command that installs it."""
+
+    id = "TC7001"
+    exit_code = 7
+
+
+@dataclass(frozen=True)
+class ProblemKind:
+    """A kind of problem in a model: a stable id, and the heading it is grouped under."""
+
+    id: str
+    heading: str
+
+
+NO_OPERATOR = ProblemKind("TC3101", "no TPU operator")
+UNSUPPORTED_ATTRIBUTE = ProblemKind("TC3102", "unsupported attribute")
+UNSUPPORTED_TYPE = ProblemKind("TC3103", "unsupported data type")
+UNKNOWN_SHAPE = ProblemKind("TC3104", "shape not known")
+INVALID_NODE = ProblemKind("TC3105", "invalid node")
+ILLEGAL_ON_CHIP = ProblemKind("TC3106", "not on this chip")
+TOO_LARGE = ProblemKind("TC3107", "too large")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing in a model that cannot be converted.
+
+    Args:
+        kind: group and id.
+        op: source operator, as the format writes it.
+        node: name of the source node.
+        message: what was found and what is possible.
+        hint: the next step.
+
+    """
+
+    kind: ProblemKind
+    op: str
+    node: str
+    message: str = ""
+    hint: str = ""
+
+
+class ProblemList:
+    """Gathers the problems of one model, so that all of them are told at once.
+
+    Args:
+        file: name of the model file.
+        detail: what else the heading says, such as ``opset 11``.
+
+    """
+
+    def __init__(self, file: str, detail: str = "") -> None:
+        self.file = file
+        self.detail = detail
+        self._problems: list[Problem] = []
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self._problems)
+
+    def add(self, kind: ProblemKind, op: str, node: str, message: str = "", hint: str = "") -> None:
+        """Note one problem; the same one is noted once."""
+        problem = Problem(kind, op, node, message, hint)
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+    def extend(self, problems: ProblemList) -> None:
+        """Take over the problems of another list."""
+        for problem in problems:
+            self.add(problem.kind, problem.op, problem.node, problem.message, problem.hint)
+
+    def raise_if_any(self) -> None:
+        """Tell all problems.
+
+        Raises:
+            UnsupportedError: when at least one problem was noted.
+
+        """
+        if self._problems:
+            self.fail()
+
+    def fail(self) -> NoReturn:
+        """Raise the error that tells all problems."""
+        raise UnsupportedError(self.file, self.detail, tuple(self._problems))
+
+
+class UnsupportedError(TpuConvertError):
+    """Everything in one model that cannot be converted, grouped by kind and operator."""
+
+    id = "TC3100"
+    exit_code = 3
+
+    def __init__(self, file: str, detail: str, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        self.detail = detail
+        super().__init__(_report(detail, problems), file=file)
+
+
+def _report(detail: str, problems: tuple[Problem, ...]) -> str:
+    groups: dict[tuple[str, str, str, str], list[str]] = {}
+    for problem in problems:
+        key = (problem.kind.heading, problem.op, problem.message, problem.hint)
+        groups.setdefault(key, []).append(problem.node)
+    kinds = len({problem.kind for problem in problems})
+    extra = f" ({detail})" if detail else ""
+    lines = [f"{_count(len(problems), 'problem')} in {_count(kinds, 'kind')}{extra}, nothing was written"]
+    heading_width = max(len(key[0]) for key in groups)
+    op_width = min(max(len(key[1]) for key in groups), 40)
+    for (heading, op, message, hint), nodes in sorted(groups.items()):
+        names = ", ".join(f"'{name}'" for name in nodes[:_MOST_NAMES])
+        if len(nodes) > _MOST_NAMES:
+            names += f" and {len(nodes) - _MOST_NAMES} more"
+        line = f"  {heading:<{heading_width}}  {op:<{op_width}}  {names}"
+        lines.append(f"{line}  {message}" if message and len(nodes) == 1 else line)
+        if message and len(nodes) > 1:
+            lines.append(f"      {message}")
+        lines.extend(f"      {part}" for part in hint.splitlines())
+    return "\n".join(lines)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,279 @@
+"""The operator base class, its registry, and the words in which definitions state where an operator is legal.
+
+An operator definition is one frozen dataclass whose fields are the operator's parameters, under the names of the
+operator set. A node of the graph holds an instance.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
+
+from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One tensor operand or result of an operator.
+
+    Args:
+        name: its name in the operator set.
+        ranks: the ranks that are allowed; empty means any.
+        layout: axis order, such as ``NCHW``, or ``any``.
+        coeff: whether a constant is accepted.
+        optional: whether it may be absent.
+        variadic: whether it stands for one or more tensors; only the last operand can.
+
+    """
+
+    name: str
+    ranks: tuple[int, ...] = ()
+    layout: str = "any"
+    coeff: bool = False
+    optional: bool = False
+    variadic: bool = False
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The data types of one use of an operator, as legality rules see them.
+
+    ``d`` maps operand, result and scalar names to data types; ``ins`` and ``outs`` list them in declaration order,
+    scalars after the tensors; ``coeffs`` names the operands that are constants.
+    """
+
+    op: Op
+    chip: Chip
+    d: Mapping[str, DType]
+    ins: tuple[DType, ...]
+    outs: tuple[DType, ...]
+    coeffs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A named condition across the data types of one use. ``text`` is what an error says."""
+
+    name: str
+    text: str
+    holds: Callable[[Assignment], bool] = field(compare=False)
+
+
+ALL = "all"
+"""Key of a case that stands for every operand, result and scalar."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One group of data-type assignments that a chip accepts.
+
+    A case matches when ``when`` holds for the parameters, every present operand has a listed type, every operand in
+    ``requires_coeff`` is constant, and every rule holds.
+    """
+
+    operands: Mapping[str, tuple[DType, ...]]
+    rules: tuple[Rule, ...] = ()
+    when: Callable[[Any], bool] | None = field(default=None, compare=False)
+    when_text: str = ""
+    requires_coeff: tuple[str, ...] = ()
+    compute: str = ""
+
+
+@dataclass(frozen=True)
+class Support:
+    """What one chip accepts of one operator.
+
+    Args:
+        cases: the accepted groups; empty means that the chip does not have the operator.
+        todo: the vendor marks the whole operator as unfinished on this chip: legal with a warning.
+        todo_dtypes: the same for single data types.
+        inferred: support is concluded, not stated by the vendor.
+
+    """
+
+    cases: tuple[Case, ...] = ()
+    todo: bool = False
+    todo_dtypes: tuple[DType, ...] = ()
+    inferred: bool = False
+
+
+ALL_SAME = Rule(
+    "all_same", "every tensor and scalar operand has the same dtype", lambda a: len(set(a.ins + a.outs)) == 1
+)
+
+CaseLike = DType | Case
+
+
+def same(*dtypes: DType, when: Callable[[Any], bool] | None = None, when_text: str = "", compute: str = "") -> Case:
+    """Every operand has the same data type, one of ``dtypes``."""
+    return Case(MappingProxyType({ALL: dtypes}), (ALL_SAME,), when, when_text, (), compute)
+
+
+def case(
+    operands: Mapping[str, tuple[DType, ...]],
+    *rules: Rule,
+    when: Callable[[Any], bool] | None = None,
+    when_text: str = "",
+    requires_coeff: tuple[str, ...] = (),
+    compute: str = "",
+) -> Case:
+    """Data types listed per operand name."""
+    return Case(MappingProxyType(dict(operands)), rules, when, when_text, requires_coeff, compute)
+
+
+_Entry = tuple[CaseLike, ...] | Support | None
+_UNSET: Any = object()
+
+
+def on(*everywhere: CaseLike, bm1682: _Entry = _UNSET, bm1684: _Entry = _UNSET, bm1686: _Entry = _UNSET) -> ChipTable:
+    """Legal data types: ``everywhere`` on every chip, then the exceptions. ``None`` means not on that chip.
+
+    Bare data types are collected into one case in which all operands have the same type.
+    """
+    named = {Chip.BM1682: bm1682, Chip.BM1684: bm1684, Chip.BM1686: bm1686}
+    return MappingProxyType({chip: _support(everywhere if e is _UNSET else e) for chip, e in named.items()})
+
+
+def todo(*cases: CaseLike) -> Support:
+    """Like a plain tuple of cases, but marked unfinished by the vendor."""
+    return dataclasses.replace(_support(cases), todo=True)
+
+
+def _support(entry: _Entry) -> Support:
+    if entry is None:
+        return Support()
+    if isinstance(entry, Support):
+        return entry
+    bare = tuple(item for item in entry if isinstance(item, DType))
+    cases = tuple(item for item in entry if isinstance(item, Case))
+    return Support(((same(*bare),) if bare else ()) + cases)
+
+
+ChipTable = Mapping[Chip, Support]
+
+
+class LocalityKind(enum.Enum):
+    """Whether input and output tiles may stay in on-chip memory."""
+
+    LOCAL = "local"
+    LIMITED_LOCAL = "limited_local"
+    GLOBAL = "global"
+
+
+@dataclass(frozen=True)
+class Locality:
+    """Locality class; ``condition`` decides for LIMITED_LOCAL from a use's parameters, types and chip."""
+
+    kind: LocalityKind
+    condition: Callable[[Any, tuple[TensorType, ...], tuple[TensorType, ...], Chip], bool] | None = field(
+        default=None, compare=False
+    )
+    text: str = ""
+
+
+LOCAL = Locality(LocalityKind.LOCAL)
+GLOBAL = Locality(LocalityKind.GLOBAL)
+
+
+def limited_local(
+    condition: Callable[[Any, tuple[TensorType, ...], tuple[TensorType, ...], Chip], bool], text: str
+) -> Locality:
+    """Local when ``condition(op, input types, output types, chip)`` holds, global otherwise."""
+    return Locality(LocalityKind.LIMITED_LOCAL, condition, text)
+
+
+class OpKind(enum.Enum):
+    """Where an operator belongs."""
+
+    TPU = "tpu"
+    HOST = "host"
+    CUSTOM = "custom"
+
+
+@dataclass(frozen=True)
+class Op:
+    """Base of all operator definitions.
+
+    A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
+    (legal types per chip), ``locality``, ``infer`` and ``reference``.
+
+    ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
+    """
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[OpKind] = OpKind.TPU
+    inputs: ClassVar[tuple[Operand, ...]] = ()
+    outputs: ClassVar[tuple[Operand, ...]] = (Operand("tensor_o"),)
+    dtypes: ClassVar[ChipTable] = MappingProxyType({})
+    locality: ClassVar[Locality] = GLOBAL
+    chip_dependent: ClassVar[bool] = False
+
+    # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.
+    infer: ClassVar[Callable[..., tuple[TensorType, ...]]]
+    reference: ClassVar[Callable[..., tuple[Array, ...]]]
+
+    def attributes(self) -> dict[str, Any]:
+        """Parameter names and values, in declaration order."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def scalars(self) -> dict[str, Scalar]:
+        """The scalar parameters, which count as operands in the data-type rules."""
+        return {name: value for name, value in self.attributes().items() if isinstance(value, Scalar)}
+
+    def evaluate(self, *arrays: Array | None, chip: Chip = Chip.BM1686) -> tuple[Array, ...]:
+        """Run the reference for one chip."""
+        if self.chip_dependent:
+            return self.reference(*arrays, chip=chip)
+        return self.reference(*arrays)
+
+    def __str__(self) -> str:
+        changed = []
+        for item in dataclasses.fields(self):
+            value = getattr(self, item.name)
+            if item.default is dataclasses.MISSING or value != item.default:
+                shown = value.name if isinstance(value, enum.Enum) else value
+                changed.append(f"{item.name}={shown}")
+        return f"{self.name}({', '.join(changed)})"
+
+
+OpClass = TypeVar("OpClass", bound=type[Op])
+
+_REGISTRY: dict[str, type[Op]] = {}
+
+
+def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]:
+    """Register a definition under ``name``, which is what the file stores: never reused, never renamed.
+
+    Raises:
+        ValueError: when the name is taken.
+
+    """
+
+    def register(definition: OpClass) -> OpClass:
+        if name in _REGISTRY:
+            first, second = _REGISTRY[name].__module__, definition.__module__
+            raise ValueError(f"operator '{name}' is defined twice: {first} and {second}")
+        definition.name = name
+        definition.kind = kind
+        _REGISTRY[name] = definition
+        return definition
+
+    return register
+
+
+def find_op(name: str) -> type[Op] | None:
+    """The definition of that name, or None. Operators of the set are loaded when first asked for."""
+    import tpuconvert.schema.ops  # noqa: F401  filled here, not at import: definitions import this module
+
+    return _REGISTRY.get(name)
+
+
+def all_ops() -> dict[str, type[Op]]:
+    """Every registered definition by name, in alphabetical order."""
+    import tpuconvert.schema.ops  # noqa: F401  filled here, not at import: definitions import this module
+
+    return dict(sorted(_REGISTRY.items()))

@@ -1,0 +1,253 @@
+"""Data types, chips, tensor types and quantization parameters.
+
+Source: section 1 and 17 of the operator set's semantics.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+MAX_RANK = 8
+
+
+class DType(enum.Enum):
+    """The eight element types of the operator set. There is no BOOL and no 64-bit type."""
+
+    FLOAT32 = "FLOAT32"
+    FLOAT16 = "FLOAT16"
+    INT32 = "INT32"
+    UINT32 = "UINT32"
+    INT16 = "INT16"
+    UINT16 = "UINT16"
+    INT8 = "INT8"
+    UINT8 = "UINT8"
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """The NumPy type with the same bits."""
+        return _NUMPY[self]
+
+    @property
+    def bits(self) -> int:
+        """Width of one element in bits."""
+        return self.numpy.itemsize * 8
+
+    @property
+    def is_float(self) -> bool:
+        """True for the two floating-point types."""
+        return self in (DType.FLOAT32, DType.FLOAT16)
+
+    @property
+    def is_integer(self) -> bool:
+        """True for every type that is not floating point."""
+        return not self.is_float
+
+    @property
+    def is_signed(self) -> bool:
+        """True for floating point and two's complement types."""
+        return self.numpy.kind != "u"
+
+    @property
+    def min(self) -> int:
+        """Lowest value of an integer type.
+
+        Raises:
+            ValueError: for a floating-point type.
+
+        """
+        return int(np.iinfo(self.numpy).min)
+
+    @property
+    def max(self) -> int:
+        """Highest value of an integer type.
+
+        Raises:
+            ValueError: for a floating-point type.
+
+        """
+        return int(np.iinfo(self.numpy).max)
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is representable without rounding."""
+        if self.is_float:
+            with np.errstate(over="ignore"):
+                return math.isnan(value) or float(self.numpy.type(value)) == value
+        return float(value).is_integer() and self.min <= value <= self.max
+
+    @staticmethod
+    def of(numpy_type: npt.DTypeLike) -> DType:
+        """The data type with the bits of a NumPy type.
+
+        Raises:
+            ValueError: when the operator set has no such type (bool, 64-bit types, complex, strings).
+
+        """
+        wanted = np.dtype(numpy_type)
+        for dtype, candidate in _NUMPY.items():
+            if candidate == wanted:
+                return dtype
+        raise ValueError(f"the operator set has no data type for {wanted}")
+
+
+_NUMPY: dict[DType, np.dtype[Any]] = {dtype: np.dtype(dtype.value.lower()) for dtype in DType}
+
+F32, F16 = DType.FLOAT32, DType.FLOAT16
+I32, U32 = DType.INT32, DType.UINT32
+I16, U16 = DType.INT16, DType.UINT16
+I8, U8 = DType.INT8, DType.UINT8
+
+
+class Chip(enum.Enum):
+    """The three target chips. What they differ in is data of the operator definitions."""
+
+    BM1682 = "BM1682"
+    BM1684 = "BM1684"
+    BM1686 = "BM1686"
+
+    @staticmethod
+    def parse(text: str | Chip) -> Chip:
+        """Read a chip name in any letter case.
+
+        Raises:
+            ValueError: naming the chips that exist.
+
+        """
+        if isinstance(text, Chip):
+            return text
+        try:
+            return Chip(text.upper())
+        except ValueError:
+            known = ", ".join(chip.value.lower() for chip in Chip)
+            raise ValueError(f"unknown chip '{text}'; known chips: {known}") from None
+
+
+Dim = int | str
+"""One extent: a number of elements, or the name of a dimension that is only known when the model runs."""
+
+Shape = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Data type and shape of one tensor. Ranks run from 1 to 8; rank 0 does not exist here."""
+
+    dtype: DType
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """True when every extent is a number."""
+        return all(isinstance(extent, int) for extent in self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """The shape as numbers.
+
+        Raises:
+            ValueError: when an extent is symbolic.
+
+        """
+        extents = [extent for extent in self.shape if isinstance(extent, int)]
+        if len(extents) != len(self.shape):
+            raise ValueError(f"shape {format_shape(self.shape)} is not known before the model runs")
+        return tuple(extents)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}{format_shape(self.shape)}"
+
+
+def format_shape(shape: Iterable[Dim]) -> str:
+    """A shape in words, as every message writes it: ``[1, 3, H, 224]``."""
+    return "[" + ", ".join(str(extent) for extent in shape) + "]"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A constant operand of an operator, with a data type of its own.
+
+    Raises:
+        ValueError: when the value is not representable in the data type; it is never rounded silently.
+
+    """
+
+    dtype: DType
+    value: float
+
+    def __post_init__(self) -> None:
+        if not self.dtype.holds(self.value):
+            raise ValueError(f"scalar {self.value!r} is not representable in {self.dtype.value}")
+        object.__setattr__(self, "value", float(self.value) if self.dtype.is_float else int(self.value))
+
+    @staticmethod
+    def f32(value: float) -> Scalar:
+        """The nearest binary32 value as a FLOAT32 scalar."""
+        return Scalar(F32, float(np.float32(value)))
+
+    @property
+    def array(self) -> Array:
+        """The value as a NumPy array of rank 0."""
+        return np.asarray(self.value, dtype=self.dtype.numpy)
+
+
+@dataclass(frozen=True)
+class QuantParams:
+    """How integers of a tensor stand for real numbers: real = (q - zero_point) * scale.
+
+    Shapes: one scale and zero point, or with ``axis`` one per index of that axis.
+    Errors: ValueError for scales that are not positive and finite, zero points outside ``dtype``, lengths that differ.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    dtype: DType
+    axis: int | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.scale) != len(self.zero_point) or not self.scale:
+            raise ValueError(f"{len(self.scale)} scales with {len(self.zero_point)} zero points")
+        if self.axis is None and len(self.scale) != 1:
+            raise ValueError(f"{len(self.scale)} scales need an axis")
+        if not all(math.isfinite(scale) and scale > 0 for scale in self.scale):
+            raise ValueError("scales must be positive and finite")
+        if self.dtype.is_float or not all(self.dtype.holds(zero) for zero in self.zero_point):
+            raise ValueError(f"zero points must lie in the range of {self.dtype.value}")
+
+    @staticmethod
+    def per_tensor(scale: float, zero_point: int, dtype: DType) -> QuantParams:
+        """Parameters with one scale for the whole tensor."""
+        return QuantParams((float(scale),), (int(zero_point),), dtype)
+
+    def quantize(self, real: Array) -> Array:
+        """Nearest integers, halves away from zero, saturated; evaluated in binary64."""
+        scale, zero_point = self._along(real.ndim)
+        scaled = real.astype(np.float64) / scale
+        rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
+        real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+        return real
+
+    def dequantize(self, quantized: Array) -> Array:
+        """Real values in binary32, evaluated in binary64 and rounded once."""
+        scale, zero_point = self._along(quantized.ndim)
+        return ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+
+    def _along(self, rank: int) -> tuple[Array, Array]:
+        scale, zero_point = np.asarray(self.scale), np.asarray(self.zero_point, dtype=np.float64)
+        if self.axis is not None:
+            shape = [1] * rank
+            shape[self.axis] = len(self.scale)
+            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+        return scale, zero_point
