@@ -1,0 +1,104 @@
+"""Imports: absolute, in one direction, and light until something is used."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Folder -> the parts of tpuconvert its modules may import ("": the package itself and everything in it).
+MAY_IMPORT = {
+    "schema": {"schema"},
+    "runtime": {"runtime", "schema"},
+    "frontends": {"frontends", "schema"},
+    "optimizer": {"optimizer", "schema", "runtime"},
+    "converter": {""},
+    "examples": {""},
+}
+HEAVY = ("onnx", "tflite", "google.protobuf", "numpy", "flatbuffers", "PIL", "yaml")
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def imports(path: Path) -> Iterator[tuple[int, int, str]]:
+    """(line, level of a relative import, dotted name) of every import of a module, wherever in it they stand."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, 0, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, node.level, f"{node.module or ''}.{alias.name}"
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name | ast.Attribute)
+            and (node.func.id if isinstance(node.func, ast.Name) else node.func.attr) == "import_module"
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield node.lineno, 0, str(node.args[0].value)
+
+
+@pytest.mark.parametrize("folder", MAY_IMPORT)
+def test_imports_run_in_one_direction(repository: Path, folder: str) -> None:
+    allowed = MAY_IMPORT[folder]
+    wrong = []
+    for path in modules(repository / folder):
+        for line, _level, name in imports(path):
+            parts = name.split(".")
+            part = parts[1] if len(parts) > 1 else ""
+            if parts[0] == "tpuconvert" and "" not in allowed and part not in allowed:
+                wrong.append(f"{path.relative_to(repository)}:{line} imports {name}")
+    assert wrong == [], f"{folder}/ may import only {sorted(allowed)}"
+
+
+def test_every_mapped_folder_has_a_direction(repository: Path) -> None:
+    folders = {path.parent.name for path in repository.glob("*/__init__.py")}
+    assert folders - {"tests", "tools"} <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("folder", [*MAY_IMPORT, "tests", "tools"])
+def test_imports_are_absolute(repository: Path, folder: str) -> None:
+    relative = [
+        f"{path.relative_to(repository)}:{line}"
+        for path in modules(repository / folder)
+        for line, level, _name in imports(path)
+        if level
+    ]
+    assert relative == []
+
+
+def loaded_by(*code: str) -> set[str]:
+    """Those of HEAVY that are in sys.modules after running the code in a process of its own."""
+    listing = f"import sys; print('|'.join(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", "\n".join([*code, listing])], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.strip().split("|")) - {""}
+
+
+def test_import_is_light() -> None:
+    assert loaded_by("import tpuconvert") == set()
+
+
+@pytest.mark.parametrize("arguments", ["--help", "convert --help", "--version"])
+def test_help_is_light(arguments: str) -> None:
+    code = f"""
+from tpuconvert.__main__ import main
+try:
+    main({arguments.split()!r})
+except SystemExit as stop:
+    assert not stop.code, stop.code
+"""
+    assert loaded_by(code) == set()
+
+
+def test_runtime_needs_no_frontend() -> None:
+    listing = "import sys; print([name for name in sys.modules if name.startswith('tpuconvert.frontends')])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import tpuconvert.runtime.session\n{listing}"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
