@@ -236,13 +236,14 @@ class QuantParams:
         scale, zero_point = self._along(real.ndim)
         scaled = real.astype(np.float64) / scale
         rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
-        real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
-        return real
+        result: Array = np.clip(rounded, self.dtype.min, self.dtype.max).astype(self.dtype.numpy)
+        return result
 
     def dequantize(self, quantized: Array) -> Array:
         """Real values in binary32, evaluated in binary64 and rounded once."""
         scale, zero_point = self._along(quantized.ndim)
-        return ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+        real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+        return real
 
     def _along(self, rank: int) -> tuple[Array, Array]:
         scale, zero_point = np.asarray(self.scale), np.asarray(self.zero_point, dtype=np.float64)

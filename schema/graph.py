@@ -1,0 +1,432 @@
+"""The graph: what every part of tpuconvert reads and writes between the source file and the model file.
+
+A ``Graph`` is a list of ``Node``s in an order in which they can run. A node holds one operator and reads and writes
+``Value``s. ``Port``s describe the graph's inputs and outputs as the source file declares them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a node came from: the file's base name, the source node's name, the source operator."""
+
+    file: str
+    node: str
+    op: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.op} '{self.node}'"
+
+
+@dataclass(frozen=True)
+class Port:
+    """One graph input or output as the user sees it.
+
+    Args:
+        name: its name in the source file.
+        dtype: a NumPy type name such as ``int64``; it may be one that the operator set does not have.
+        shape: its shape in the source; () for rank 0, which the graph holds as [1].
+        quant: how integers of this port stand for real numbers, when the source says so.
+    """
+
+    name: str
+    dtype: str
+    shape: Shape
+    quant: QuantParams | None = None
+
+
+class Value:
+    """One tensor between nodes.
+
+    Args:
+        name: unique in the graph; the source tensor's name where the value carries exactly that tensor.
+        type: data type and shape.
+        data: the elements of a constant, or None.
+        quant: how integers stand for this tensor's real numbers. On a FLOAT32 value it is an annotation that
+            quantization decided or the source file states; on an integer value it gives the integers their meaning.
+        stored: the original integers of an annotated constant, whose ``data`` is their FLOAT32 meaning.
+    """
+
+    __slots__ = ("data", "name", "producer", "quant", "stored", "type", "uses")
+
+    def __init__(
+        self,
+        name: str,
+        type_: TensorType,
+        data: Array | None = None,
+        quant: QuantParams | None = None,
+        stored: Array | None = None,
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.data = data
+        self.quant = quant
+        self.stored = stored
+        self.producer: Node | None = None
+        self.uses: list[tuple[Node, int]] = []
+
+    @property
+    def dtype(self) -> DType:
+        """Data type of the elements."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Extents, some of which may be symbolic."""
+        return self.type.shape
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.type.shape)
+
+    @property
+    def is_constant(self) -> bool:
+        """True for a value with data."""
+        return self.data is not None
+
+    @property
+    def array(self) -> Array:
+        """The data of a constant. Asking for the data of another value is a mistake of the caller."""
+        assert self.data is not None, f"value '{self.name}' is not constant"
+        return self.data
+
+    @property
+    def users(self) -> list[Node]:
+        """The nodes that read the value, each once, in the order in which they were connected."""
+        return list(dict.fromkeys(node for node, _ in self.uses))
+
+    def __repr__(self) -> str:
+        return f"Value({self.name!r}, {self.type})"
+
+
+class Node:
+    """One operation: an operator, what it reads, what it writes, and where it came from."""
+
+    __slots__ = ("inputs", "op", "outputs", "sources")
+
+    def __init__(
+        self, op: Op, inputs: tuple[Value | None, ...], outputs: tuple[Value, ...], sources: tuple[Source, ...]
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.outputs = outputs
+        self.sources = sources
+
+    @property
+    def name(self) -> str:
+        """The first result's name, which is unique in the graph."""
+        return self.outputs[0].name
+
+    @property
+    def output(self) -> Value:
+        """The only result. A node with several results has no such thing."""
+        (value,) = self.outputs
+        return value
+
+    def __repr__(self) -> str:
+        reads = ", ".join(value.name if value else "-" for value in self.inputs)
+        return f"Node({self.op} : {reads} -> {', '.join(value.name for value in self.outputs)})"
+
+
+class Graph:
+    """A program of the operator set.
+
+    Args:
+        name: of the network.
+        file: base name of the source file, for messages.
+
+    ``rescale`` names the rounding of a quantized source: ``tflite`` (two roundings) or ``onnx`` (one). ``notes``
+    collects what a reader of the report must know, such as an assumed batch size.
+    """
+
+    def __init__(self, name: str = "graph", file: str = "") -> None:
+        self.name = name
+        self.file = file
+        self.rescale = ""
+        self.notes: list[str] = []
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.input_ports: list[Port] = []
+        self.output_ports: list[Port] = []
+        self._nodes: dict[Node, None] = {}
+        self._values: dict[str, Value] = {}
+        self._suffix: dict[str, int] = {}
+        self._sources: tuple[Source, ...] = ()
+
+    # Reading
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes in an order in which they can run (after ``sort``, which passes call when they are done)."""
+        return list(self._nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._nodes
+
+    @property
+    def values(self) -> list[Value]:
+        """Inputs, constants and results, in the order in which they were made."""
+        return list(self._values.values())
+
+    def find(self, name: str) -> Value | None:
+        """The value of that name, or None."""
+        return self._values.get(name)
+
+    def is_output(self, value: Value) -> bool:
+        """Whether the value leaves the graph."""
+        return any(value is output for output in self.outputs)
+
+    def is_sole_use(self, value: Value) -> bool:
+        """Whether exactly one operand reads the value and it does not leave the graph."""
+        return len(value.uses) == 1 and not self.is_output(value)
+
+    # Building
+
+    @contextlib.contextmanager
+    def source(self, *sources: Source) -> Iterator[None]:
+        """Every node that is added inside the ``with`` carries these sources."""
+        before, self._sources = self._sources, sources
+        try:
+            yield
+        finally:
+            self._sources = before
+
+    def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
+        """Declare a graph input. Without ``port`` it looks to the user as it is in the graph."""
+        value = self._register(Value(self.unique(name), type_, quant=quant))
+        self.inputs.append(value)
+        self.input_ports.append(port or Port(name, type_.dtype.numpy.name, type_.shape))
+        return value
+
+    def output(self, value: Value, port: Port | None = None) -> None:
+        """Declare a graph output. Without ``port`` it looks to the user as it is in the graph."""
+        self.outputs.append(value)
+        self.output_ports.append(port or Port(value.name, value.dtype.numpy.name, value.shape))
+
+    def constant(
+        self, data: Array, name: str = "constant", quant: QuantParams | None = None, stored: Array | None = None
+    ) -> Value:
+        """Add a constant. Rank 0 becomes rank 1; the data are not copied and must not be changed afterwards.
+
+        Raises:
+            ValueError: when the operator set has no such data type.
+        """
+        array = np.asarray(data)
+        array = array.reshape(1) if array.ndim == 0 else array
+        type_ = TensorType(DType.of(array.dtype), array.shape)
+        return self._register(Value(self.unique(name), type_, array, quant, stored))
+
+    def add(
+        self, op: Op, *inputs: Value | None, name: str | None = None, sources: tuple[Source, ...] | None = None
+    ) -> Value:
+        """Add a node with one result and return the result.
+
+        Args:
+            op: the operator.
+            inputs: operands in the operator's order; None for an absent optional one.
+            name: of the result; made up from the operator when not given.
+            sources: where the node comes from; by default those of the surrounding ``source`` block.
+
+        Raises:
+            ShapeError: when the operator cannot take these types.
+        """
+        (result,) = self.add_all(op, *inputs, names=None if name is None else (name,), sources=sources)
+        return result
+
+    def add_all(
+        self,
+        op: Op,
+        *inputs: Value | None,
+        names: Sequence[str] | None = None,
+        sources: tuple[Source, ...] | None = None,
+    ) -> tuple[Value, ...]:
+        """Add a node and return all its results. Arguments and errors as ``add``."""
+        types = self._infer(op, inputs)
+        given = (op.name,) * len(types) if names is None else names
+        outputs = tuple(self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True))
+        node = Node(op, inputs, outputs, self._sources if sources is None else sources)
+        for value in outputs:
+            value.producer = node
+        for index, operand in enumerate(inputs):
+            if operand is not None:
+                operand.uses.append((node, index))
+        self._nodes[node] = None
+        return outputs
+
+    def unique(self, name: str) -> str:
+        """A name that is not taken: ``name`` itself, or with a number behind it."""
+        candidate = name
+        while candidate in self._values:
+            self._suffix[name] = self._suffix.get(name, 0) + 1
+            candidate = f"{name}.{self._suffix[name]}"
+        return candidate
+
+    # Changing
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value a name that is not taken."""
+        assert name not in self._values, f"name '{name}' is taken"
+        del self._values[value.name]
+        value.name = name
+        self._values[name] = value
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Let every reader of ``old``, and every graph output that is ``old``, take ``new``."""
+        if old is new:
+            return
+        for node, index in old.uses:
+            node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
+            new.uses.append((node, index))
+        old.uses = []
+        self.outputs = [new if output is old else output for output in self.outputs]
+
+    def set_input(self, node: Node, index: int, value: Value) -> None:
+        """Let one operand of a node read another value. The result types are not inferred anew."""
+        old = node.inputs[index]
+        if old is not None:
+            old.uses.remove((node, index))
+        node.inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
+        value.uses.append((node, index))
+
+    def remove(self, node: Node) -> None:
+        """Remove a node whose results nobody reads."""
+        for value in node.outputs:
+            assert not value.uses and not self.is_output(value), f"'{value.name}' is still read"
+            del self._values[value.name]
+        for index, operand in enumerate(node.inputs):
+            if operand is not None:
+                operand.uses.remove((node, index))
+        del self._nodes[node]
+
+    def prune(self) -> int:
+        """Remove nodes and constants that no output depends on. Returns the number of nodes removed."""
+        leaving = set(map(id, self.outputs))
+        removed = 0
+        for node in reversed(self.sorted_nodes()):
+            if not any(value.uses or id(value) in leaving for value in node.outputs):
+                self.remove(node)
+                removed += 1
+        inputs = set(map(id, self.inputs))
+        for value in self.values:
+            if value.producer is None and not value.uses and id(value) not in leaving and id(value) not in inputs:
+                del self._values[value.name]
+        return removed
+
+    def sorted_nodes(self) -> list[Node]:
+        """The nodes in an order in which they can run; nodes keep their order where it already is one.
+
+        Raises:
+            ValueError: when the nodes form a cycle.
+        """
+        done: set[Node] = set()
+        order: list[Node] = []
+        for root in self._nodes:
+            stack = [root]
+            entered: set[Node] = set()
+            while stack:
+                node = stack[-1]
+                if node in done:
+                    stack.pop()
+                    continue
+                missing = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+                missing = [producer for producer in missing if producer not in done]
+                if not missing:
+                    done.add(node)
+                    order.append(node)
+                    stack.pop()
+                elif node in entered:
+                    raise ValueError(f"the graph has a cycle through '{node.name}'")
+                else:
+                    entered.add(node)
+                    stack.extend(reversed(missing))
+        return order
+
+    def sort(self) -> None:
+        """Put the nodes into an order in which they can run."""
+        self._nodes = dict.fromkeys(self.sorted_nodes())
+
+    def validate(self) -> None:
+        """Check the graph against itself. What it finds is a mistake of ours.
+
+        Raises:
+            ValueError: naming the first inconsistency.
+        """
+        known = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
+        for node in self._nodes:
+            for index, operand in enumerate(node.inputs):
+                if operand is None:
+                    continue
+                if id(operand) not in known:
+                    raise ValueError(f"'{node.name}' reads '{operand.name}' before it is made")
+                if (node, index) not in operand.uses:
+                    raise ValueError(f"'{operand.name}' does not know that '{node.name}' reads it")
+            types = self._infer(node.op, node.inputs)
+            for value, type_ in zip(node.outputs, types, strict=True):
+                if value.type != type_ and not _compatible(value.type, type_):
+                    raise ValueError(f"'{value.name}' is {value.type}, but {node.op} gives {type_}")
+                known.add(id(value))
+        for value in self.outputs:
+            if id(value) not in known:
+                raise ValueError(f"output '{value.name}' is not made by any node")
+
+    def _register(self, value: Value) -> Value:
+        self._values[value.name] = value
+        return value
+
+    def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
+        types = [None if value is None else value.type for value in inputs]
+        _check_operands(op, types)
+        return op.infer(*types)
+
+
+def _compatible(first: TensorType, second: TensorType) -> bool:
+    """Types that may describe the same tensor: symbolic extents may have got other names."""
+    return (
+        first.dtype == second.dtype
+        and first.rank == second.rank
+        and all(
+            a == b or isinstance(a, str) or isinstance(b, str) for a, b in zip(first.shape, second.shape, strict=True)
+        )
+    )
+
+
+def _check_operands(op: Op, types: list[TensorType | None]) -> None:
+    """Number, presence and ranks of the operands, before ``infer`` sees them."""
+    declared = op.inputs
+    variadic = bool(declared) and declared[-1].variadic
+    if len(types) > len(declared) and not variadic:
+        raise ShapeError(f"{op.name} takes {len(declared)} operands, got {len(types)}")
+    for index, operand in enumerate(declared):
+        if index >= len(types) or types[index] is None:
+            if not operand.optional:
+                raise ShapeError(f"{op.name} lacks its operand {operand.name}")
+            continue
+        for type_ in types[index:] if operand.variadic else types[index : index + 1]:
+            if type_ is None:
+                raise ShapeError(f"{op.name} lacks its operand {operand.name}")
+            if not 1 <= type_.rank <= 8 or (operand.ranks and type_.rank not in operand.ranks):
+                ranks = " or ".join(map(str, operand.ranks)) or "1 to 8"
+                raise ShapeError(f"{op.name}: {operand.name} {format_shape(type_.shape)} must have rank {ranks}")
+
+
+def static(shape: Iterable[Dim]) -> tuple[int, ...]:
+    """A shape that is known to be numbers. A symbolic extent here is a mistake of the caller."""
+    extents = tuple(shape)
+    assert all(isinstance(extent, int) for extent in extents), f"symbolic shape {format_shape(extents)}"
+    return cast(tuple[int, ...], extents)
