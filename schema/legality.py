@@ -1,0 +1,155 @@
+"""Whether an operator may be used on a chip with given data types, and in words why not.
+
+The answer is derived from the ``dtypes`` table of the operator's definition.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind
+from tpuconvert.schema.types import Chip, DType, TensorType
+
+
+class Status(enum.Enum):
+    """The three answers."""
+
+    LEGAL = "legal"
+    WARNING = "legal with a warning"
+    ILLEGAL = "illegal"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """An answer, and for everything but LEGAL the reason in words."""
+
+    status: Status
+    reason: str = ""
+
+
+LEGAL = Verdict(Status.LEGAL)
+
+
+def check(
+    op: Op,
+    chip: Chip,
+    inputs: Sequence[TensorType | None],
+    outputs: Sequence[TensorType],
+    coeffs: Sequence[bool] = (),
+) -> Verdict:
+    """Whether ``op`` may be used with these types on ``chip``.
+
+    Args:
+        op: the operator with its parameters.
+        chip: the target.
+        inputs: operand types in declaration order, None for absent ones.
+        outputs: result types.
+        coeffs: for every operand whether it is a constant; missing entries mean it is not.
+    """
+    if op.kind is OpKind.HOST or op.kind is OpKind.CUSTOM:
+        return Verdict(Status.WARNING, f"{op.name} runs on the host, not on {chip.value}")
+    support = op.dtypes[chip]
+    if not support.cases:
+        have = [other.value for other, entry in op.dtypes.items() if entry.cases]
+        return Verdict(Status.ILLEGAL, f"{chip.value} does not have {op.name} ({', '.join(have) or 'no chip'} has it)")
+    assignment = _assignment(op, chip, inputs, outputs, coeffs)
+    misses = []
+    for case in support.cases:
+        miss = _miss(case, assignment)
+        if miss is None:
+            used = {dtype for dtype in assignment.d.values() if dtype in support.todo_dtypes}
+            if support.todo or used:
+                what = op.name if support.todo else f"{op.name} with {', '.join(sorted(d.value for d in used))}"
+                return Verdict(Status.WARNING, f"the vendor marks {what} as unfinished on {chip.value}")
+            return LEGAL
+        misses.append(miss)
+    types = ", ".join(f"{name}: {dtype.value}" for name, dtype in assignment.d.items())
+    # The case that got furthest explains best; cases for other parameters explain nothing.
+    depth, text = max(misses, key=lambda miss: miss[0])
+    return Verdict(Status.ILLEGAL, f"{op.name} on {chip.value} does not take ({types}): {text}" if depth else text)
+
+
+def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
+    """Check every node. Illegal ones go into ``problems``; warnings are returned with their nodes."""
+    warnings = []
+    for node in graph.nodes:
+        verdict = check_use(node, chip)
+        if verdict.status is Status.WARNING:
+            warnings.append((node, verdict.reason))
+        elif verdict.status is Status.ILLEGAL:
+            source = node.sources[0] if node.sources else None
+            problems.add(
+                ILLEGAL_ON_CHIP,
+                source.op if source else node.op.name,
+                source.node if source else node.name,
+                verdict.reason,
+                _next_step(node, chip),
+            )
+    return warnings
+
+
+def check_use(node: Node, chip: Chip) -> Verdict:
+    """The verdict for one node of a graph."""
+    inputs = [None if value is None else value.type for value in node.inputs]
+    coeffs = [value is not None and value.is_constant for value in node.inputs]
+    return check(node.op, chip, inputs, [value.type for value in node.outputs], coeffs)
+
+
+def _next_step(node: Node, chip: Chip) -> str:
+    inputs = [None if value is None else value.type for value in node.inputs]
+    outputs = [value.type for value in node.outputs]
+    others = [
+        other.value.lower()
+        for other in Chip
+        if other is not chip and check(node.op, other, inputs, outputs).status is not Status.ILLEGAL
+    ]
+    if others:
+        return f"choose a chip that has it (--chip {' or '.join(others)}), or end the model before it (--outputs)"
+    return "end the model before it (--outputs), or register a custom operator (--plugin)"
+
+
+def _assignment(
+    op: Op,
+    chip: Chip,
+    inputs: Sequence[TensorType | None],
+    outputs: Sequence[TensorType],
+    coeffs: Sequence[bool],
+) -> Assignment:
+    types: dict[str, DType] = {}
+    ins: list[DType] = []
+    constant = set()
+    for index, type_ in enumerate(inputs):
+        if type_ is None:
+            continue
+        operand = op.inputs[min(index, len(op.inputs) - 1)]
+        types.setdefault(operand.name, type_.dtype)
+        ins.append(type_.dtype)
+        if index < len(coeffs) and coeffs[index]:
+            constant.add(operand.name)
+    for name, scalar in op.scalars().items():
+        types[name] = scalar.dtype
+        ins.append(scalar.dtype)
+    for index, type_ in enumerate(outputs):
+        types.setdefault(op.outputs[min(index, len(op.outputs) - 1)].name, type_.dtype)
+    return Assignment(op, chip, types, tuple(ins), tuple(t.dtype for t in outputs), frozenset(constant))
+
+
+def _miss(case: Case, assignment: Assignment) -> tuple[int, str] | None:
+    """None when the case matches, else how far it got and what was missing."""
+    if case.when is not None and not case.when(assignment.op):
+        return 0, f"{assignment.op} has no legal form on {assignment.chip.value} with these parameters"
+    for name, dtype in assignment.d.items():
+        listed = case.operands.get(name, case.operands.get(ALL))
+        if listed is not None and dtype not in listed:
+            return 1, f"{name} must be {' or '.join(item.value for item in listed)}"
+    for name in case.requires_coeff:
+        if name not in assignment.coeffs and name in assignment.d:
+            return 2, f"{name} must be constant"
+    for rule in case.rules:
+        if not rule.holds(assignment):
+            return 3, rule.text
+    return None
