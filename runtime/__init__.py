@@ -1,1 +1,1 @@
-"""runtime package."""
+"""Executing model files. This package needs no source format and no converter."""

@@ -49,6 +49,13 @@ class InternalError(TpuConvertError):
     exit_code = 1
 
 
+class RunError(TpuConvertError):
+    """An operator that could not take the values it met while the model ran."""
+
+    id = "TC1002"
+    exit_code = 1
+
+
 class UsageError(TpuConvertError):
     """The call itself is wrong: an unknown option, a missing argument, arrays that do not fit the model."""
 

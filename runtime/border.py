@@ -1,0 +1,111 @@
+"""Between the arrays a caller has and the values a graph computes with.
+
+The operator set has no bool and no 64-bit types and no rank 0, and a quantized source has integer inputs. Ports keep
+what the source declares; the conversions here are the only place where the two differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Port, Value
+from tpuconvert.schema.types import Array, Dim, Shape, format_shape
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Name, NumPy type name and shape of a model input or output; a string in the shape is any extent."""
+
+    name: str
+    dtype: str
+    shape: Shape
+
+
+def info(port: Port) -> TensorInfo:
+    """What the interface shows of a port."""
+    return TensorInfo(port.name, port.dtype, port.shape)
+
+
+def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> Array:
+    """Turn a caller's array into what the graph computes with.
+
+    Args:
+        array: what the caller gave.
+        port: what the source declares.
+        value: what the graph holds.
+        bound: symbolic extents seen so far in this run; extended here.
+
+    Raises:
+        UsageError: when shape or type do not fit, or 64-bit integers are outside INT32.
+    """
+    given = np.asarray(array)
+    _check_shape(given.shape, port, bound)
+    declared = np.dtype(port.dtype)
+    if given.dtype != declared:
+        given = _as_declared(given, declared, port.name)
+    wanted = value.dtype.numpy
+    if given.dtype == wanted:
+        result = given
+    elif port.quant is not None and value.dtype.is_float:
+        result = port.quant.dequantize(given)
+    elif wanted.kind in "iu":
+        result = _as_integer(given, wanted, port.name)
+    else:
+        result = given.astype(wanted)
+    return np.ascontiguousarray(result.reshape(1) if result.ndim == 0 else result)
+
+
+def from_value(array: Array, port: Port, value: Value) -> Array:
+    """Turn a graph's result into the type and rank that the source declares. The caller owns the array."""
+    declared = np.dtype(port.dtype)
+    result = array
+    if result.dtype != declared:
+        if declared == np.dtype(bool):
+            result = result != 0
+        elif port.quant is not None and value.dtype.is_float:
+            result = port.quant.quantize(result)
+        else:
+            result = result.astype(declared)
+    if port.shape == () and result.shape == (1,):
+        result = result.reshape(())
+    return np.array(result, copy=True)
+
+
+def _check_shape(shape: tuple[int, ...], port: Port, bound: dict[str, int]) -> None:
+    fits = len(shape) == len(port.shape)
+    if fits:
+        for have, want in zip(shape, port.shape, strict=True):
+            fits = fits and have == (bound.setdefault(want, have) if isinstance(want, str) else want)
+    if not fits:
+        raise UsageError(
+            f"input '{port.name}' has shape {format_shape(shape)}, the model takes {_explain(port.shape, bound)}"
+        )
+
+
+def _explain(shape: Shape, bound: dict[str, int]) -> str:
+    def words(extent: Dim) -> str:
+        return f"{extent}={bound[extent]}" if isinstance(extent, str) and extent in bound else str(extent)
+
+    return format_shape(words(extent) for extent in shape)
+
+
+def _as_declared(array: Array, declared: np.dtype[np.generic], name: str) -> Array:
+    """Accept what loses nothing but float precision: NumPy's own defaults are 64 bit."""
+    if declared.kind in "iu" and array.dtype.kind in "iu":
+        return _as_integer(array, declared, name)
+    if np.can_cast(array.dtype, declared, "same_kind"):
+        return array.astype(declared)
+    raise UsageError(
+        f"input '{name}' has type {array.dtype}, the model takes {declared}",
+        hint=f"convert the array first, for example array.astype('{declared}')",
+    )
+
+
+def _as_integer(array: Array, wanted: np.dtype[np.generic], name: str) -> Array:
+    limits = np.iinfo(wanted.name)
+    if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+        raise UsageError(f"input '{name}' has values outside {wanted} ({limits.min} to {limits.max})")
+    return array.astype(wanted)
