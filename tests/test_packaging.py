@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 
+PROGRAMS = "examples/digits"  # the programs that made the example's data; only the data are installed
+
+
 def setup_cfg(repository: Path) -> configparser.ConfigParser:
     config = configparser.ConfigParser()
     config.read(repository / "setup.cfg", encoding="utf-8")
@@ -35,7 +38,7 @@ def import_name(path: str, mapping: dict[str, str]) -> str:
 
 @pytest.fixture(scope="module")
 def files(repository: Path) -> list[str]:
-    """Every file of the repository that is not ignored, with forward slashes."""
+    """Every file of the repository that is not ignored, with forward slashes; without the example's programs."""
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=repository,
@@ -44,7 +47,8 @@ def files(repository: Path) -> list[str]:
     )
     if listing.returncode:
         pytest.skip("not a git checkout: the list of files cannot be made")
-    return sorted(name for name in set(listing.stdout.splitlines()) if (repository / name).is_file())
+    names = {name for name in listing.stdout.splitlines() if (repository / name).is_file()}
+    return sorted(name for name in names if not (name.startswith(PROGRAMS) and name.endswith(".py")))
 
 
 def test_package_list_names_every_folder_with_modules(repository: Path, files: list[str]) -> None:
@@ -107,8 +111,8 @@ def test_wheel_puts_one_name_into_site_packages(distributions: Path) -> None:
         "tpuconvert/schema/caffe.proto",
         "tpuconvert/schema/tpum_generated/",
         "tpuconvert/schema/caffe_descriptor",
-        "tpuconvert/digits/digits.onnx",
-        "tpuconvert/digits/digits.npz",
+        "tpuconvert/examples/digits/digits.onnx",
+        "tpuconvert/examples/digits/digits.npz",
     ],
 )
 def test_wheel_has_data_file(distributions: Path, wanted: str) -> None:

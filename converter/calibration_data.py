@@ -1,0 +1,282 @@
+"""Feeds for a model, made from what people have: a folder of pictures, one picture, .npz, .npy, or an iterable.
+
+The same rules serve calibration, ``run``, ``verify`` and evaluation:
+
+- an array for an input has the input's rank; its first axis counts samples, and is cut into the model's batches;
+- ``uint8`` pictures ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
+  given; every other array is taken as it is, and the session decides whether its type fits.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.graph import Port
+from tpuconvert.schema.types import Array
+
+Feed = dict[str, Array]
+
+CalibrationSource = str | Path | Iterable[Array] | Iterable[Mapping[str, Array]] | Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class FeedSource:
+    """Feeds that can be gone through several times. Pictures are decoded as they are needed, one batch at a time.
+
+    ``description`` says in words what the feeds come from; nothing that was left out goes unmentioned.
+    """
+
+    description: str
+    samples: int
+    _batches: list[Any]
+    _builder: _FeedBuilder
+
+    def __iter__(self) -> Iterator[Feed]:
+        return (self._builder.build(batch) for batch in self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = None) -> FeedSource:
+    """Make feeds for the inputs ``ports`` from ``source``.
+
+    Args:
+        source: a folder of pictures, a picture, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
+            iterable of arrays or of such mappings.
+        ports: the model's inputs.
+        preprocess: applied to pictures; its size is taken from the model where it has none.
+
+    Raises:
+        UsageError: the data do not fit the model; the message says what each of both looks like.
+        CorruptInputError: a file is not what its name says.
+        MissingExtraError: pictures, but no imaging library.
+
+    """
+    builder = _FeedBuilder(ports, preprocess)
+    if isinstance(source, str | Path):
+        return _from_path(Path(source), builder)
+    if isinstance(source, Mapping):
+        return _from_arrays(dict(source), "arrays", builder)
+    if isinstance(source, np.ndarray):
+        return _from_arrays({"": source}, "an array", builder)
+    try:
+        items = list(source)  # gone through more than once, which a generator does not allow
+    except TypeError:
+        raise UsageError(
+            f"cannot read samples from {type(source).__name__}",
+            hint="a folder of pictures, an .npz or .npy file, or an iterable of arrays or {name: array}",
+        ) from None
+    if not items:
+        raise UsageError("no samples: the iterable is empty")
+    batches: list[Any] = [
+        {name: np.asarray(array) for name, array in item.items()} if isinstance(item, Mapping) else np.asarray(item)
+        for item in items
+    ]
+    builder.build(batches[0])  # what does not fit is said now, not in the middle of a calibration
+    return FeedSource(f"{len(items)} samples", len(items), batches, builder)
+
+
+class _FeedBuilder:
+    """Turns one batch (a list of pictures, an array, or arrays by name) into a feed of the model's inputs."""
+
+    def __init__(self, ports: list[Port], preprocess: Preprocess | None) -> None:
+        self.ports = {port.name: port for port in ports}
+        self.preprocess = preprocess
+
+    @property
+    def only_port(self) -> Port:
+        """The model's one input.
+
+        Raises:
+            UsageError: it has several, so that arrays without names mean nothing.
+
+        """
+        if len(self.ports) != 1:
+            raise UsageError(
+                f"the model has {len(self.ports)} inputs: {', '.join(map(describe, self.ports.values()))}",
+                hint="give an .npz file, or mappings, with one array per input name",
+            )
+        return next(iter(self.ports.values()))
+
+    @staticmethod
+    def batch(port: Port) -> int:
+        """Samples per feed: the extent of the input's first axis, 1 where it is free."""
+        return port.shape[0] if port.shape and isinstance(port.shape[0], int) else 1
+
+    def split(self, port: Port, array: Array) -> list[Array]:
+        """Cut an array into what single feeds take of it. A last batch that is not full is left out."""
+        rank, size = len(port.shape), self.batch(port)
+        if not self.is_pictures(port, array):
+            if array.ndim == rank + 1:
+                return list(array)  # a stack of whole feeds
+            if array.ndim < rank or rank == 0:
+                return [array]  # one sample without its batch axis; build() says so where it is something else
+        return [array[start : start + size] for start in range(0, len(array) - size + 1, size)]
+
+    def build(self, batch: Any) -> Feed:
+        """One feed, in the order of the model's inputs."""
+        if isinstance(batch, list):
+            port = self.only_port
+            pictures = self.picture_rule(port)
+            x = np.concatenate([pictures.load(path) for path in batch])
+            return {port.name: self._fit(port, _as_declared(port, x))}
+        if not isinstance(batch, Mapping):
+            batch = {self.only_port.name: batch}
+        missing = [describe(port) for name, port in self.ports.items() if name not in batch]
+        if missing:
+            raise UsageError(f"no array for {', '.join(missing)}", hint=f"given: {', '.join(batch) or 'nothing'}")
+        return {name: self._fit(port, batch[name]) for name, port in self.ports.items()}
+
+    def picture_rule(self, port: Port) -> Preprocess:
+        """The preprocessing with the size of the input."""
+        if self.preprocess is None:
+            raise UsageError(
+                f"pictures need preprocessing to become {describe(port)}",
+                hint="--preprocess color=RGB,mean=...,scale=...,layout=NCHW (the numbers used in training)",
+            )
+        return self.preprocess.with_size_of(port.shape)
+
+    def is_pictures(self, port: Port, array: Array) -> bool:
+        """Whether the preprocessing applies to an array."""
+        return (
+            self.preprocess is not None
+            and array.dtype == np.uint8
+            and (port.dtype != "uint8" or port.quant is not None)
+            and (array.ndim == 3 or (array.ndim == 4 and array.shape[3] in (1, 3)))
+        )
+
+    def _fit(self, port: Port, array: Array) -> Array:
+        if self.is_pictures(port, array):
+            array = _as_declared(port, self.picture_rule(port).apply(array))
+        if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
+            array = array[np.newaxis]  # one sample without its batch axis
+        extents = zip(array.shape, port.shape, strict=False)
+        if array.ndim != len(port.shape) or any(isinstance(want, int) and have != want for have, want in extents):
+            hint = "" if self.preprocess else "pixels need --preprocess (size, layout) to become a model's input"
+            looks = f"{array.dtype}{list(array.shape)}"
+            raise UsageError(f"an array {looks} does not fit input {describe(port)}", hint=hint)
+        return array
+
+
+def describe(port: Port) -> str:
+    """A model input or output in words: ``x float32[1, 3, 224, 224]``."""
+    return f"'{port.name}' {port.dtype}[{', '.join(map(str, port.shape))}]"
+
+
+def _as_declared(port: Port, x: Array) -> Array:
+    """Preprocessed pictures are real numbers; a quantized input takes them with the model's own scale."""
+    return port.quant.quantize(x) if port.quant is not None and np.dtype(port.dtype).kind in "iu" else x
+
+
+def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
+    if path.is_dir():
+        return _from_folder(path, builder)
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    suffix = path.suffix.lower()
+    if suffix in PICTURE_SUFFIXES:
+        return _checked(FeedSource(path.name, 1, [[path]], builder))
+    if suffix not in (".npz", ".npy"):
+        raise UsageError(
+            f"{path}: neither a folder, a picture, .npz nor .npy", hint=f"pictures: {', '.join(PICTURE_SUFFIXES)}"
+        )
+    return _from_arrays(load_arrays(path), path.name, builder)
+
+
+def load_arrays(path: Path) -> dict[str, Array]:
+    """Read an .npz (arrays by name) or an .npy file (one array, named ""). Pickled objects are never loaded.
+
+    Raises:
+        UsageError: the file cannot be read.
+        CorruptInputError: it is not such a file.
+
+    """
+    try:
+        loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
+        if isinstance(loaded, np.ndarray):
+            return {"": loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise CorruptInputError(f"not a NumPy file, or a damaged one: {error}", file=str(path)) from error
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
+    entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    pictures = [entry for entry in entries if entry.suffix.lower() in PICTURE_SUFFIXES]
+    if not pictures:
+        raise UsageError(f"{folder}: no pictures in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
+    size = builder.batch(builder.only_port)
+    batches = [pictures[start : start + size] for start in range(0, len(pictures) - size + 1, size)]
+    if not batches:
+        raise UsageError(f"{folder}: {len(pictures)} pictures, the model takes {size} at a time")
+    used = len(batches) * size
+    notes = [
+        f"{count} {what} left out"
+        for count, what in (
+            (len(entries) - len(pictures), "other files"),
+            (len(pictures) - used, f"pictures (not a full batch of {size})"),
+        )
+        if count
+    ]
+    name = folder.name or str(folder)
+    description = f"{used} pictures of {name}" + (f" ({', '.join(notes)})" if notes else "")
+    return _checked(FeedSource(description, used, list(batches), builder))
+
+
+def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> FeedSource:
+    chosen, unused = _choose(arrays, builder)
+    pieces = {input_name: builder.split(builder.ports[input_name], array) for input_name, array in chosen.items()}
+    counts = {input_name: len(items) for input_name, items in pieces.items()}
+    if min(counts.values()) == 0:
+        empty = min(counts, key=lambda key: counts[key])
+        found = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
+        raise UsageError(f"{name}: {found} is less than one batch of input {describe(builder.ports[empty])}")
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
+        raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})")
+    batches: list[Any] = [dict(zip(pieces, batch, strict=True)) for batch in zip(*pieces.values(), strict=True)]
+    first = next(iter(chosen))
+    used = sum(len(piece) if piece.ndim else 1 for piece in pieces[first])
+    notes = [f"array '{unused_name}' left out" for unused_name in unused]
+    left = len(chosen[first]) - used if chosen[first].ndim == pieces[first][0].ndim else 0
+    if left > 0:
+        notes.append(f"{left} samples left out: not a full batch")
+    description = f"{used} samples of {name}" + (f" ({', '.join(notes)})" if notes else "")
+    return _checked(FeedSource(description, used, batches, builder))
+
+
+def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, Array], list[str]]:
+    """The arrays that are the model's inputs, by name or, for a single input, as the only one that can be."""
+    if all(name in arrays for name in builder.ports):
+        return {name: arrays[name] for name in builder.ports}, [name for name in arrays if name not in builder.ports]
+    port = builder.only_port
+    rank = len(port.shape)
+    candidates = [
+        name
+        for name, array in arrays.items()
+        if builder.is_pictures(port, array) or (array.ndim >= max(rank - 1, 2 if rank > 1 else 0))
+    ]
+    if len(candidates) != 1:
+        found = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+        raise UsageError(f"no array named {describe(port)}", hint=f"found: {found or 'no arrays'}")
+    return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
+
+
+def _checked(source: FeedSource) -> FeedSource:
+    """The same source, after its first batch was built: what does not fit is said now."""
+    next(iter(source))
+    return source

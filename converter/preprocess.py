@@ -1,0 +1,280 @@
+"""From a picture to a model's input: size, colour order, mean, scale and layout, given once and stored in the model.
+
+x = (pixel - mean) * scale, per channel, in binary32. Calibration, running and verification all use the one
+:class:`Preprocess` of a model, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
+from tpuconvert.schema.types import Array
+
+COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
+FITS = ("stretch", "crop")
+LAYOUTS = ("NCHW", "NHWC")
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+CROP_SHARE = (7, 8)
+"""``fit=crop`` takes the centre square whose side is this share of the shorter side."""
+
+INSTALL_PILLOW = "pip install 'tpuconvert[images]'"
+
+_YAML_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """How pictures become the input of a model.
+
+    Args:
+        size: (height, width) in pixels; None takes it from the model's input.
+        fit: ``stretch`` takes the whole picture; ``crop`` the centre square of 7/8 of the shorter side.
+        color: channel order of the model.
+        mean: subtracted first; one number, or one per channel in the order of ``color``. Units: pixel values.
+        scale: multiplied next; one number, or one per channel.
+        layout: axis order of the model's input.
+
+    Raises:
+        UsageError: a value that is not possible; the message names the key and what it may be.
+
+    """
+
+    size: tuple[int, int] | None = None
+    fit: str = "stretch"
+    color: str = "RGB"
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    layout: str = "NCHW"
+
+    def __post_init__(self) -> None:
+        for key, known in (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS)):
+            if getattr(self, key) not in known:
+                raise UsageError(f"preprocessing: {key} is '{getattr(self, key)}'", hint=f"one of {', '.join(known)}")
+        if self.size is not None and (len(self.size) != 2 or min(self.size) < 1):
+            raise UsageError(f"preprocessing: size is {self.size}", hint="two positive numbers: HEIGHTxWIDTH")
+        for key in ("mean", "scale"):
+            numbers = getattr(self, key)
+            if len(numbers) not in (1, self.channels) or not all(math.isfinite(number) for number in numbers):
+                raise UsageError(
+                    f"preprocessing: {key} is {', '.join(map(str, numbers)) or 'empty'}",
+                    hint=f"one finite number, or {self.channels} for {self.color}",
+                )
+        if 0.0 in self.scale:
+            raise UsageError("preprocessing: scale is 0, every picture would be the same")
+
+    @property
+    def channels(self) -> int:
+        """Number of channels of a picture in the model's colour order."""
+        return COLORS[self.color]
+
+    @staticmethod
+    def parse(text: str) -> Preprocess:
+        """Read ``key=value,...`` or the name of a YAML file with the same keys.
+
+        A part without ``=`` continues the value before it: ``mean=104,117,123,color=BGR,size=224x224``.
+
+        Raises:
+            UsageError: unknown keys, impossible values, a file that is not such a YAML file.
+
+        """
+        if text.lower().endswith(_YAML_SUFFIXES):
+            return Preprocess.from_mapping(_read_yaml(Path(text)))
+        values: dict[str, list[str]] = {}
+        key = ""
+        for part in text.split(","):
+            if "=" in part:
+                key, part = (piece.strip() for piece in part.split("=", 1))
+                if key in values:
+                    raise UsageError(f"preprocessing: {key} is given twice")
+            if not key:
+                raise UsageError(f"preprocessing: '{part}' has no key", hint=f"keys: {', '.join(_keys())}")
+            values.setdefault(key, []).append(part.strip())
+        return Preprocess.from_mapping(values)
+
+    @staticmethod
+    def from_mapping(values: Mapping[str, Any]) -> Preprocess:
+        """Read the fields from a mapping, as a YAML file or the metadata of a model holds them.
+
+        Raises:
+            UsageError: unknown keys or impossible values.
+
+        """
+        unknown = sorted(set(values) - set(_keys()))
+        if unknown:
+            raise UsageError(f"preprocessing: unknown key '{unknown[0]}'", hint=f"keys: {', '.join(_keys())}")
+        fields: dict[str, Any] = {}
+        for key, value in values.items():
+            items = list(value) if isinstance(value, list | tuple) else [value]
+            if key == "size":
+                if items == [None]:
+                    continue
+                if len(items) == 1:
+                    items = str(items[0]).lower().split("x")
+                fields[key] = tuple(int(number) for number in _numbers(key, items * 2 if len(items) == 1 else items))
+            elif key in ("mean", "scale"):
+                fields[key] = _numbers(key, items)
+            else:
+                word = str(items[0])
+                fields[key] = word.lower() if key == "fit" else word.upper()
+        return Preprocess(**fields)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The fields as plain lists, numbers and strings, for YAML and the model file."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in dataclasses.asdict(self).items()
+            if value is not None
+        }
+
+    def __str__(self) -> str:
+        parts = []
+        for key, value in self.to_mapping().items():
+            separator = "x" if key == "size" else ","
+            parts.append(f"{key}={separator.join(map(str, value)) if isinstance(value, list) else value}")
+        return ",".join(parts)
+
+    def with_size_of(self, shape: tuple[int | str, ...]) -> Preprocess:
+        """The same with the size of a model input of that shape, where no size is given.
+
+        Raises:
+            UsageError: the shape is not that of a picture, has other channels, or another size than the one given.
+
+        """
+        if len(shape) != 4:
+            raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.layout} has 4")
+        rows, columns, channels = (2, 3, 1) if self.layout == "NCHW" else (1, 2, 3)
+        if shape[channels] != self.channels:
+            other = LAYOUTS[1 - LAYOUTS.index(self.layout)]
+            raise UsageError(
+                f"preprocessing: the model's input {list(shape)} has {shape[channels]} channels in {self.layout}, "
+                f"{self.color} has {self.channels}",
+                hint=f"layout={other}, or another color, may be meant",
+            )
+        height, width = shape[rows], shape[columns]
+        if self.size is not None:
+            pairs = zip((height, width), self.size, strict=True)
+            if any(isinstance(have, int) and have != want for have, want in pairs):
+                raise UsageError(
+                    f"preprocessing: size is {self.size[0]}x{self.size[1]}, the model's input is {height}x{width}"
+                )
+            return self
+        if not isinstance(height, int) or not isinstance(width, int):
+            raise UsageError("preprocessing: the model's input has no fixed size", hint="give size=HEIGHTxWIDTH")
+        return dataclasses.replace(self, size=(height, width))
+
+    def load(self, path: Path) -> Array:
+        """Decode a picture and make it one sample of the model's input, with a batch axis.
+
+        Raises:
+            MissingExtraError: Pillow is not installed.
+            CorruptInputError: the file is not a picture, or a damaged one.
+            ResourceLimitError: the picture is larger than Pillow deems sensible.
+
+        """
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise MissingExtraError("reading pictures needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
+        try:
+            with Image.open(path) as opened:
+                picture = opened.convert("RGB")
+        except FileNotFoundError:
+            raise UsageError(f"{path}: no such file") from None
+        except Image.DecompressionBombError as error:
+            raise ResourceLimitError(str(error), file=str(path), hint="make the picture smaller first") from error
+        except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
+            raise CorruptInputError(
+                f"not a picture, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
+            ) from error
+        return self._finish(picture)[np.newaxis]
+
+    def apply(self, pixels: Array) -> Array:
+        """Turn decoded pictures into a batch of the model's input.
+
+        Args:
+            pixels: [N, H, W, 3] or [N, H, W, 1] or [N, H, W], uint8, RGB or grey.
+
+        Raises:
+            UsageError: not an array of pictures.
+
+        """
+        if pixels.ndim == 3:
+            pixels = pixels[..., np.newaxis]
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
+            raise UsageError(
+                f"not pictures: {pixels.dtype}{list(pixels.shape)}",
+                hint="pictures are uint8 [N, H, W, 3], [N, H, W, 1] or [N, H, W]",
+            )
+        wanted = self.size or pixels.shape[1:3]
+        if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
+            return self._normalize(pixels)  # nothing to resize: no need of an imaging library
+        return np.stack([self._resize(picture) for picture in pixels])
+
+    def _resize(self, picture: Array) -> Array:
+        try:
+            from PIL import Image
+        except ImportError as error:
+            raise MissingExtraError("resizing pictures needs Pillow", hint=INSTALL_PILLOW) from error
+        squeezed = picture[..., 0] if picture.shape[2] == 1 else picture
+        return self._finish(Image.fromarray(squeezed).convert("RGB"))
+
+    def _finish(self, picture: Any) -> Array:
+        """The part after decoding: crop, grey, resize (bilinear), normalise; without the batch axis."""
+        from PIL import Image
+
+        if self.color == "GRAY":
+            picture = picture.convert("L")
+        if self.fit == "crop":
+            width, height = picture.size
+            side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
+            left, top = (width - side) // 2, (height - side) // 2
+            picture = picture.crop((left, top, left + side, top + side))
+        if self.size is not None:
+            picture = picture.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
+        pixels = np.asarray(picture, dtype=np.uint8)
+        normalized: Array = self._normalize(pixels.reshape(1, *pixels.shape[:2], -1))[0]
+        return normalized
+
+    def _normalize(self, pixels: Array) -> Array:
+        """Pixels [N, H, W, C] in RGB or grey to the model's colour order, numbers and layout."""
+        ordered = pixels[..., ::-1] if self.color == "BGR" else pixels
+        mean, scale = np.asarray(self.mean, np.float32), np.asarray(self.scale, np.float32)
+        x = (ordered.astype(np.float32) - mean) * scale
+        return np.ascontiguousarray(x.transpose(0, 3, 1, 2) if self.layout == "NCHW" else x)
+
+
+def _keys() -> list[str]:
+    return [item.name for item in dataclasses.fields(Preprocess)]
+
+
+def _numbers(key: str, items: list[Any]) -> tuple[float, ...]:
+    try:
+        return tuple(float(item) for item in items)
+    except (TypeError, ValueError):
+        raise UsageError(f"preprocessing: {key} is '{','.join(map(str, items))}', not numbers") from None
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = yaml.safe_load(file)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a YAML file: {error}") from error
+    if isinstance(values, Mapping) and set(values) == {"preprocess"}:
+        values = values["preprocess"]
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{path}: not a mapping", hint=f"keys: {', '.join(_keys())}")
+    return {str(key): value for key, value in values.items()}
