@@ -1,0 +1,278 @@
+"""Rounding, saturation and exact shifts: the integer primitives that every fixed-point operator is written with.
+
+One function per rounding mode; each states its tie rule. Integers are INT64 arrays inside; a shift amount is a number
+or an array that broadcasts (one per channel), never negative, and may exceed 63.
+
+Source: sections 3 and 9.1 of the operator set's semantics.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.types import Array, DType
+
+Int64Array = npt.NDArray[np.int64]
+Float64Array = npt.NDArray[np.float64]
+Shift = int | Array
+
+
+class RoundingMode(enum.IntEnum):
+    """What rounding does with what is cut off. Numbers of the operator set; UNKNOWN is always rejected."""
+
+    HALF_TO_EVEN = 0
+    HALF_AWAY_FROM_ZERO = 1
+    TOWARDS_ZERO = 2
+    DOWN = 3
+    UP = 4
+    HALF_UP = 5
+    HALF_DOWN = 6
+    UNKNOWN = -1
+
+    # The shift operators write the same modes with a prefix.
+    ROUNDING_HALF_TO_EVEN = 0
+    ROUNDING_HALF_AWAY_FROM_ZERO = 1
+    ROUNDING_TOWARDS_ZERO = 2
+    ROUNDING_DOWN = 3
+    ROUNDING_UP = 4
+    ROUNDING_HALF_UP = 5
+    ROUNDING_HALF_DOWN = 6
+    ROUNDING_UNKNOWN = -1
+
+
+# --- integer / 2^shift ------------------------------------------------------------------------------------------------
+
+_STICKY_MASKS = np.array([(1 << below) - 1 for below in range(64)] + [-1], dtype=np.int64)
+"""Bits below the half bit, by their number; 64 or more of them are every bit of an INT64."""
+
+
+def _split(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array, npt.NDArray[np.bool_]]:
+    """Floor, half bit, and whether anything is left below the half bit; exact for every INT64 and every shift >= 0.
+
+    With q the floor and r the remainder of x / 2^s: half bit is r >= 2^(s-1), and the rest is r mod 2^(s-1) != 0.
+    """
+    x, amount = _operands(x, shift)
+    shifts_at_all = np.minimum(amount, 1)
+    doubled = x >> np.clip(amount - 1, 0, 63)  # 2 * floor + half bit, where there is a shift
+    rest = (x & _STICKY_MASKS[np.clip(amount - 1, 0, 64)]) != 0
+    return doubled >> shifts_at_all, doubled & shifts_at_all, rest
+
+
+def _operands(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array]:
+    amount = np.asarray(shift, dtype=np.int64)
+    if (amount < 0).any():
+        raise ValueError(f"a rounding right shift by {amount.min()} bits is a left shift")
+    return np.asarray(x, dtype=np.int64), amount
+
+
+def shift_down(x: Array, shift: Shift) -> Int64Array:
+    """floor(x / 2^shift)."""
+    x, amount = _operands(x, shift)
+    return x >> np.minimum(amount, 63)
+
+
+def shift_up(x: Array, shift: Shift) -> Int64Array:
+    """ceil(x / 2^shift)."""
+    floor, half, rest = _split(x, shift)
+    return floor + (half | rest)
+
+
+def shift_towards_zero(x: Array, shift: Shift) -> Int64Array:
+    """Whole part of x / 2^shift: the fraction is cut off."""
+    floor, half, rest = _split(x, shift)
+    return floor + ((half | rest) & (floor < 0))
+
+
+def shift_half_up(x: Array, shift: Shift) -> Int64Array:
+    """Nearest to x / 2^shift, ties towards plus infinity: -5/2 gives -2."""
+    x, amount = _operands(x, shift)
+    shifts_at_all = np.minimum(amount, 1)
+    doubled = x >> np.clip(amount - 1, 0, 63)
+    return (doubled >> shifts_at_all) + (doubled & shifts_at_all)
+
+
+def shift_half_down(x: Array, shift: Shift) -> Int64Array:
+    """Nearest to x / 2^shift, ties towards minus infinity: 5/2 gives 2."""
+    floor, half, rest = _split(x, shift)
+    return floor + (half & rest)
+
+
+def shift_half_away(x: Array, shift: Shift) -> Int64Array:
+    """Nearest to x / 2^shift, ties away from zero: 5/2 gives 3, -5/2 gives -3."""
+    floor, half, rest = _split(x, shift)
+    return floor + (half & (rest | (floor >= 0)))
+
+
+def shift_half_even(x: Array, shift: Shift) -> Int64Array:
+    """Nearest to x / 2^shift, ties to the even neighbour: 5/2 gives 2, 7/2 gives 4."""
+    floor, half, rest = _split(x, shift)
+    return floor + (half & (rest | (floor & 1)))
+
+
+_SHIFTS: dict[RoundingMode, Callable[[Array, Shift], Int64Array]] = {
+    RoundingMode.HALF_TO_EVEN: shift_half_even,
+    RoundingMode.HALF_AWAY_FROM_ZERO: shift_half_away,
+    RoundingMode.TOWARDS_ZERO: shift_towards_zero,
+    RoundingMode.DOWN: shift_down,
+    RoundingMode.UP: shift_up,
+    RoundingMode.HALF_UP: shift_half_up,
+    RoundingMode.HALF_DOWN: shift_half_down,
+}
+
+
+def round_shift(x: Array, shift: Shift, mode: RoundingMode) -> Int64Array:
+    """Round x / 2^shift in the given mode.
+
+    Raises:
+        ValueError: for a negative shift or the mode UNKNOWN.
+
+    """
+    if mode not in _SHIFTS:
+        raise ValueError(f"rounding mode {mode!r} is not usable")
+    return _SHIFTS[mode](x, shift)
+
+
+def rrs(x: Array, shift: Shift) -> Int64Array:
+    """The rounding right shift of the operator set: half up for shift > 0, x itself otherwise."""
+    return shift_half_up(x, np.maximum(np.asarray(shift, dtype=np.int64), 0))
+
+
+def shift_left_exact(x: Array, shift: Shift) -> Int64Array:
+    """Left shift x * 2^shift for results that are saturated to at most 32 bits afterwards; shift is 0..31.
+
+    Exact up to 32-bit magnitudes of x. Beyond them the result is cut, but stays above 2^33 - 2^2 in magnitude, so that
+    saturation gives the same, even after a 32-bit offset has been added.
+    """
+    x, amount = _operands(x, shift)
+    if (amount > 31).any():
+        raise ValueError(f"a left shift by {amount.max()} bits is not supported; 31 is the most")
+    limit = (1 << 32) - 1  # (2^32 - 1) * 2^31 < 2^63
+    return np.where(amount > 0, np.clip(x, -limit, limit) << amount, x)
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+
+def limit_to(x: Array, dtype: DType) -> Array:
+    """Limit x to the range of an integer type, in the type it came in."""
+    return np.clip(x, dtype.min, dtype.max)
+
+
+def saturate(x: Array, dtype: DType) -> Array:
+    """Limit x to the range of an integer type, as that type. x is an integer or an integral real; not NaN."""
+    return np.clip(x, dtype.min, dtype.max).astype(dtype.numpy)
+
+
+def wrap(x: Array, dtype: DType) -> Array:
+    """The low bits of x read as an integer type."""
+    return np.asarray(x, dtype=np.int64).astype(dtype.numpy)
+
+
+# --- real numbers -----------------------------------------------------------------------------------------------------
+
+
+def rhaz(v: npt.ArrayLike) -> Float64Array:
+    """Nearest integer of a binary32 or binary64 number, halves away from zero; as binary64. Exact on the value v."""
+    given: Array = np.asarray(v)
+    wide: Float64Array = given.astype(np.float64, copy=False)
+    if given.dtype.itemsize < 8:
+        # At most 24 bits of v: the sum with 1/2 is exact, or rounds without reaching the next integer.
+        return np.trunc(wide + np.copysign(0.5, wide))
+    whole, fraction = _magnitude(wide)
+    return np.copysign(whole + (fraction >= 0.5), wide)
+
+
+def rhaz_i32(v: npt.ArrayLike) -> Int64Array:
+    """The nearest integer, halves away from zero, saturated to INT32; NaN gives 0. Held as INT64."""
+    rounded = rhaz(v)
+    limited = np.clip(rounded, DType.INT32.min, DType.INT32.max)
+    return np.where(np.isnan(limited), 0.0, limited).astype(np.int64)
+
+
+def round_real(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
+    """An integral binary64 number near v, by mode. Exact on the value v; NaN and infinities stay.
+
+    Raises:
+        ValueError: for the mode UNKNOWN.
+
+    """
+    wide: Float64Array = np.asarray(v, dtype=np.float64)
+    if mode in (RoundingMode.HALF_UP, RoundingMode.HALF_DOWN):
+        whole, fraction = _magnitude(wide)
+        tie_grows = (wide >= 0) == (mode is RoundingMode.HALF_UP)
+        rounded: Float64Array = np.copysign(whole + ((fraction > 0.5) | ((fraction == 0.5) & tie_grows)), wide)
+        return rounded
+    if mode not in _REAL:
+        raise ValueError(f"rounding mode {mode!r} is not usable")
+    return _REAL[mode](wide)
+
+
+_REAL: dict[RoundingMode, Callable[[Float64Array], Float64Array]] = {
+    RoundingMode.DOWN: np.floor,
+    RoundingMode.UP: np.ceil,
+    RoundingMode.TOWARDS_ZERO: np.trunc,
+    RoundingMode.HALF_TO_EVEN: np.rint,
+    RoundingMode.HALF_AWAY_FROM_ZERO: rhaz,
+}
+
+
+def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Whole and fractional part of |v|, both exact."""
+    magnitude = np.abs(v)
+    whole = np.floor(magnitude)
+    with np.errstate(invalid="ignore"):  # infinity minus itself: no fraction is above a half then
+        return whole, magnitude - whole
+
+
+# --- rescaling by multiplier and shift --------------------------------------------------------------------------------
+
+
+def multiplier_shift(factor: float) -> tuple[int, int]:
+    """The 31-bit multiplier and the exponent of a positive real factor: factor is near multiplier * 2^(exponent - 31).
+
+    The exponent is ``shift`` of requant_int32 in mode 0; mode 2 takes exponent - 31. A factor below 2^-32 is (0, 0).
+
+    Raises:
+        ValueError: when the factor is negative, not finite, or so large that the shift would exceed 31.
+
+    """
+    if not (math.isfinite(factor) and factor >= 0):
+        raise ValueError(f"a rescale factor must be positive and finite, found {factor}")
+    fraction, exponent = math.frexp(factor)
+    multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact: 53 bits hold the sum; positive, so halves go away
+    if multiplier == 1 << 31:
+        multiplier, exponent = 1 << 30, exponent + 1
+    if exponent < -31 or multiplier == 0:
+        return 0, 0
+    if exponent > 31:
+        raise ValueError(f"a rescale factor must stay below 2^31, found {factor}")
+    return multiplier, exponent
+
+
+def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> Int64Array:
+    """Rescale to x * multiplier * 2^(shift - 31) in two roundings.
+
+    Half up by 31 bits, saturated to INT32, then half away by a negative shift.
+
+    A positive shift joins the first step: 31 - shift bits, which is the same number and cannot overflow. Operands and
+    multipliers are at most 32 bits signed, shifts at most 31.
+    """
+    shift = np.asarray(shift, dtype=np.int64)
+    product = np.asarray(x, dtype=np.int64) * np.asarray(multiplier, dtype=np.int64)  # |product| <= 2^62
+    high = limit_to(shift_half_up(product, 31 - np.maximum(shift, 0)), DType.INT32)
+    return shift_half_away(high, np.maximum(-shift, 0)) if (shift < 0).any() else high
+
+
+def rescale_one_rounding(
+    x: Array, multiplier: int | Array, shift: Shift, mode: RoundingMode = RoundingMode.HALF_UP
+) -> Int64Array:
+    """Rescale to x * multiplier * 2^shift, rounded once; for results of at most 16 bits. Shifts are at most 31."""
+    shift = np.asarray(shift, dtype=np.int64)
+    product = np.asarray(x, dtype=np.int64) * np.asarray(multiplier, dtype=np.int64)  # |product| <= 2^62
+    right = round_shift(product, np.maximum(-shift, 0), mode)
+    return shift_left_exact(right, np.maximum(shift, 0)) if (shift > 0).any() else right
