@@ -76,7 +76,10 @@ def load_weights(path: Path = WEIGHTS_FILE) -> dict[str, Array]:
 
 
 def columns(x: Array, layer: ConvLayer) -> Array:
-    """Lays out what every output pixel of a convolution sees: [N, C, H, W] to [groups, N*H*W, C/groups*kernel*kernel]."""
+    """Lays out what every output pixel of a convolution sees.
+
+    Shapes: x [N, C, H, W], result [groups, N*H*W, C/groups * kernel*kernel].
+    """
     n, c, h, w = x.shape
     g, k, pad = layer.groups, layer.kernel, layer.pad
     padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
@@ -95,7 +98,8 @@ def convolve(seen: Array, weight: Array, layer: ConvLayer, shape: tuple[int, int
     n, h, w = shape
     product = np.matmul(seen, weight_matrices(weight, layer))
     grouped = product.reshape(layer.groups, n, h, w, layer.out_channels // layer.groups)
-    return grouped.transpose(1, 0, 4, 2, 3).reshape(n, layer.out_channels, h, w)
+    y: Array = grouped.transpose(1, 0, 4, 2, 3).reshape(n, layer.out_channels, h, w)
+    return y
 
 
 def per_channel(values: Array) -> Array:
@@ -146,7 +150,7 @@ def predict(weights: Weights, images: Array) -> Array:
         )
         y = convolve(columns(x, layer), weight, layer, (n, h, w))
         centred = (y - per_channel(mean)) / per_channel(np.sqrt(variance + EPSILON))
-        return centred * per_channel(scale) + per_channel(shift)  # type: ignore[no-any-return]  # NumPy: Any
+        return centred * per_channel(scale) + per_channel(shift)
 
     x = images.astype(np.float64)
     first = np.maximum(conv_norm(x, CONV1), 0)

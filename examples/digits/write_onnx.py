@@ -1,4 +1,7 @@
-"""Writes ``digits.onnx`` from ``weights.npz``: ``python write_onnx.py``. NCHW, batch norm and relu as nodes of their own."""
+"""Writes ``digits.onnx`` from ``weights.npz``: ``python write_onnx.py``.
+
+NCHW; batch norm and relu are nodes of their own.
+"""
 
 import onnx
 from digits_network import (

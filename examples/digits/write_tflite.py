@@ -96,7 +96,7 @@ class TfliteWriter:
         return self.operator_codes.index(code)
 
     def operator(self, code: int, inputs: Sequence[int], output: int, kind: int, options: int) -> int:
-        """Adds an operator with one output, whose index it returns; ``options`` is a finished table of type ``kind``."""
+        """Adds an operator with one output, whose index it returns; ``options`` is a table of type ``kind``."""
         inputs_offset, outputs_offset = self._int32_vector(inputs), self._int32_vector([output])
         tflite.OperatorStart(self.builder)
         tflite.OperatorAddOpcodeIndex(self.builder, self._operator_code(code))
