@@ -1,0 +1,194 @@
+"""Shape arithmetic: extents are numbers, or names of dimensions that are only known when the model runs.
+
+What is computed from a name is a name again, spelled as the formula (``H+2``, ``3*H*W``): equal spelling means equal
+extents. Extents that depend on the data of a tensor begin with ``?``; two of those may differ though they are spelled
+alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
+
+
+def unknown(op: str, axis: int | str = "") -> str:
+    """Name of an extent that depends on the data that the operator reads."""
+    return f"?{op}{axis}"
+
+
+def shapes_of(types: Iterable[TensorType]) -> str:
+    """Several shapes in words, for messages."""
+    return " and ".join(format_shape(item.shape) for item in types)
+
+
+def plus(*terms: Dim) -> Dim:
+    """Sum of extents."""
+    number = sum(term for term in terms if isinstance(term, int))
+    names = [term for term in terms if isinstance(term, str)]
+    if not names:
+        return number
+    return "+".join(names) + (f"{number:+d}" if number else "")
+
+
+def times(*factors: Dim) -> Dim:
+    """Product of extents; the same factors in any order have the same spelling."""
+    number, names = factorize(factors)
+    if not names or number == 0:
+        return number
+    spelled = sorted(names.elements())
+    if number == 1 and len(spelled) == 1:
+        return _without_parentheses(spelled[0])
+    return "*".join([str(number), *spelled] if number != 1 else spelled)
+
+
+def ceil_div(extent: Dim, step: int) -> Dim:
+    """The quotient rounded up."""
+    if isinstance(extent, int):
+        return -(-extent // step)
+    return extent if step == 1 else f"ceil({_factor(extent)}/{step})"
+
+
+def exact_div(extent: Dim, divisor: int) -> Dim:
+    """The quotient of a multiple. For numbers the caller has checked that it is one."""
+    if isinstance(extent, int):
+        return extent // divisor
+    number, names = factorize((extent,))
+    if number % divisor == 0:
+        return times(number // divisor, *names.elements())
+    return f"{_factor(extent)}/{divisor}"
+
+
+def factorize(extents: Iterable[Dim]) -> tuple[int, Counter[str]]:
+    """A product as its number and the names in it, each with how often it occurs."""
+    number, names = 1, Counter[str]()
+    for extent in extents:
+        if isinstance(extent, int):
+            number *= extent
+            continue
+        for part in _split_product(extent):
+            if part.isdecimal():
+                number *= int(part)
+            else:
+                names[_factor(part)] += 1
+    return number, names
+
+
+def may_equal(first: Dim, second: Dim) -> bool:
+    """False only when the extents are known to differ."""
+    return first == second or isinstance(first, str) or isinstance(second, str)
+
+
+def merge(first: Dim, second: Dim) -> Dim:
+    """One extent for two that must be equal: the number where there is one."""
+    return second if isinstance(first, str) and isinstance(second, int) else first
+
+
+def merge_shapes(op: str, *types: TensorType) -> Shape:
+    """The shape of operands that must have equal shapes.
+
+    Raises:
+        ShapeError: when ranks or extents are known to differ.
+    """
+    shape = types[0].shape
+    for other in types[1:]:
+        if len(other.shape) != len(shape) or not all(map(may_equal, shape, other.shape)):
+            raise ShapeError(f"{op} needs equal shapes, got {shapes_of(types)}")
+        shape = tuple(map(merge, shape, other.shape))
+    return shape
+
+
+def broadcast_shapes(op: str, first: TensorType, second: TensorType) -> Shape:
+    """The shape of two operands of equal rank, both of which may be expanded along axes of extent 1.
+
+    Raises:
+        ShapeError: when ranks differ, or extents on one axis differ and neither is 1.
+    """
+    if first.rank != second.rank:
+        raise ShapeError(f"{op} needs operands of equal rank, got {shapes_of((first, second))}")
+    extents = []
+    for a, b in zip(first.shape, second.shape, strict=True):
+        if a == b or b == 1:
+            extents.append(a)
+        elif a == 1:
+            extents.append(b)
+        elif isinstance(a, str) and isinstance(b, str):
+            extents.append(f"max({min(a, b)},{max(a, b)})")  # the larger one, when neither of two legal extents is 0
+        elif isinstance(a, str) or isinstance(b, str):
+            extents.append(merge(a, b))
+        else:
+            raise ShapeError(f"{op} cannot broadcast {shapes_of((first, second))}")
+    return tuple(extents)
+
+
+def normalize_axis(op: str, axis: int, x: TensorType) -> int:
+    """The axis counted from the front.
+
+    Raises:
+        ShapeError: when the tensor has no such axis.
+    """
+    if not -x.rank <= axis < x.rank:
+        raise ShapeError(f"{op}: axis {axis} does not exist in {format_shape(x.shape)}")
+    return axis % x.rank
+
+
+def normalize_axes(op: str, axes: Sequence[int], x: TensorType) -> tuple[int, ...]:
+    """Several axes, counted from the front, in the given order.
+
+    Raises:
+        ShapeError: when an axis does not exist or occurs twice.
+    """
+    normalized = tuple(normalize_axis(op, axis, x) for axis in axes)
+    if len(set(normalized)) != len(normalized):
+        raise ShapeError(f"{op}: axes {list(axes)} name one axis of {format_shape(x.shape)} twice")
+    return normalized
+
+
+def with_extent(shape: Shape, axis: int, extent: Dim) -> Shape:
+    """The shape with another extent on one axis."""
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def check_length(op: str, name: str, values: Sequence[object], count: int, x: TensorType) -> None:
+    """Check that a parameter has as many values as the tensor asks for.
+
+    Raises:
+        ShapeError: when it does not.
+    """
+    if len(values) != count:
+        raise ShapeError(f"{op}: {name} {values} needs {count} values for {format_shape(x.shape)}")
+
+
+def _factor(name: str) -> str:
+    """A name as a factor of a product: sums are put into parentheses."""
+    return f"({name})" if any(sign in "+-" for sign in _outside_parentheses(name)) else name
+
+
+def _without_parentheses(factor: str) -> str:
+    """The name that ``_factor`` put into parentheses."""
+    return factor[1:-1] if factor.startswith("(") and not _outside_parentheses(factor[:-1]) else factor
+
+
+def _split_product(name: str) -> list[str]:
+    """The factors of a product that ``times`` spelled."""
+    if any(sign in "+-/" for sign in _outside_parentheses(name)):
+        return [name]
+    parts, depth = [""], 0
+    for letter in name:
+        depth += (letter == "(") - (letter == ")")
+        if letter == "*" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part]
+
+
+def _outside_parentheses(name: str) -> str:
+    depth, letters = 0, []
+    for letter in name:
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            letters.append(letter)
+    return "".join(letters)

@@ -1,0 +1,152 @@
+"""The six arithmetic operations on two tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
+from tpuconvert.schema.elementwise import Binary, combine, maximum, minimum
+from tpuconvert.schema.extents import broadcast_shapes
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, same, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, TensorType
+
+BYTES = (I8, U8)
+SMALL = (I8, U8, I16, U16)
+"""The fixed-point types."""
+
+_VIA_FLOAT = same(I32, compute="FLOAT32")
+_EXACT_I32 = same(I32, compute="EXACT_INT")
+_EXACT_U32 = same(U32, compute="EXACT_INT")
+
+FIXED_SUM = case({"tensor_i0": SMALL, "tensor_i1": SMALL, "tensor_o": SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
+FIXED_PRODUCT = case({"tensor_i0": BYTES, "tensor_i1": BYTES, "tensor_o": SMALL}, compute="EXACT_INT")
+
+_SUM = on(
+    same(F32),
+    _VIA_FLOAT,
+    bm1684=(same(F32), _VIA_FLOAT, FIXED_SUM),
+    bm1686=(same(F32), same(F16), _EXACT_I32, _EXACT_U32, FIXED_SUM),
+)
+_CHOICE = on(
+    same(F32),
+    _VIA_FLOAT,
+    bm1684=(same(F32), _VIA_FLOAT, same(*SMALL)),
+    bm1686=(same(F32), same(F16), same(I32), same(U32), same(*SMALL)),
+)
+
+
+class BinaryArithmetic(Op):
+    """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
+
+    inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
+    locality = LOCAL
+    chip_dependent = True
+    operation: ClassVar[Binary]
+
+    def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
+        """Shapes: equal ranks; extents are equal or one of them is 1."""
+        return (TensorType(self.result_dtype(x0.dtype), broadcast_shapes(self.name, x0, x1)),)
+
+    def reference(self, x0: Array, x1: Array, *, chip: Chip) -> tuple[Array]:
+        """Compute with the arithmetic of ``chip``."""
+        return (combine(self.operation, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
+
+    def result_dtype(self, first: DType) -> DType:
+        """The result's data type, where it is not free that of the first operand."""
+        return first
+
+
+class FreeBinaryArithmetic(BinaryArithmetic):
+    """As above, where fixed-point results may have another type than the operands."""
+
+    out_dtype: DType | None
+
+    def result_dtype(self, first: DType) -> DType:
+        """``out_dtype``, or the type of the first operand."""
+        return first if self.out_dtype is None else self.out_dtype
+
+
+@tpu_op("add")
+@dataclass(frozen=True)
+class Add(FreeBinaryArithmetic):
+    """y = sat(x0 + x1).
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    out_dtype: DType | None = None
+
+    operation = np.add
+    dtypes = _SUM
+
+
+@tpu_op("sub")
+@dataclass(frozen=True)
+class Sub(FreeBinaryArithmetic):
+    """y = sat(x0 - x1).
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    out_dtype: DType | None = None
+
+    operation = np.subtract
+    dtypes = _SUM
+
+
+@tpu_op("mul")
+@dataclass(frozen=True)
+class Mul(FreeBinaryArithmetic):
+    """y = sat(x0 * x1).
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    out_dtype: DType | None = None
+
+    operation = np.multiply
+    dtypes = on(
+        same(F32),
+        _VIA_FLOAT,
+        bm1684=(same(F32), _VIA_FLOAT, FIXED_PRODUCT),
+        bm1686=(same(F32), same(F16), _EXACT_I32, FIXED_PRODUCT),
+    )
+
+
+@tpu_op("div")
+@dataclass(frozen=True)
+class Div(BinaryArithmetic):
+    """y = x0 / x1, the IEEE division: x/0 is a signed infinity, 0/0 is NaN.
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    operation = np.divide
+    dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
+
+
+@tpu_op("max")
+@dataclass(frozen=True)
+class Max(BinaryArithmetic):
+    """y = the larger of x0 and x1, NaN where one of them is NaN.
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    operation = staticmethod(maximum)
+    dtypes = _CHOICE
+
+
+@tpu_op("min")
+@dataclass(frozen=True)
+class Min(BinaryArithmetic):
+    """y = the smaller of x0 and x1, NaN where one of them is NaN.
+
+    Shapes: x0 and x1 broadcast against each other.
+    """
+
+    operation = staticmethod(minimum)
+    dtypes = _CHOICE

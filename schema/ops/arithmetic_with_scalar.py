@@ -1,0 +1,204 @@
+"""Arithmetic of a tensor and a number: adds, subs, muls, divs, rsubs, rdivs, maxs, mins, and axpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
+from tpuconvert.schema.elementwise import Binary, combine, maximum, minimum
+from tpuconvert.schema.extents import merge_shapes
+from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, case, on, same, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
+
+_BYTES = (I8, U8)
+_SMALL = (I8, U8, I16, U16)
+_VIA_FLOAT = same(I32, compute="FLOAT32")
+_EXACT_I32 = same(I32, compute="EXACT_INT")
+_EXACT_U32 = same(U32, compute="EXACT_INT")
+
+
+def _sum(tensor: str, *rules: Rule) -> ChipTable:
+    fixed = case({tensor: _SMALL, "scalar": _SMALL, "tensor_o": _SMALL}, *rules, compute="EXACT_INT")
+    return on(
+        same(F32),
+        _VIA_FLOAT,
+        bm1684=(same(F32), _VIA_FLOAT, fixed),
+        bm1686=(same(F32), same(F16), _EXACT_I32, _EXACT_U32, fixed),
+    )
+
+
+_PRODUCT: Case = case({"tensor_i0": _BYTES, "scalar": _BYTES, "tensor_o": _SMALL}, compute="EXACT_INT")
+
+_CHOICE = on(
+    same(F32),
+    _VIA_FLOAT,
+    bm1684=(same(F32), _VIA_FLOAT, same(*_SMALL)),
+    bm1686=(same(F32), same(F16), same(I32), same(U32), same(*_SMALL)),
+)
+
+
+class ScalarArithmetic(Op):
+    """Every element of a tensor and one number."""
+
+    inputs = (Operand("tensor_i0"),)
+    locality = LOCAL
+    chip_dependent = True
+    operation: ClassVar[Binary]
+    scalar_first: ClassVar[bool] = False
+
+    scalar: Scalar
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (TensorType(self.result_dtype(x.dtype), x.shape),)
+
+    def reference(self, x: Array, *, chip: Chip) -> tuple[Array]:
+        """Compute with the arithmetic of ``chip``."""
+        number = self.scalar.array
+        a, b = (number, x) if self.scalar_first else (x, number)
+        return (combine(self.operation, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
+
+    def result_dtype(self, first: DType) -> DType:
+        """The result's data type, where it is not free that of the tensor."""
+        return first
+
+
+class FreeScalarArithmetic(ScalarArithmetic):
+    """As above, where fixed-point results may have another type than the tensor."""
+
+    out_dtype: DType | None
+
+    def result_dtype(self, first: DType) -> DType:
+        """``out_dtype``, or the type of the tensor."""
+        return first if self.out_dtype is None else self.out_dtype
+
+
+@tpu_op("adds")
+@dataclass(frozen=True)
+class Adds(FreeScalarArithmetic):
+    """y = sat(x + scalar)."""
+
+    scalar: Scalar
+    out_dtype: DType | None = None
+
+    operation = np.add
+    dtypes = _sum("tensor_i0")
+
+
+@tpu_op("subs")
+@dataclass(frozen=True)
+class Subs(FreeScalarArithmetic):
+    """y = sat(x - scalar)."""
+
+    scalar: Scalar
+    out_dtype: DType | None = None
+
+    operation = np.subtract
+    dtypes = _sum("tensor_i0", U16_OUT_NO_I16_IN)
+
+
+@tpu_op("rsubs")
+@dataclass(frozen=True)
+class Rsubs(FreeScalarArithmetic):
+    """y = sat(scalar - x)."""
+
+    scalar: Scalar
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"),)
+    operation = np.subtract
+    scalar_first = True
+    dtypes = _sum("tensor_i", U16_OUT_NO_I16_IN)
+
+
+@tpu_op("muls")
+@dataclass(frozen=True)
+class Muls(FreeScalarArithmetic):
+    """y = sat(x * scalar)."""
+
+    scalar: Scalar
+    out_dtype: DType | None = None
+
+    operation = np.multiply
+    dtypes = on(
+        same(F32),
+        _VIA_FLOAT,
+        bm1684=(same(F32), _VIA_FLOAT, _PRODUCT),
+        bm1686=(same(F32), same(F16), _EXACT_I32, _PRODUCT),
+    )
+
+
+@tpu_op("divs")
+@dataclass(frozen=True)
+class Divs(ScalarArithmetic):
+    """y = x / scalar, a division and not a product with the reciprocal."""
+
+    scalar: Scalar
+
+    operation = np.divide
+    dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
+
+
+@tpu_op("rdivs")
+@dataclass(frozen=True)
+class Rdivs(ScalarArithmetic):
+    """y = scalar / x."""
+
+    scalar: Scalar
+
+    inputs = (Operand("tensor_i"),)
+    operation = np.divide
+    scalar_first = True
+    dtypes = on(same(F32), bm1682=None, bm1686=todo(same(F32), same(F16)))
+
+
+@tpu_op("maxs")
+@dataclass(frozen=True)
+class Maxs(ScalarArithmetic):
+    """y = the larger of x and scalar, NaN where x is NaN."""
+
+    scalar: Scalar
+
+    operation = staticmethod(maximum)
+    dtypes = _CHOICE
+
+
+@tpu_op("mins")
+@dataclass(frozen=True)
+class Mins(ScalarArithmetic):
+    """y = the smaller of x and scalar, NaN where x is NaN."""
+
+    scalar: Scalar
+
+    operation = staticmethod(minimum)
+    dtypes = _CHOICE
+
+
+@tpu_op("axpy")
+@dataclass(frozen=True)
+class Axpy(Op):
+    """y = scalar * x + previous: two roundings, no fused multiply-add.
+
+    The chip reads and overwrites one tensor; here the old content is an operand and the result a new value.
+
+    Shapes: x and previous are equal.
+    """
+
+    scalar: Scalar
+
+    inputs = (Operand("tensor_i"), Operand("tensor_o_in"))
+    dtypes = on(same(F32), bm1682=None, bm1686=(same(F32), same(F16)))
+    locality = LOCAL
+
+    def infer(self, x: TensorType, previous: TensorType) -> tuple[TensorType]:
+        """Shapes: both operands are equal."""
+        return (TensorType(x.dtype, merge_shapes(self.name, x, previous)),)
+
+    def reference(self, x: Array, previous: Array) -> tuple[Array]:
+        """Evaluate in binary32; FLOAT16 is rounded once, at the end."""
+        with np.errstate(all="ignore"):
+            product = np.float32(self.scalar.value) * x.astype(np.float32)
+            return ((product + previous.astype(np.float32)).astype(x.dtype, copy=False),)

@@ -1,0 +1,44 @@
+"""Clamp: y = min(max(x, min), max)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Scalar, TensorType
+
+_WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(I8, U8, I16, U16))
+
+
+@tpu_op("clamp")
+@dataclass(frozen=True)
+class Clamp(Op):
+    """y = min(max(x, min), max), element by element. INT32 passes through binary32 on every chip."""
+
+    min: Scalar
+    max: Scalar
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(*_WITH_FIXED_POINT, bm1682=(same(F32), same(I32, compute="FLOAT32")))
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        if not self.min.value <= self.max.value:
+            raise ValueError(f"clamp: min {self.min.value} is above max {self.max.value}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """NaN stays NaN."""
+        if x.dtype == np.int32:
+            return (through_binary32(self._clamped(x.astype(np.float32))),)
+        return (self._clamped(x),)
+
+    def _clamped(self, x: Array) -> Array:
+        low, high = self.min.array.astype(x.dtype), self.max.array.astype(x.dtype)
+        return minimum(maximum(x, low), high)

@@ -1,0 +1,56 @@
+"""Rounding of floating point to floating point: ceil, floor, round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.ops.activation import round_float
+from tpuconvert.schema.types import F32, Array, TensorType
+
+
+class Rounding(Op):
+    """Element by element, FLOAT32 to FLOAT32."""
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(F32, bm1682=None)
+    locality = LOCAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (x,)
+
+
+@tpu_op("ceil")
+@dataclass(frozen=True)
+class Ceil(Rounding):
+    """y = the smallest integer not below x."""
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Results between -1 and 0 are negative zeros, as IEEE has it."""
+        return (np.ceil(x),)
+
+
+@tpu_op("floor")
+@dataclass(frozen=True)
+class Floor(Rounding):
+    """y = the largest integer not above x."""
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Exact for every x."""
+        return (np.floor(x),)
+
+
+@tpu_op("round")
+@dataclass(frozen=True)
+class Round(Rounding):
+    """y = sign(x) * floor(|x| + 1/2), exactly: halves go away from zero.
+
+    ONNX Round takes halves to even and is not this operator.
+    """
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Zeros are positive."""
+        return (round_float(x),)
