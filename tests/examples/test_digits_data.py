@@ -1,9 +1,9 @@
 """The images of the example: their range, their number and their parts."""
 
 import numpy as np
+import prepare_data
 import pytest
 from digits_data import FOLDER, PARTS, load_part
-from prepare_data import split_indices
 
 # Images of each digit in the published test part, as the data set's own description counts them.
 PUBLISHED_COUNTS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
@@ -37,7 +37,7 @@ def test_every_digit_is_as_frequent(name, of_each):
 
 def test_the_split_can_be_repeated():
     with np.load(FOLDER / "digits.npz") as archive:
-        for name, part in split_indices(archive["labels"]).items():
+        for name, part in prepare_data.split_indices(archive["labels"]).items():
             np.testing.assert_array_equal(part, archive[name], err_msg=name)
 
 
@@ -50,3 +50,27 @@ def test_images_are_scaled_to_one():
 def test_an_unknown_part_is_named():
     with pytest.raises(ValueError, match="no part named 'validation'; there are train, calibration, test"):
         load_part("validation")
+
+
+def test_the_archive_can_be_made_from_the_text(tmp_path):
+    with np.load(FOLDER / "digits.npz") as archive:
+        stored = dict(archive)
+    lines = [
+        ",".join(map(str, [*image.flat, label]))
+        for image, label in zip(stored["images"], stored["labels"], strict=True)
+    ]
+    text = tmp_path / "optdigits.tes"
+    text.write_text("\n".join(lines))
+    prepare_data.main(str(text), tmp_path / "again.npz")
+    with np.load(tmp_path / "again.npz") as again:
+        assert sorted(again) == sorted(stored)
+        for name, value in stored.items():
+            np.testing.assert_array_equal(again[name], value, strict=True, err_msg=name)
+
+
+def test_another_text_is_refused(tmp_path):
+    text = tmp_path / "other.csv"
+    text.write_text("1,2,3\n4,5,6\n")
+    with pytest.raises(SystemExit, match="expected 1797 lines of 64 counts"):
+        prepare_data.main(str(text), tmp_path / "again.npz")
+    assert not (tmp_path / "again.npz").exists()
