@@ -5,6 +5,7 @@ Source: sections 3.1, 4, 5 and 6 of the operator set's semantics.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 
 import numpy as np
@@ -12,16 +13,25 @@ import numpy as np
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.types import I32, Array, Chip, DType
 
-Binary = Callable[[Array, Array], Array]
-"""An operation on two arrays of one type, such as ``np.add``."""
+
+class Arithmetic(enum.Enum):
+    """The operations on two numbers."""
+
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"
+    MAX = "max"
+    MIN = "min"
 
 
-def combine(operation: Binary, a: Array, b: Array, out: DType, chip: Chip) -> Array:
+def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) -> Array:
     """Two operands, element by element, with a result of type ``out``.
 
     FLOAT32 is one IEEE operation; FLOAT16 is evaluated in binary32 and rounded once. Integers are exact and saturate
     once, except INT32 on chips that compute it in binary32.
     """
+    operation = _OPERATIONS[arithmetic]
     with np.errstate(all="ignore"):
         if out.is_float:
             return operation(_f32(a), _f32(b)).astype(out.numpy, copy=False)
@@ -51,6 +61,16 @@ def minimum(a: Array, b: Array) -> Array:
     """The smaller operand; NaN where one is NaN; the second of two equal ones, which makes the sign of zero certain."""
     result: Array = np.where((a < b) | (a != a), a, b)
     return result
+
+
+_OPERATIONS: dict[Arithmetic, Callable[[Array, Array], Array]] = {
+    Arithmetic.ADD: np.add,
+    Arithmetic.SUB: np.subtract,
+    Arithmetic.MUL: np.multiply,
+    Arithmetic.DIV: np.divide,
+    Arithmetic.MAX: maximum,
+    Arithmetic.MIN: minimum,
+}
 
 
 def _f32(x: Array) -> Array:

@@ -46,8 +46,9 @@ def relu(x: Array) -> Array:
 
 def round_float(x: Array) -> Array:
     """The nearest integer, halves away from zero; zeros are positive."""
-    rounded: Array = rhaz(x).astype(x.dtype, copy=False)
-    return rounded + x.dtype.type(0)
+    rounded: Array = rhaz(x).astype(x.dtype)
+    rounded += x.dtype.type(0)
+    return rounded
 
 
 _BINARY64: Mapping[ActiveType, Callable[[Array], Array]] = MappingProxyType(

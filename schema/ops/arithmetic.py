@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
-from tpuconvert.schema.elementwise import Binary, combine, maximum, minimum
+from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, TensorType
@@ -44,7 +42,7 @@ class BinaryArithmetic(Op):
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
     locality = LOCAL
     chip_dependent = True
-    operation: ClassVar[Binary]
+    arithmetic: ClassVar[Arithmetic]
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
         """Shapes: equal ranks; extents are equal or one of them is 1."""
@@ -52,7 +50,7 @@ class BinaryArithmetic(Op):
 
     def reference(self, x0: Array, x1: Array, *, chip: Chip) -> tuple[Array]:
         """Compute with the arithmetic of ``chip``."""
-        return (combine(self.operation, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
+        return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
 
     def result_dtype(self, first: DType) -> DType:
         """The result's data type, where it is not free that of the first operand."""
@@ -79,7 +77,7 @@ class Add(FreeBinaryArithmetic):
 
     out_dtype: DType | None = None
 
-    operation = np.add
+    arithmetic = Arithmetic.ADD
     dtypes = _SUM
 
 
@@ -93,7 +91,7 @@ class Sub(FreeBinaryArithmetic):
 
     out_dtype: DType | None = None
 
-    operation = np.subtract
+    arithmetic = Arithmetic.SUB
     dtypes = _SUM
 
 
@@ -107,7 +105,7 @@ class Mul(FreeBinaryArithmetic):
 
     out_dtype: DType | None = None
 
-    operation = np.multiply
+    arithmetic = Arithmetic.MUL
     dtypes = on(
         same(F32),
         _VIA_FLOAT,
@@ -124,7 +122,7 @@ class Div(BinaryArithmetic):
     Shapes: x0 and x1 broadcast against each other.
     """
 
-    operation = np.divide
+    arithmetic = Arithmetic.DIV
     dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
 
 
@@ -136,7 +134,7 @@ class Max(BinaryArithmetic):
     Shapes: x0 and x1 broadcast against each other.
     """
 
-    operation = staticmethod(maximum)
+    arithmetic = Arithmetic.MAX
     dtypes = _CHOICE
 
 
@@ -148,5 +146,5 @@ class Min(BinaryArithmetic):
     Shapes: x0 and x1 broadcast against each other.
     """
 
-    operation = staticmethod(minimum)
+    arithmetic = Arithmetic.MIN
     dtypes = _CHOICE

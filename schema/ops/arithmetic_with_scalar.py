@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
-from tpuconvert.schema.elementwise import Binary, combine, maximum, minimum
+from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
@@ -46,7 +46,7 @@ class ScalarArithmetic(Op):
     inputs = (Operand("tensor_i0"),)
     locality = LOCAL
     chip_dependent = True
-    operation: ClassVar[Binary]
+    arithmetic: ClassVar[Arithmetic]
     scalar_first: ClassVar[bool] = False
 
     scalar: Scalar
@@ -59,7 +59,7 @@ class ScalarArithmetic(Op):
         """Compute with the arithmetic of ``chip``."""
         number = self.scalar.array
         a, b = (number, x) if self.scalar_first else (x, number)
-        return (combine(self.operation, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
+        return (combine(self.arithmetic, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
 
     def result_dtype(self, first: DType) -> DType:
         """The result's data type, where it is not free that of the tensor."""
@@ -84,7 +84,7 @@ class Adds(FreeScalarArithmetic):
     scalar: Scalar
     out_dtype: DType | None = None
 
-    operation = np.add
+    arithmetic = Arithmetic.ADD
     dtypes = _sum("tensor_i0")
 
 
@@ -96,7 +96,7 @@ class Subs(FreeScalarArithmetic):
     scalar: Scalar
     out_dtype: DType | None = None
 
-    operation = np.subtract
+    arithmetic = Arithmetic.SUB
     dtypes = _sum("tensor_i0", U16_OUT_NO_I16_IN)
 
 
@@ -109,7 +109,7 @@ class Rsubs(FreeScalarArithmetic):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"),)
-    operation = np.subtract
+    arithmetic = Arithmetic.SUB
     scalar_first = True
     dtypes = _sum("tensor_i", U16_OUT_NO_I16_IN)
 
@@ -122,7 +122,7 @@ class Muls(FreeScalarArithmetic):
     scalar: Scalar
     out_dtype: DType | None = None
 
-    operation = np.multiply
+    arithmetic = Arithmetic.MUL
     dtypes = on(
         same(F32),
         _VIA_FLOAT,
@@ -138,7 +138,7 @@ class Divs(ScalarArithmetic):
 
     scalar: Scalar
 
-    operation = np.divide
+    arithmetic = Arithmetic.DIV
     dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
 
 
@@ -150,7 +150,7 @@ class Rdivs(ScalarArithmetic):
     scalar: Scalar
 
     inputs = (Operand("tensor_i"),)
-    operation = np.divide
+    arithmetic = Arithmetic.DIV
     scalar_first = True
     dtypes = on(same(F32), bm1682=None, bm1686=todo(same(F32), same(F16)))
 
@@ -162,7 +162,7 @@ class Maxs(ScalarArithmetic):
 
     scalar: Scalar
 
-    operation = staticmethod(maximum)
+    arithmetic = Arithmetic.MAX
     dtypes = _CHOICE
 
 
@@ -173,7 +173,7 @@ class Mins(ScalarArithmetic):
 
     scalar: Scalar
 
-    operation = staticmethod(minimum)
+    arithmetic = Arithmetic.MIN
     dtypes = _CHOICE
 
 

@@ -1,0 +1,41 @@
+"""Permute: reorder the axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.extents import check_length
+from tpuconvert.schema.op import GLOBAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
+
+
+@tpu_op("permute")
+@dataclass(frozen=True)
+class Permute(Op):
+    """Axis k of y is axis ``order[k]`` of x.
+
+    Shapes: y.shape[k] = x.shape[order[k]].
+    """
+
+    order: tuple[int, ...]
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(
+        bm1682=(F32, I32, I8, U8), bm1684=(F32, I32, I8, U8, I16, U16), bm1686=(F32, F16, I32, I8, U8, I16, U16)
+    )
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        if sorted(self.order) != list(range(len(self.order))):
+            raise ValueError(f"permute: order {self.order} is not a permutation of 0..{len(self.order) - 1}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: the rank must be that of ``order``."""
+        check_length(self.name, "order", self.order, x.rank, x)
+        return (TensorType(x.dtype, tuple(x.shape[axis] for axis in self.order)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """The elements in their new row-major order."""
+        return (np.ascontiguousarray(x.transpose(self.order)),)

@@ -1,0 +1,171 @@
+"""Operators that change the shape and leave the elements where they are: reshape, squeeze, expand_dims, reshape_v2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import exact_div, factorize, normalize_axes, times, unknown
+from tpuconvert.schema.graph import static
+from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.types import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    MAX_RANK,
+    U8,
+    U16,
+    Array,
+    Dim,
+    Shape,
+    TensorType,
+    format_shape,
+)
+
+_FIXED = (F32, I32, I8, U8, I16, U16)
+_ALL = (F32, F16, I32, I8, U8, I16, U16)
+
+
+def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
+    """The shape after a reshape to ``target``: 0 copies the extent at its position, one -1 is inferred.
+
+    Raises:
+        ShapeError: when the element counts are known to differ.
+    """
+    asked = f"{op}: {format_shape(shape)} does not fit into {format_shape(target)}"
+    if not 1 <= len(target) <= MAX_RANK or list(target).count(-1) > 1 or any(extent < -1 for extent in target):
+        raise ShapeError(f"{asked}: 1 to {MAX_RANK} extents, one of them may be -1")
+    if any(extent == 0 and axis >= len(shape) for axis, extent in enumerate(target)):
+        raise ShapeError(f"{asked}: 0 copies an extent that does not exist")
+    result: list[Dim] = [shape[axis] if extent == 0 else extent for axis, extent in enumerate(target)]
+    have, have_names = factorize(shape)
+    want, want_names = factorize(extent for extent in result if extent != -1)
+    rest = have_names - want_names
+    known = not rest and not want_names - have_names
+    if -1 not in target:
+        if known and have != want:
+            raise ShapeError(asked)
+        return tuple(result)
+    if want == 0 or (known and have % want):
+        raise ShapeError(asked)
+    # Names cancel only where they occur on both sides; a copied name always does.
+    inferred = exact_div(times(have, *rest.elements()), want) if rest else have // want
+    result[list(target).index(-1)] = inferred
+    return tuple(result)
+
+
+class ShapeChange(Op):
+    """The elements stay in their row-major order."""
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    locality = GLOBAL
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """The new shape.
+
+        Raises:
+            ShapeError: when there is none.
+        """
+        raise NotImplementedError
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: from the parameters; the number of elements stays."""
+        return (TensorType(x.dtype, self.result_shape(x.shape)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """The same elements."""
+        return (x.reshape(static(self.result_shape(x.shape))),)
+
+
+@tpu_op("reshape")
+@dataclass(frozen=True)
+class Reshape(ShapeChange):
+    """The elements of x in another shape.
+
+    Shapes: ``reshape_param``, in which 0 copies the extent of x at that position and one -1 is inferred.
+    """
+
+    reshape_param: tuple[int, ...]
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """``reshape_param`` with its 0 and -1 replaced."""
+        return reshaped(self.name, shape, self.reshape_param)
+
+
+@tpu_op("squeeze")
+@dataclass(frozen=True)
+class Squeeze(ShapeChange):
+    """x without the listed axes, which have extent 1; an empty list removes every axis of extent 1.
+
+    Shapes: removing every axis leaves [1].
+    """
+
+    axis: tuple[int, ...] = ()
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """The extents that stay."""
+        x = TensorType(F32, shape)
+        removed = normalize_axes(self.name, self.axis, x) or [k for k, extent in enumerate(shape) if extent == 1]
+        if any(shape[axis] != 1 for axis in removed):
+            raise ShapeError(f"{self.name}: axes {self.axis} of {format_shape(shape)} do not all have extent 1")
+        return tuple(extent for axis, extent in enumerate(shape) if axis not in removed) or (1,)
+
+
+@tpu_op("expand_dims")
+@dataclass(frozen=True)
+class ExpandDims(ShapeChange):
+    """x with ``ndims`` axes of extent 1 inserted before ``axis``.
+
+    Shapes: ``axis`` is 0..rank; a negative one counts from behind the last axis.
+    """
+
+    axis: int
+    ndims: int = 1
+
+    def __post_init__(self) -> None:
+        if self.ndims < 0:
+            raise ValueError(f"expand_dims: ndims is {self.ndims}")
+
+    def result_shape(self, shape: Shape) -> Shape:
+        """The extents with ones between them."""
+        rank = len(shape)
+        if not -rank - 1 <= self.axis <= rank or rank + self.ndims > MAX_RANK:
+            raise ShapeError(f"{self.name}: cannot insert {self.ndims} axes at {self.axis} into {format_shape(shape)}")
+        axis = self.axis % (rank + 1)
+        return (*shape[:axis], *(1,) * self.ndims, *shape[axis:])
+
+
+@tpu_op("reshape_v2")
+@dataclass(frozen=True)
+class ReshapeV2(Op):
+    """As reshape, with the target given at run time.
+
+    Shapes: shape_info [rank of y]; the extents of y depend on its data.
+    """
+
+    inputs = (Operand("tensor_i"), Operand("shape_info", ranks=(1,), coeff=True))
+    dtypes = on(
+        bm1682=(case({"tensor_i": (F32,), "shape_info": (I32,), "tensor_o": (F32,)}, IO_SAME),),
+        bm1684=(case({"tensor_i": _FIXED, "shape_info": (I32,), "tensor_o": _FIXED}, IO_SAME),),
+        bm1686=(case({"tensor_i": _ALL, "shape_info": (I32,), "tensor_o": _ALL}, IO_SAME),),
+    )
+    locality = GLOBAL
+
+    def infer(self, x: TensorType, shape_info: TensorType) -> tuple[TensorType]:
+        """Shapes: the number of values in shape_info is the rank of the result."""
+        (rank,) = shape_info.shape
+        if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+            raise ShapeError(
+                f"{self.name}: shape_info {format_shape(shape_info.shape)} for {format_shape(x.shape)} must hold "
+                f"1 to {MAX_RANK} extents"
+            )
+        return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(rank))),)
+
+    def reference(self, x: Array, shape_info: Array) -> tuple[Array]:
+        """The same elements."""
+        return (x.reshape(static(reshaped(self.name, x.shape, shape_info.tolist()))),)
