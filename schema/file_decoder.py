@@ -1,0 +1,278 @@
+"""The tables of a file as a model, after everything that they claim has been checked.
+
+The verifier has proved that the tables can be read; here it is proved that they mean something. Sizes are computed in
+Python integers and compared before anything is made of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from tpuconvert.schema import op_attributes
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.file_header import ALIGNMENT
+from tpuconvert.schema.file_model import FileModel, Json, Note
+from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
+
+MAX_ELEMENTS = 1 << 40
+"""Of one tensor. More is damage, not a network."""
+
+PORT_TYPES = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
+)
+"""NumPy names of what an input or output may be to the user."""
+
+Constant = Callable[[tpum.Buffer, DType, tuple[int, ...]], Array]
+"""Makes the array of a constant whose buffer has been checked to hold exactly that many bytes."""
+
+
+class UnknownOperatorsError(ValueError):
+    """Operators that no definition is loaded for, most likely because a plugin is missing.
+
+    Attributes:
+        names: of the operators.
+        plugins: what the model says has to be loaded.
+    """
+
+    def __init__(self, names: Sequence[str], plugins: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.plugins = tuple(plugins)
+        super().__init__(f"it uses operators that are not known here: {', '.join(names)}")
+
+
+def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileModel:
+    """The model that the tables describe.
+
+    Args:
+        tables: unpacked from a verified buffer.
+        weights_size: bytes in the weight segment.
+        constant: makes the arrays.
+
+    Raises:
+        ValueError: naming the first thing that is wrong.
+    """
+    _check_buffers(tables.buffers, weights_size)
+    return FileModel(
+        graph=_GraphDecoder(tables, constant).graph(),
+        chip=Chip[_named(tables.chip, "the model has no chip")],
+        tool_version=tables.tool_version,
+        quantize=tables.quantize,
+        preprocessing=_json_values(tables.preprocessing),
+        notes=tuple(Note(note.kind, note.node, note.message) for note in tables.notes),
+        plugins=tables.plugins,
+        metadata=_json_values(tables.metadata),
+    )
+
+
+def _named(number: tpum.Chip | tpum.DType, otherwise: str) -> str:
+    if not number:
+        raise ValueError(otherwise)
+    return number.name
+
+
+def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
+    end = 0
+    for place, buffer in enumerate(buffers):
+        if buffer.offset < end or buffer.offset % ALIGNMENT:
+            raise ValueError(f"constant {place} at byte {buffer.offset} overlaps the one before it or is not aligned")
+        end = buffer.offset + buffer.size
+        if end > weights_size:
+            raise ValueError(f"constant {place} ends at byte {end} of {weights_size}")
+
+
+def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:
+    values: dict[str, Json] = {}
+    for entry in entries:
+        if entry.key in values:
+            raise ValueError(f"the key {entry.key!r} is there twice")
+        try:
+            values[entry.key] = json.loads(entry.json, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the value of {entry.key!r} is not JSON: {error}") from error
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _GraphDecoder:
+    """Builds the graph through its own methods, so that everything they guarantee holds."""
+
+    def __init__(self, tables: tpum.Model, constant: Constant) -> None:
+        self._tables = tables
+        self._constant = constant
+        self._stored = tables.graph.values
+        self._symbols = tables.graph.symbols
+        self._values: list[Value | None] = [None] * len(self._stored)
+        self._used_buffers: set[int] = set()
+        self._graph = Graph(tables.graph.name, tables.graph.file)
+
+    def graph(self) -> Graph:
+        stored, graph = self._tables.graph, self._graph
+        graph.rescale = stored.rescale
+        graph.notes = list(stored.notes)
+        if len({value.name for value in self._stored}) != len(self._stored):
+            raise ValueError("two values have the same name")
+        self._add_inputs(stored)
+        for place, value in enumerate(self._stored):
+            if value.data >= 0:
+                self._add_constant(place, value)
+            elif value.data != -1 or value.stored != -1:
+                raise ValueError(f"value {value.name!r} has stored integers, but no data")
+        self._add_nodes(stored.nodes)
+        self._add_outputs(stored)
+        if None in self._values:
+            name = self._stored[self._values.index(None)].name
+            raise ValueError(f"nothing makes the value {name!r}")
+        if len(self._used_buffers) != len(self._tables.buffers):
+            raise ValueError("a constant belongs to no value")
+        return graph
+
+    def _add_inputs(self, stored: tpum.Graph) -> None:
+        if len(stored.inputs) != len(stored.input_ports) or len(stored.outputs) != len(stored.output_ports):
+            raise ValueError("the number of ports is not the number of inputs or outputs")
+        for place, port in zip(stored.inputs, stored.input_ports, strict=True):
+            value = self._new(place, "an input")
+            if value.data != -1:
+                raise ValueError(f"the input {value.name!r} is a constant")
+            type_ = self._type(value)
+            quant = _quant(value.quantization, type_.shape)
+            self._values[place] = self._graph.input(value.name, type_, self._port(port), quant)
+
+    def _add_outputs(self, stored: tpum.Graph) -> None:
+        for place, port in zip(stored.outputs, stored.output_ports, strict=True):
+            self._graph.output(self._existing(place, "an output"), self._port(port))
+
+    def _new(self, place: int, what: str) -> tpum.Value:
+        """The stored value at a place where nothing has been made yet."""
+        if not 0 <= place < len(self._stored):
+            raise ValueError(f"{what} is value {place} of {len(self._stored)}")
+        if self._values[place] is not None:
+            raise ValueError(f"value {self._stored[place].name!r} is made twice")
+        return self._stored[place]
+
+    def _existing(self, place: int, what: str) -> Value:
+        value = self._values[place] if 0 <= place < len(self._values) else None
+        if value is None:
+            raise ValueError(f"{what} reads value {place}, which is not made before it")
+        return value
+
+    def _shape(self, stored: tuple[int, ...]) -> Shape:
+        if len(stored) > MAX_RANK:
+            raise ValueError(f"a shape has {len(stored)} extents, more than {MAX_RANK}")
+        if min(stored, default=0) < -len(self._symbols):
+            raise ValueError(f"a shape refers to symbolic dimension {-1 - min(stored)} of {len(self._symbols)}")
+        if math.prod(max(extent, 1) for extent in stored) > MAX_ELEMENTS:
+            raise ValueError(f"the shape {list(stored)} has more than {MAX_ELEMENTS} elements")
+        return tuple(self._symbols[-1 - extent] if extent < 0 else extent for extent in stored)
+
+    def _type(self, value: tpum.Value) -> TensorType:
+        shape = self._shape(value.shape)
+        if not shape:
+            raise ValueError(f"value {value.name!r} has rank 0")
+        return TensorType(DType[_named(value.dtype, f"value {value.name!r} has no data type")], shape)
+
+    def _port(self, port: tpum.Port) -> Port:
+        if port.dtype not in PORT_TYPES:
+            raise ValueError(f"port {port.name!r} has the unknown type {port.dtype!r}")
+        shape = self._shape(port.shape)
+        return Port(port.name, port.dtype, shape, _quant(port.quantization, shape))
+
+    def _add_constant(self, place: int, value: tpum.Value) -> None:
+        self._new(place, "a constant")
+        type_ = self._type(value)
+        if not type_.is_static:
+            raise ValueError(f"the constant {value.name!r} has a symbolic shape")
+        data = self._array(value.name, value.data, type_.dtype, type_.static_shape)
+        integers = None
+        if value.stored != -1:
+            dtype = DType[_named(value.stored_dtype, f"the integers of {value.name!r} have no data type")]
+            integers = self._array(value.name, value.stored, dtype, type_.static_shape)
+        quant = _quant(value.quantization, type_.shape)
+        self._values[place] = self._graph.constant(data, value.name, quant, integers)
+
+    def _array(self, name: str, place: int, dtype: DType, shape: tuple[int, ...]) -> Array:
+        if not 0 <= place < len(self._tables.buffers):
+            raise ValueError(f"value {name!r} refers to constant {place} of {len(self._tables.buffers)}")
+        buffer = self._tables.buffers[place]
+        size = math.prod(shape) * (dtype.bits // 8)
+        if size != buffer.size:
+            raise ValueError(f"value {name!r} needs {size} bytes, its constant has {buffer.size}")
+        self._used_buffers.add(place)
+        return self._constant(buffer, dtype, shape)
+
+    def _add_nodes(self, nodes: Sequence[tpum.Node]) -> None:
+        definitions = {node.op: find_op(node.op) for node in nodes}
+        unknown = [name for name, definition in definitions.items() if definition is None]
+        if unknown:
+            raise UnknownOperatorsError(unknown, self._tables.plugins)
+        known = {
+            name: (definition, op_attributes.forms(definition))
+            for name, definition in definitions.items()
+            if definition
+        }
+        for place, node in enumerate(nodes):
+            what = f"node {place} ({node.op})"
+            op = self._op(what, node, *known[node.op])
+            inputs = [None if index == -1 else self._existing(index, what) for index in node.inputs]
+            self._add_node(what, op, inputs, node)
+
+    def _op(self, what: str, node: tpum.Node, definition: type[Op], forms: dict[str, op_attributes.Form]) -> Op:
+        count = len(self._tables.attributes)
+        if any(not 0 <= place < count for place in node.attributes):
+            raise ValueError(f"{what} refers to a parameter that is not there")
+        attributes = [self._tables.attributes[place] for place in node.attributes]
+        try:
+            return op_attributes.decode(definition, forms, attributes)
+        except Exception as error:  # definitions, ours and a plugin's, run here on values that a file states
+            raise ValueError(f"{what}: {error}") from error
+
+    def _add_node(self, what: str, op: Op, inputs: list[Value | None], node: tpum.Node) -> None:
+        results = [self._new(place, what) for place in node.outputs]
+        if len(set(node.outputs)) != len(results) or not results:
+            raise ValueError(f"{what} has no results, or one twice")
+        types = [self._type(result) for result in results]
+        sources = tuple(Source(source.file, source.node, source.op) for source in node.sources)
+        try:
+            made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
+        except ShapeError as error:
+            raise ValueError(f"{what}: {error}") from error
+        except Exception as error:  # as above: ``infer`` runs on types that a file states
+            raise ValueError(f"{what} does not fit its operands: {error}") from error
+        for value, type_, result, place in zip(made, types, results, node.outputs, strict=True):
+            if not _agree(value.type, type_):
+                raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
+            value.type = type_
+            value.quant = _quant(result.quantization, type_.shape)
+            self._values[place] = value
+
+
+def _agree(inferred: TensorType, stored: TensorType) -> bool:
+    """Whether both may describe one tensor: what was symbolic once may have another name, or a number, now."""
+    if inferred.dtype is not stored.dtype or inferred.rank != stored.rank:
+        return False
+    pairs = zip(inferred.shape, stored.shape, strict=True)
+    return all(a == b or isinstance(a, str) or isinstance(b, str) for a, b in pairs)
+
+
+def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None:
+    """Quantization parameters that fit a tensor of this shape."""
+    if stored is None:
+        return None
+    axis = stored.axis if stored.per_axis else None
+    dtype = DType[_named(stored.dtype, "a quantization has no data type")]
+    quant = QuantParams(stored.scale, stored.zero_point, dtype, axis)
+    if axis is not None:
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(f"quantization along axis {axis} of rank {len(shape)}")
+        extent = shape[axis]
+        if isinstance(extent, int) and extent != len(stored.scale):
+            raise ValueError(f"{len(stored.scale)} scales along an axis of {extent}")
+    return quant

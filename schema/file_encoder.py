@@ -1,0 +1,216 @@
+"""A model as the tables of the file and the list of constants behind them.
+
+Everything is stored in an order that the graph decides: inputs, constants in the order in which they were made, then
+results in the order of the nodes. The same graph gives the same tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath, PureWindowsPath
+
+import numpy as np
+
+from tpuconvert.schema import op_attributes
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.file_header import aligned
+from tpuconvert.schema.file_model import FileModel, Json
+from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams
+
+
+@dataclass(frozen=True, eq=False)
+class Blob:
+    """One constant to be written. Converted when its bytes are asked for: usually they are there already."""
+
+    array: Array
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return math.prod(self.array.shape) * self.dtype.bits // 8
+
+    def bytes(self) -> memoryview:
+        """The elements in C order, little-endian."""
+        array = np.ascontiguousarray(self.array, dtype=self.dtype.numpy.newbyteorder("<"))
+        return array.reshape(-1).view(np.uint8).data
+
+
+def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
+    """The tables of a model, and the constants in the order of ``Model.buffers``.
+
+    Raises:
+        ValueError: for a model that the format cannot hold; a mistake of whoever made it.
+    """
+    constants = _Constants(model.graph)
+    encoder = _GraphEncoder(model.graph, constants)
+    graph = encoder.graph()
+    buffers, offset = [], 0
+    for blob in constants.blobs:
+        offset = aligned(offset)
+        buffers.append(tpum.Buffer(offset=offset, size=blob.size))
+        offset += blob.size
+    tables = tpum.Model(
+        tool_version=model.tool_version,
+        chip=tpum.Chip[model.chip.name],
+        quantize=model.quantize,
+        plugins=tuple(model.plugins),
+        graph=graph,
+        attributes=tuple(encoder.attributes),
+        buffers=tuple(buffers),
+        notes=tuple(tpum.Note(kind=note.kind, node=note.node, message=note.message) for note in model.notes),
+        preprocessing=_entries(model.preprocessing),
+        metadata=_entries(model.metadata),
+    )
+    return tables, constants.blobs
+
+
+def _entries(values: Mapping[str, Json]) -> tuple[tpum.Entry, ...]:
+    entries = []
+    for key, value in values.items():
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except TypeError as error:
+            raise ValueError(f"'{key}' cannot be stored as JSON: {error}") from error
+        entries.append(tpum.Entry(key=key, json=text))
+    return tuple(entries)
+
+
+class _Constants:
+    """The constants of a graph, each content once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.blobs: list[Blob] = []
+        self._by_content: dict[tuple[int, bytes], int] = {}
+        sizes: dict[int, int] = {}
+        for value in graph.values:
+            for array in (value.data, value.stored):
+                if array is not None:
+                    sizes[array.nbytes] = sizes.get(array.nbytes, 0) + 1
+        self._shared_sizes = {size for size, count in sizes.items() if count > 1}
+
+    def place(self, array: Array) -> int:
+        """The place in the list of an array's content."""
+        blob = Blob(array, DType.of(array.dtype.newbyteorder("=")))
+        if blob.size not in self._shared_sizes:  # nothing to compare with, so nothing to compute
+            self.blobs.append(blob)
+            return len(self.blobs) - 1
+        key = (blob.size, hashlib.sha256(blob.bytes()).digest())
+        known = self._by_content.get(key)
+        if known is None:
+            known = self._by_content[key] = len(self.blobs)
+            self.blobs.append(blob)
+        return known
+
+
+class _GraphEncoder:
+    def __init__(self, graph: Graph, constants: _Constants) -> None:
+        self.attributes: list[tpum.Attribute] = []
+        self._graph = graph
+        self._constants = constants
+        self._attribute_places: dict[str, int] = {}
+        self._symbols: dict[str, int] = {}
+        self._forms: dict[type, dict[str, op_attributes.Form]] = {}
+        made = [value for node in graph.nodes for value in node.outputs]
+        fixed = [value for value in graph.values if value.is_constant]
+        self._values = [*graph.inputs, *fixed, *made]
+        self._places = {id(value): place for place, value in enumerate(self._values)}
+
+    def graph(self) -> tpum.Graph:
+        graph = self._graph
+        return tpum.Graph(
+            name=graph.name,
+            file=_base_name(graph.file),
+            rescale=graph.rescale,
+            values=tuple(map(self._value, self._values)),
+            nodes=tuple(map(self._node, graph.nodes)),
+            inputs=tuple(map(self._place, graph.inputs)),
+            outputs=tuple(map(self._place, graph.outputs)),
+            input_ports=tuple(map(self._port, graph.input_ports)),
+            output_ports=tuple(map(self._port, graph.output_ports)),
+            symbols=tuple(self._symbols),  # filled by the lines above
+            notes=tuple(graph.notes),
+        )
+
+    def _place(self, value: Value | None) -> int:
+        if value is None:
+            return -1
+        place = self._places.get(id(value))
+        if place is None:
+            raise ValueError(f"'{value.name}' is read, but it is no input, no constant and no result")
+        return place
+
+    def _value(self, value: Value) -> tpum.Value:
+        for array in (value.data, value.stored):
+            if array is not None and array.shape != value.shape:
+                raise ValueError(f"'{value.name}' is {value.type}, but its elements have the shape {array.shape}")
+        if value.data is not None and DType.of(value.data.dtype.newbyteorder("=")) is not value.dtype:
+            raise ValueError(f"'{value.name}' is {value.type}, but its elements are {value.data.dtype}")
+        stored = value.stored
+        return tpum.Value(
+            name=value.name,
+            dtype=tpum.DType[value.dtype.name],
+            shape=self._shape(value.shape),
+            quantization=_quantization(value.quant),
+            data=-1 if value.data is None else self._constants.place(value.data),
+            stored=-1 if stored is None else self._constants.place(stored),
+            stored_dtype=(
+                tpum.DType.NONE if stored is None else tpum.DType[DType.of(stored.dtype.newbyteorder("=")).name]
+            ),
+        )
+
+    def _shape(self, shape: tuple[Dim, ...]) -> tuple[int, ...]:
+        return tuple(
+            -1 - self._symbols.setdefault(extent, len(self._symbols)) if isinstance(extent, str) else int(extent)
+            for extent in shape
+        )
+
+    def _node(self, node: Node) -> tpum.Node:
+        definition = type(node.op)
+        if definition not in self._forms:
+            self._forms[definition] = op_attributes.forms(definition)
+        return tpum.Node(
+            op=node.op.name,
+            attributes=tuple(map(self._attribute, op_attributes.encode(node.op, self._forms[definition]))),
+            inputs=tuple(map(self._place, node.inputs)),
+            outputs=tuple(map(self._place, node.outputs)),
+            sources=tuple(map(_source, node.sources)),
+        )
+
+    def _attribute(self, attribute: tpum.Attribute) -> int:
+        """Its place; told apart by how they are written, because -0.0 equals 0.0 and NaN does not equal itself."""
+        place = self._attribute_places.setdefault(repr(attribute), len(self.attributes))
+        if place == len(self.attributes):
+            self.attributes.append(attribute)
+        return place
+
+    def _port(self, port: Port) -> tpum.Port:
+        return tpum.Port(
+            name=port.name, dtype=port.dtype, shape=self._shape(port.shape), quantization=_quantization(port.quant)
+        )
+
+
+def _source(source: Source) -> tpum.Source:
+    return tpum.Source(file=_base_name(source.file), node=source.node, op=source.op)
+
+
+def _base_name(file: str) -> str:
+    """A file's name without its folder, which is nobody's business and differs between machines."""
+    return PureWindowsPath(PurePosixPath(file).name).name
+
+
+def _quantization(quant: QuantParams | None) -> tpum.Quantization | None:
+    if quant is None:
+        return None
+    return tpum.Quantization(
+        scale=tuple(map(float, quant.scale)),
+        zero_point=tuple(map(int, quant.zero_point)),
+        dtype=tpum.DType[quant.dtype.name],
+        per_axis=quant.axis is not None,
+        axis=0 if quant.axis is None else int(quant.axis),
+    )

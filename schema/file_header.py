@@ -1,0 +1,102 @@
+"""The fixed header of a ``.tpum`` file.
+
+All numbers are little-endian; offsets count bytes from the start of the file:
+
+    0    magic            8 bytes  "TPUM" CR LF 1A LF: shows a transfer that changed line ends
+    8    format version   u32
+    12   header size      u32      128
+    16   file size        u64
+    24   metadata offset  u64      128
+    32   metadata size    u64
+    40   weights offset   u64      the first multiple of 64 behind the metadata
+    48   weights size     u64      up to the end of the file
+    56   SHA-256          32 bytes of everything behind the header
+    88   zeros up to 128
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+MAGIC = b"TPUM\r\n\x1a\n"
+FORMAT_VERSION = 1
+HEADER_SIZE = 128
+ALIGNMENT = 64
+"""Bytes. The weight segment and every constant in it start at a multiple of this."""
+
+_LAYOUT = struct.Struct("<8sIIQQQQQ32s40x")
+_START = struct.Struct("<8sI")
+
+
+def aligned(offset: int) -> int:
+    """The first multiple of the alignment at or behind ``offset``."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+class HeaderError(ValueError):
+    """A header that does not describe the file it stands in.
+
+    Attributes:
+        hint: the next step, where it differs from copying or converting the model again.
+    """
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where the parts of the file are. Everything else follows from two sizes."""
+
+    metadata_size: int
+    weights_size: int
+    digest: bytes = bytes(32)
+
+    @property
+    def weights_offset(self) -> int:
+        """Where the weight segment starts."""
+        return aligned(HEADER_SIZE + self.metadata_size)
+
+    @property
+    def file_size(self) -> int:
+        """Size of the whole file in bytes."""
+        return self.weights_offset + self.weights_size
+
+    def pack(self) -> bytes:
+        """The header as it is stored."""
+        return _LAYOUT.pack(
+            MAGIC,
+            FORMAT_VERSION,
+            HEADER_SIZE,
+            self.file_size,
+            HEADER_SIZE,
+            self.metadata_size,
+            self.weights_offset,
+            self.weights_size,
+            self.digest,
+        )
+
+    @staticmethod
+    def unpack(start: bytes, file_size: int) -> Header:
+        """Read the header from the first bytes of a file whose magic has been seen.
+
+        Raises:
+            HeaderError: a version that is not known, sizes that do not fit each other or the file.
+        """
+        if len(start) < HEADER_SIZE:
+            raise HeaderError(f"it ends inside its header, after {len(start)} bytes")
+        _, version = _START.unpack_from(start)
+        if version > FORMAT_VERSION:
+            raise HeaderError(
+                f"format version {version} is newer than {FORMAT_VERSION}, the newest that this tpuconvert reads",
+                "upgrade tpuconvert: pip install --upgrade tpuconvert",
+            )
+        sizes = _LAYOUT.unpack_from(start)
+        header = Header(metadata_size=sizes[5], weights_size=sizes[7], digest=sizes[8])
+        if sizes[3] > file_size:
+            raise HeaderError(f"it has {file_size} bytes of {sizes[3]}: it was cut off")
+        if header.file_size != file_size or header.pack() != start[:HEADER_SIZE]:
+            raise HeaderError(f"its header does not describe a file of {file_size} bytes")
+        return header

@@ -1,0 +1,127 @@
+"""Reading a ``.tpum`` file that may come from a stranger.
+
+In this order: header, SHA-256, bounds of the FlatBuffers metadata, meaning of the metadata. Constants are read-only
+views into the mapped file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, decode
+from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.flatbuffer_tables import TableReader
+from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Limits, verify
+from tpuconvert.schema.types import Array, DType
+
+_CHUNK = 1 << 24  # bytes hashed at a time
+_CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
+_DAMAGED = "copy or download it again, or convert the model again"
+
+
+def read_model(path: str | os.PathLike[str]) -> FileModel:
+    """Read a model. The file stays mapped as long as one of its constants is in use.
+
+    Whoever changes the file in place meanwhile changes the constants; ``write_model`` does not, it replaces the file.
+
+    Raises:
+        CorruptInputError: the file is damaged, not a ``.tpum`` file, from a newer version, or needs a plugin.
+        UsageError: it is missing or may not be read.
+    """
+    path = Path(path)
+    mapped, start, size = _map(path)
+    try:
+        if mapped is None or not start.startswith(MAGIC):
+            raise HeaderError(*_not_ours(start, size))
+        header = Header.unpack(start, size)
+        view = memoryview(mapped)
+        _check_digest(view, header)
+        metadata = view[HEADER_SIZE : HEADER_SIZE + header.metadata_size]
+        # An honest buffer has at most one table, string or vector per four bytes that refer to one.
+        limits = Limits(max_depth=8, max_visits=len(metadata))
+        verify(metadata, tpum.SCHEMA, tpum.ROOT_TABLE, tpum.FILE_IDENTIFIER, limits, check_utf8=True)
+        tables = tpum.Model.unpack(TableReader.root(metadata))
+        return decode(tables, header.weights_size, _views(mapped, header.weights_offset))
+    except HeaderError as error:
+        raise CorruptInputError(str(error), file=str(path), hint=error.hint or _DAMAGED) from error
+    except UnknownOperatorsError as error:
+        raise CorruptInputError(str(error), file=str(path), hint=_plugin_hint(error)) from error
+    except FlatBufferError as error:
+        raise CorruptInputError(f"its description is damaged: {error}", file=str(path), hint=_DAMAGED) from error
+    except ValueError as error:
+        raise CorruptInputError(f"it contradicts itself: {error}", file=str(path), hint=_DAMAGED) from error
+
+
+def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
+    """The mapped file (None when it is empty), its first bytes and its size."""
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError("it is a folder or a device, not a model file", file=str(path))
+        try:
+            mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ) if status.st_size else None
+            return mapped, file.read(HEADER_SIZE), status.st_size
+        except (OSError, ValueError, OverflowError) as error:
+            raise UsageError(f"cannot be read: {error}", file=str(path)) from error
+
+
+def _check_digest(view: memoryview, header: Header) -> None:
+    digest = hashlib.sha256()
+    for start in range(HEADER_SIZE, len(view), _CHUNK):
+        digest.update(view[start : start + _CHUNK])
+    if digest.digest() != header.digest:
+        raise HeaderError("its SHA-256 differs from the one in its header: some bytes were changed")
+
+
+def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
+    """Makes arrays that are views into the mapping. Offsets are Python integers: nothing ends at 2 GiB."""
+
+    def view(buffer: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
+        stored = dtype.numpy.newbyteorder("<")
+        if not buffer.size:  # may stand at the very end of the file, where NumPy accepts no view
+            return np.frombuffer(b"", stored).reshape(shape)
+        array = np.frombuffer(mapped, stored, math.prod(shape), weights_offset + buffer.offset)
+        return array.reshape(shape)
+
+    return view
+
+
+def _not_ours(start: bytes, size: int) -> tuple[str, str]:
+    """What a file without our magic is, as far as its first bytes tell, and the next step."""
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if not size:
+        return "it is empty", _DAMAGED
+    if start.startswith(MAGIC[:4]) or MAGIC.startswith(start):
+        return "its first bytes were changed, as a transfer in text mode does", "copy it again in binary mode"
+    if text.startswith(b"version https://git-lfs"):
+        return "this is a Git LFS pointer, not the file itself", "run 'git lfs pull' in its repository"
+    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
+        return "this is a web page, not a .tpum file", "use the direct download link"
+    if start[4:8] == b"TFL3":
+        return "this is a TFLite model, not a .tpum file", _CONVERT_FIRST
+    if start[:1] == b"\x08" and start[2:3] in (b"\x12", b"\x1a", b"\x22", b"\x3a", b"\x42"):
+        return "this looks like an ONNX model, not like a .tpum file", _CONVERT_FIRST
+    if text.startswith((b"name:", b"layer", b"input")):
+        return "this looks like a Caffe prototxt, not like a .tpum file", _CONVERT_FIRST
+    return "this is not a .tpum file", "give a file that 'tpuconvert convert' has written"
+
+
+def _plugin_hint(error: UnknownOperatorsError) -> str:
+    if error.plugins:
+        return f"the model needs: {', '.join(error.plugins)}; load it with --plugin FILE.py, or install it"
+    return "load the plugin that defines them with --plugin FILE.py, or upgrade tpuconvert"

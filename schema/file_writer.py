@@ -1,0 +1,140 @@
+"""Writing a ``.tpum`` file, so that at every moment there is the old file or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import flatbuffers
+import numpy as np
+from flatbuffers.builder import BuilderSizeError
+
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
+from tpuconvert.schema.file_decoder import decode
+from tpuconvert.schema.file_encoder import Blob, encode
+from tpuconvert.schema.file_header import HEADER_SIZE, Header
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.types import Array, DType
+
+_CHUNK = 1 << 24  # bytes written and hashed at a time
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
+    """Write a model. What stands at ``path`` is replaced in one step when the new file is complete.
+
+    A process that is killed leaves the old file as it was, and perhaps a ``.NAME.*.tmp`` beside it.
+
+    Raises:
+        InternalError: the model is not one that could be read again; nothing was written.
+        UsageError: the file cannot be written there.
+        ResourceLimitError: the disk is full, or the description of the graph exceeds 2 GiB.
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    tables, blobs = _checked_tables(model)
+    metadata = _pack(tables)
+    if target.exists() and not target.is_file():
+        raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
+    try:
+        with _replacing(target) as file:
+            _write(file, metadata, tables, blobs)
+    except OSError as error:
+        raise _write_error(error, path) from error
+
+
+def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
+    """The tables of a model, which have been read back as a reader will do it."""
+    try:
+        tables, blobs = encode(model)
+        decode(tables, sum(_last(tables)), _stand_in)
+    except ValueError as error:
+        raise InternalError(f"the model cannot be written: {error}", file=model.graph.file) from error
+    return tables, blobs
+
+
+def _last(tables: tpum.Model) -> tuple[int, int]:
+    """Offset and size of the last constant; their sum is the size of the weight segment."""
+    return (tables.buffers[-1].offset, tables.buffers[-1].size) if tables.buffers else (0, 0)
+
+
+def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """An array of that type and shape that takes no memory: only the types are looked at."""
+    return np.broadcast_to(np.zeros((), dtype.numpy), shape)
+
+
+def _pack(tables: tpum.Model) -> bytes:
+    builder = flatbuffers.Builder(1 << 16)
+    try:
+        builder.Finish(tables.pack(builder), file_identifier=tpum.FILE_IDENTIFIER)
+    except BuilderSizeError as error:
+        raise ResourceLimitError("the description of the graph exceeds 2 GiB") from error
+    return bytes(builder.Output())
+
+
+def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob]) -> None:
+    """The header goes last: it holds the sum of all that follows it."""
+    header = Header(len(metadata), sum(_last(tables)))
+    digest = hashlib.sha256()
+    file.seek(HEADER_SIZE)
+    position = HEADER_SIZE
+
+    def put(data: bytes | memoryview) -> None:
+        nonlocal position
+        for start in range(0, len(data), _CHUNK):
+            part = data[start : start + _CHUNK]
+            digest.update(part)
+            file.write(part)
+        position += len(data)
+
+    put(metadata)
+    for blob, buffer in zip(blobs, tables.buffers, strict=True):
+        put(bytes(header.weights_offset + buffer.offset - position))
+        put(blob.bytes())
+    put(bytes(header.file_size - position))
+    file.seek(0)
+    file.write(Header(header.metadata_size, header.weights_size, digest.digest()).pack())
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the target's place when the block ends well, and is removed when it does not."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the system can sync a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open one; the file itself is already safe
+        return
+    try:
+        with contextlib.suppress(OSError):  # some network file systems refuse, with the file already in place
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return ResourceLimitError(f"cannot be written: {reason}", file=str(path), hint="free space, then try again")
+    missing = isinstance(error, FileNotFoundError)
+    hint = "create its folder first" if missing else "choose a folder that you may write to"
+    return UsageError(f"cannot be written: {reason}", file=str(path), hint=hint)

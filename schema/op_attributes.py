@@ -1,0 +1,222 @@
+"""Operator parameters as typed attributes of the file, and back.
+
+The type hints of the operator's dataclass decide: what a field may hold is what its hint says. Supported are bool, int
+(64 bits), float, str, ``DType``, ``Scalar`` and enums, tuples of them except ``Scalar``, and each of these ``| None``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.tpum_generated import AttributeKind as Kind
+from tpuconvert.schema.types import DType, Scalar
+
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a field may hold: one ``base``, or a tuple of them, ``length`` long (None: any); None when ``optional``."""
+
+    base: type
+    is_tuple: bool = False
+    length: int | None = None
+    optional: bool = False
+
+
+def forms(definition: type[Op]) -> dict[str, Form]:
+    """The form of every field of an operator definition, in the order of the fields.
+
+    Raises:
+        ValueError: for a hint that the file format cannot store.
+    """
+    hints = typing.get_type_hints(definition)
+    result: dict[str, Form] = {}
+    for item in dataclasses.fields(definition):
+        try:
+            result[item.name] = _form(hints[item.name])
+        except ValueError as error:
+            raise ValueError(f"{definition.name}.{item.name}: {error}") from None
+    return result
+
+
+def _form(hint: Any) -> Form:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        present = [part for part in typing.get_args(hint) if part is not types.NoneType]
+        if len(present) != 1:
+            raise ValueError(f"a field of type {hint} cannot be stored")
+        return dataclasses.replace(_form(present[0]), optional=True)
+    if typing.get_origin(hint) is tuple:
+        parts = typing.get_args(hint)
+        any_length = len(parts) == 2 and parts[1] is Ellipsis
+        bases = {_form(part) for part in (parts[:1] if any_length else parts)}
+        if len(bases) == 1 and not (base := bases.pop()).is_tuple and not base.optional and base.base is not Scalar:
+            return Form(base.base, is_tuple=True, length=None if any_length else len(parts))
+    elif isinstance(hint, type) and (hint in (bool, int, float, str, Scalar) or issubclass(hint, enum.Enum)):
+        return Form(hint)
+    raise ValueError(f"a field of type {hint} cannot be stored")
+
+
+def encode(op: Op, known: dict[str, Form]) -> list[tpum.Attribute]:
+    """The parameters of an operator, in the order of its fields. ``known`` are the ``forms`` of its definition.
+
+    Raises:
+        ValueError: for a value that is not what the field's type hint says.
+    """
+    result = []
+    for name, form in known.items():
+        try:
+            result.append(_encode(name, getattr(op, name), form))
+        except ValueError as error:
+            raise ValueError(f"{op.name}.{name}: {error}") from None
+    return result
+
+
+def _encode(name: str, value: Any, form: Form) -> tpum.Attribute:
+    if value is None:
+        if not form.optional:
+            raise ValueError("None does not fit its type")
+        return tpum.Attribute(name=name)
+    if form.is_tuple:
+        return _encode_tuple(name, tuple(value), form)
+    if form.base is Scalar:
+        if not isinstance(value, Scalar):
+            raise ValueError(f"{value!r} is not a Scalar")
+        dtype = tpum.DType[value.dtype.name]
+        if value.dtype.is_float:
+            return tpum.Attribute(name=name, kind=Kind.SCALAR, dtype=dtype, real=_plain(value.value, float))
+        return tpum.Attribute(name=name, kind=Kind.SCALAR, dtype=dtype, integer=_plain(value.value, int))
+    plain = _plain(value, form.base)
+    if form.base is DType:
+        return tpum.Attribute(name=name, kind=Kind.DTYPE, dtype=tpum.DType[plain])
+    if issubclass(form.base, enum.Enum):
+        return tpum.Attribute(name=name, kind=Kind.ENUM, string=plain)
+    if form.base is bool:
+        return tpum.Attribute(name=name, kind=Kind.BOOL, integer=int(plain))
+    if form.base is int:
+        return tpum.Attribute(name=name, kind=Kind.INT, integer=plain)
+    if form.base is float:
+        return tpum.Attribute(name=name, kind=Kind.FLOAT, real=plain)
+    return tpum.Attribute(name=name, kind=Kind.STRING, string=plain)
+
+
+def _encode_tuple(name: str, values: tuple[Any, ...], form: Form) -> tpum.Attribute:
+    if form.length is not None and len(values) != form.length:
+        raise ValueError(f"{len(values)} items, its type has {form.length}")
+    items = tuple(_plain(value, form.base) for value in values)
+    if form.base in (bool, int):
+        return tpum.Attribute(name=name, kind=Kind.INTS, integers=tuple(map(int, items)))
+    if form.base is float:
+        return tpum.Attribute(name=name, kind=Kind.FLOATS, reals=items)
+    return tpum.Attribute(name=name, kind=Kind.STRINGS, strings=items)
+
+
+def _plain(value: Any, base: type) -> Any:
+    """A Python number or text for a single value; the name of an enum member."""
+    if issubclass(base, enum.Enum):
+        if isinstance(value, base):
+            return value.name
+    elif base is bool:
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+    elif base is int:
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            if int(value) not in _INT64:
+                raise ValueError(f"{value} does not fit 64 bits")
+            return int(value)
+    elif base is float:
+        if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool):
+            return math.nan if value != value else float(value)  # one NaN: its payload must not decide about bytes
+    elif isinstance(value, str):
+        return str(value)
+    raise ValueError(f"{value!r} is not of the type {base.__name__}")
+
+
+def decode(definition: type[Op], known: dict[str, Form], attributes: Sequence[tpum.Attribute]) -> Op:
+    """An operator from its stored parameters. A parameter that is not stored takes its default.
+
+    Raises:
+        ValueError: when the parameters do not fit the definition.
+    """
+    values: dict[str, Any] = {}
+    for attribute in attributes:
+        if attribute.name not in known or attribute.name in values:
+            raise ValueError(f"operator '{definition.name}' has no parameter {attribute.name!r}, or it is given twice")
+        try:
+            values[attribute.name] = _decode(attribute, known[attribute.name])
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"parameter {attribute.name!r} of '{definition.name}': {error}") from None
+    for item in dataclasses.fields(definition):
+        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+        if required and item.name not in values:
+            raise ValueError(f"operator '{definition.name}' lacks its parameter {item.name!r}")
+    return definition(**values)
+
+
+def _decode(attribute: tpum.Attribute, form: Form) -> Any:
+    if attribute.kind is Kind.NONE:
+        if not form.optional:
+            raise ValueError("it has no value")
+        return None
+    if attribute.kind is not _kind(form):
+        raise ValueError(f"it is stored as {attribute.kind.name}, expected {_kind(form).name}")
+    if form.is_tuple:
+        return _decode_tuple(attribute, form)
+    if form.base is Scalar:
+        dtype = DType[attribute.dtype.name]
+        return Scalar(dtype, attribute.real if dtype.is_float else attribute.integer)
+    if form.base is DType:
+        return DType[attribute.dtype.name]
+    if issubclass(form.base, enum.Enum):
+        return form.base[attribute.string]
+    if form.base is bool:
+        return _bool(attribute.integer)
+    if form.base is int:
+        return attribute.integer
+    return attribute.real if form.base is float else attribute.string
+
+
+def _kind(form: Form) -> Kind:
+    """How a value of this form is stored."""
+    if form.is_tuple:
+        return {bool: Kind.INTS, int: Kind.INTS, float: Kind.FLOATS}.get(form.base, Kind.STRINGS)
+    if form.base is DType:
+        return Kind.DTYPE
+    if issubclass(form.base, enum.Enum):
+        return Kind.ENUM
+    return {bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.STRING, Scalar: Kind.SCALAR}[form.base]
+
+
+def _decode_tuple(attribute: tpum.Attribute, form: Form) -> tuple[Any, ...]:
+    items: tuple[Any, ...]
+    if form.base is bool:
+        items = tuple(map(_bool, attribute.integers))
+    elif form.base is int:
+        items = attribute.integers
+    elif form.base is float:
+        items = attribute.reals
+    elif form.base is str:
+        items = attribute.strings
+    else:
+        members = typing.cast(type[enum.Enum], form.base)
+        items = tuple(members[text] for text in attribute.strings)
+    if form.length is not None and len(items) != form.length:
+        raise ValueError(f"it has {len(items)} items, expected {form.length}")
+    return items
+
+
+def _bool(number: int) -> bool:
+    if number not in (0, 1):
+        raise ValueError(f"{number} is neither true nor false")
+    return number == 1

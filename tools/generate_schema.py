@@ -1,0 +1,378 @@
+"""Makes schema/tpum_generated/ from schema/tpum.fbs.
+
+    python tools/generate_schema.py            write the package
+    python tools/generate_schema.py --check    only say whether it is up to date (exit code 1 when it is not)
+
+Understands what tpum.fbs uses of the FlatBuffers schema language: enums, tables, scalars, strings, vectors of these,
+defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself with the flatbuffers package and
+unpacks itself from a verified buffer; the description that the verifier walks by comes from the same lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = ROOT / "schema" / "tpum.fbs"
+GENERATED = ROOT / "schema" / "tpum_generated" / "__init__.py"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One scalar type: its name for the verifier, in the struct module, in the builder, and its bytes."""
+
+    verifier: str
+    code: str
+    builder: str
+    size: int
+
+
+SCALARS = {
+    "bool": Scalar("bool", "?", "Bool", 1),
+    "ubyte": Scalar("u8", "B", "Uint8", 1),
+    "int": Scalar("i32", "i", "Int32", 4),
+    "long": Scalar("i64", "q", "Int64", 8),
+    "ulong": Scalar("u64", "Q", "Uint64", 8),
+    "double": Scalar("f64", "d", "Float64", 8),
+}
+
+
+@dataclass
+class EnumType:
+    """An enum: the scalar it is stored as, and its members."""
+
+    name: str
+    scalar: str
+    members: list[tuple[str, int]]
+    doc: list[str]
+
+
+@dataclass
+class FieldType:
+    """A field of a table; ``type`` has its brackets."""
+
+    name: str
+    type: str
+    default: str
+    required: bool
+
+
+@dataclass
+class TableType:
+    """A table and its fields in the order of their slots."""
+
+    name: str
+    fields: list[FieldType]
+    doc: list[str]
+
+
+@dataclass
+class Schema:
+    """Everything that stands in the .fbs file."""
+
+    identifier: str = ""
+    root: str = ""
+    enums: dict[str, EnumType] = field(default_factory=dict)
+    tables: dict[str, TableType] = field(default_factory=dict)
+
+
+_STATEMENT = re.compile(
+    r"""
+    (?P<comment>(?:[ \t]*//[^\n]*\n)+)
+  | (?P<setting>namespace|file_identifier|file_extension|root_type)\s+"?(?P<value>\w+)"?\s*;
+  | enum\s+(?P<enum>\w+)\s*:\s*(?P<scalar>\w+)\s*\{(?P<members>[^}]*)\}
+  | table\s+(?P<table>\w+)\s*\{(?P<fields>[^}]*)\}
+  | (?P<blank>\s+)
+    """,
+    re.VERBOSE,
+)
+_FIELD = re.compile(r"(\w+)\s*:\s*(\[?\w+\]?)\s*(?:=\s*([-\w.]+))?\s*(\(\s*required\s*\))?\s*$")
+
+
+def parse(text: str) -> Schema:
+    """Read the schema.
+
+    Raises:
+        ValueError: at something that this program does not understand, with the text it stopped at.
+
+    """
+    schema = Schema()
+    position, doc = 0, list[str]()
+    while position < len(text):
+        match = _STATEMENT.match(text, position)
+        if match is None:
+            raise ValueError(f"not understood: {text[position : position + 60]!r}")
+        position = match.end()
+        if match["comment"]:
+            doc = [line.strip().removeprefix("//").strip() for line in match["comment"].splitlines()]
+        elif match["enum"]:
+            members = [_member(item) for item in match["members"].split(",") if item.strip()]
+            schema.enums[match["enum"]] = EnumType(match["enum"], match["scalar"], members, doc)
+        elif match["table"]:
+            body = re.sub(r"//[^\n]*", "", match["fields"])
+            fields = [_field(item.strip()) for item in body.split(";") if item.strip()]
+            schema.tables[match["table"]] = TableType(match["table"], fields, doc)
+        elif match["setting"] == "file_identifier":
+            schema.identifier = match["value"]
+        elif match["setting"] == "root_type":
+            schema.root = match["value"]
+        elif match["blank"] and match["blank"].count("\n") < 2:
+            continue
+        if not match["comment"]:
+            doc = []
+    return schema
+
+
+def _member(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    return name.strip(), int(number)
+
+
+def _field(text: str) -> FieldType:
+    match = _FIELD.match(text)
+    if match is None:
+        raise ValueError(f"field not understood: {text!r}")
+    return FieldType(match[1], match[2], match[3] or "", bool(match[4]))
+
+
+def generate(text: str) -> str:
+    """The Python module for a schema."""
+    schema = parse(text)
+    parts = [_head(schema, hashlib.sha256(text.encode()).hexdigest())]
+    parts += [_enum(item) for item in schema.enums.values()]
+    parts += [_table(schema, item) for item in _uses_first(schema)]
+    return "\n\n".join(parts)
+
+
+def _uses_first(schema: Schema) -> list[TableType]:
+    """Tables in an order in which each stands after the ones it holds.
+
+    Raises:
+        ValueError: when a table holds itself: unpacking would have no bound.
+
+    """
+    ordered: list[str] = []
+    waiting = list(schema.tables)
+    while waiting:
+        ready = [
+            name
+            for name in waiting
+            if all(held in ordered or held not in schema.tables for held in _held_types(schema.tables[name]))
+        ]
+        if not ready:
+            raise ValueError(f"tables hold each other: {', '.join(waiting)}")
+        ordered += ready
+        waiting = [name for name in waiting if name not in ready]
+    return [schema.tables[name] for name in ordered]
+
+
+def _held_types(table: TableType) -> list[str]:
+    return [item.type.strip("[]") for item in table.fields]
+
+
+def _head(schema: Schema, digest: str) -> str:
+    tables = "\n".join(
+        f'        "{table.name}": "{" ".join(_described(schema, item) for item in table.fields)}",'
+        for table in schema.tables.values()
+    )
+    return f'''"""Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.flatbuffer_tables import TableReader
+from tpuconvert.schema.flatbuffer_verifier import Schema
+
+SCHEMA_SHA256 = "{digest}"
+FILE_IDENTIFIER = b"{schema.identifier}"
+ROOT_TABLE = "{schema.root}"
+SCHEMA = Schema(
+    tables={{
+{tables}
+    }}
+)
+
+
+def _vector(builder: Any, items: Sequence[Any], dtype: str) -> int:
+    """Offset of a vector of numbers, 0 for an empty one, which is not stored."""
+    return int(builder.CreateNumpyVector(np.array(items, dtype=dtype))) if items else 0
+
+
+def _offsets(builder: Any, offsets: Sequence[int]) -> int:
+    """Offset of a vector of strings or tables, 0 for an empty one, which is not stored."""
+    if not offsets:
+        return 0
+    builder.StartVector(4, len(offsets), 4)
+    for offset in reversed(offsets):
+        builder.PrependUOffsetTRelative(offset)
+    return int(builder.EndVector())
+'''
+
+
+def _described(schema: Schema, item: FieldType) -> str:
+    """A field in the verifier's words."""
+    inner = item.type.strip("[]")
+    if inner in schema.enums:
+        inner = schema.enums[inner].scalar
+    word = SCALARS[inner].verifier if inner in SCALARS else "str" if inner == "string" else inner
+    word = f"[{word}]" if item.type.startswith("[") else word
+    return f"{item.name}:{word}" + (f"={item.default}" if item.default else "") + ("!" if item.required else "")
+
+
+def _doc(lines: list[str], instead: str) -> str:
+    words = lines or [instead]
+    if len(words) == 1:
+        return f'    """{words[0]}"""\n'
+    return "\n".join([f'    """{words[0]}', *(f"    {line}" for line in words[1:]), '    """']) + "\n"
+
+
+def _enum(item: EnumType) -> str:
+    members = "".join(f"    {name} = {number}\n" for name, number in item.members)
+    return f"class {item.name}(enum.IntEnum):\n{_doc(item.doc, f'{item.name} as it is stored.')}\n{members}"
+
+
+def _table(schema: Schema, table: TableType) -> str:
+    declared = "".join(f"    {item.name}: {_declared(schema, item)}\n" for item in table.fields)
+    children = "".join(filter(None, (_child(schema, item) for item in table.fields)))
+    slots = "".join(_slot(schema, slot, item) for slot, item in _widest_first(schema, table))
+    unpacked = "".join(
+        f"            {item.name}={_unpacked(schema, i, item)},\n" for i, item in enumerate(table.fields)
+    )
+    return f'''@dataclass(frozen=True, slots=True, kw_only=True)
+class {table.name}:
+{_doc(table.doc, f"The table {table.name}.")}
+{declared}
+    def pack(self, builder: Any) -> int:
+        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
+{children}        builder.StartObject({len(table.fields)})
+{slots}        return int(builder.EndObject())
+
+    @staticmethod
+    def unpack(table: TableReader) -> {table.name}:
+        """Read the table from a verified buffer.
+
+        Raises:
+            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
+        """
+        return {table.name}(
+{unpacked}        )
+'''
+
+
+def _declared(schema: Schema, item: FieldType) -> str:
+    inner = item.type.strip("[]")
+    if inner in schema.enums:
+        return f"{inner} = {inner}({item.default or 0})"
+    word = {"bool": "bool", "double": "float", "string": "str"}.get(inner, "int" if inner in SCALARS else inner)
+    if item.type.startswith("["):
+        return f"tuple[{word}, ...]" + ("" if item.required else " = ()")
+    if inner in SCALARS:
+        start = {"bool": "False", "double": "0.0"}.get(inner, "0")
+        return f"{word} = {item.default or start}"
+    if inner == "string":
+        return "str" if item.required else 'str = ""'
+    return word if item.required else f"{word} | None = None"
+
+
+def _child(schema: Schema, item: FieldType) -> str:
+    """What must be written before the table: strings, vectors and tables it refers to."""
+    inner = item.type.strip("[]")
+    is_vector = item.type.startswith("[")
+    if inner in SCALARS and is_vector:
+        kind = "<f8" if inner == "double" else f"<i{SCALARS[inner].size}"
+        source = f'_vector(builder, self.{item.name}, "{kind}")'
+    elif inner == "string":
+        source = (
+            f"_offsets(builder, [builder.CreateSharedString(item) for item in self.{item.name}])"
+            if is_vector
+            else f"builder.CreateSharedString(self.{item.name})"
+        )
+        if not is_vector and not item.required:
+            source += f" if self.{item.name} else 0"
+    elif inner in schema.tables:
+        source = (
+            f"_offsets(builder, [item.pack(builder) for item in self.{item.name}])"
+            if is_vector
+            else f"self.{item.name}.pack(builder)"
+        )
+        if not is_vector and not item.required:
+            source += f" if self.{item.name} is not None else 0"
+    else:
+        return ""
+    if item.required and is_vector:
+        raise ValueError(f"{item.name}: an empty vector is not stored, so none can be required")
+    return f"        {item.name} = {source}\n"
+
+
+def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType]]:
+    """Fields with their slots, wide scalars first: no padding between them."""
+
+    def size(item: FieldType) -> int:
+        inner = schema.enums[item.type].scalar if item.type in schema.enums else item.type
+        return SCALARS[inner].size if inner in SCALARS else 4
+
+    return sorted(enumerate(table.fields), key=lambda entry: (-size(entry[1]), entry[0]))
+
+
+def _slot(schema: Schema, slot: int, item: FieldType) -> str:
+    inner = schema.enums[item.type].scalar if item.type in schema.enums else item.type
+    if inner not in SCALARS:
+        return f"        builder.PrependUOffsetTRelativeSlot({slot}, {item.name}, 0)\n"
+    if inner == "double":  # the builder takes -0.0 for the default 0.0
+        return (
+            f"        if repr(self.{item.name}) != repr({float(item.default or 0)}):\n"
+            f"            builder.PrependFloat64(self.{item.name})\n            builder.Slot({slot})\n"
+        )
+    default = {"bool": "False"}.get(inner, "0") if not item.default else item.default
+    return f"        builder.Prepend{SCALARS[inner].builder}Slot({slot}, self.{item.name}, {default})\n"
+
+
+def _unpacked(schema: Schema, slot: int, item: FieldType) -> str:
+    inner = item.type.strip("[]")
+    if inner in schema.enums:
+        return f'{inner}(table.scalar({slot}, "{SCALARS[schema.enums[inner].scalar].code}", {item.default or 0}))'
+    if item.type.startswith("["):
+        if inner in SCALARS:
+            return f'table.scalars({slot}, "{SCALARS[inner].code}")'
+        if inner == "string":
+            return f"table.strings({slot})"
+        return f"tuple({inner}.unpack(item) for item in table.tables({slot}))"
+    if inner in SCALARS:
+        start = item.default or {"bool": "False", "double": "0.0"}.get(inner, "0")
+        return f'table.scalar({slot}, "{SCALARS[inner].code}", {start})'
+    if inner == "string":
+        return f"table.string({slot})"
+    if item.required:
+        return f"{inner}.unpack(table.required({slot}))"
+    return f"{inner}.unpack({item.name}) if ({item.name} := table.table({slot})) is not None else None"
+
+
+def main() -> int:
+    """Write or check the generated package."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 when something would change")
+    arguments = parser.parse_args()
+    wanted = generate(SCHEMA.read_text(encoding="utf-8"))
+    if arguments.check:
+        if not GENERATED.exists() or GENERATED.read_text(encoding="utf-8") != wanted:
+            print(f"{GENERATED.relative_to(ROOT)} is stale: run python tools/generate_schema.py", file=sys.stderr)
+            return 1
+        return 0
+    GENERATED.parent.mkdir(exist_ok=True)
+    GENERATED.write_text(wanted, encoding="utf-8", newline="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
