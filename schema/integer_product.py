@@ -1,0 +1,114 @@
+"""Exact integer matrix products and convolutions through the floating-point products of BLAS.
+
+Why that is exact: factors are integers of at most 9 bits with sign (8-bit data minus a zero point of the same type), so
+a product is at most 255 * 255 in magnitude. As long as the sum of the magnitudes of all products of one result does not
+exceed 2^24, every partial sum, in whatever order and with or without fused operations, is an integer of at most 2^24
+in magnitude; binary32 holds all of them, so no operation rounds. Longer sums are cut into chunks for which that holds,
+and the chunks are added in binary64, which is exact up to 2^53: far beyond any length that fits into memory. Measured
+on one core, binary32 in chunks takes about half of the time of binary64 in one piece.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.schema.convolution import Window, convolve, convolve_transposed
+from tpuconvert.schema.types import Array
+
+_EXACT_BINARY32 = 1 << 24
+_EXACT_BINARY64 = 1 << 53
+
+
+def largest_magnitude(dtype: np.dtype[np.generic], zero: Array | int = 0) -> int:
+    """The largest |x - zero| of an integer type; with several zero points, of all of them."""
+    info = np.iinfo(dtype)
+    zeros = np.atleast_1d(np.asarray(zero, dtype=np.int64))
+    return max(int(zeros.max()) - int(info.min), int(info.max) - int(zeros.min()))
+
+
+def exact_chunk(largest: int, factors: Array) -> int | None:
+    """How many products may be summed in binary32; None when the whole sum is exact.
+
+    Args:
+        largest: bound of the magnitudes of the other operand.
+        factors: one operand, integral values. Shape: [..., rows, length of the sum].
+
+    """
+    bound = largest * float(np.abs(factors).max(initial=0))
+    if bound * factors.shape[-1] <= _EXACT_BINARY32:
+        return None
+    if largest * float(np.abs(factors).sum(axis=-1, dtype=np.float64).max()) <= _EXACT_BINARY32:
+        return None
+    return max(int(_EXACT_BINARY32 // bound), 1)
+
+
+def _sum_type(length: int, first: int, second: int) -> np.dtype[np.generic]:
+    """INT32 where no sum can leave it, else INT64."""
+    bound = length * first * second
+    if max(first, second) > 1 << 16 or bound > _EXACT_BINARY64:
+        raise ValueError(f"{length} products of {first} * {second} are not exact")
+    return np.dtype(np.int32 if bound < 1 << 31 else np.int64)
+
+
+def integer_convolution(
+    x: Array, w: Array, window: Window, *, x_zero: Array | int = 0, w_zero: Array | int = 0, pad: int = 0
+) -> Array:
+    """Exact convolution of (x - x_zero) with (w - w_zero). Padding elements count as ``pad``, without zero point.
+
+    Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the result
+    is [N, oc, oh, ow], INT32 where no sum can leave it, else INT64.
+    """
+    largest_x = max(largest_magnitude(x.dtype, x_zero), abs(pad))
+    largest_w = largest_magnitude(w.dtype, w_zero)
+    kernels = _centred(w, np.asarray(w_zero).reshape(-1, 1, 1, 1))
+    out = _sum_type(int(np.prod(w.shape[1:])), largest_x, largest_w)
+    chunk = exact_chunk(largest_x, kernels.reshape(len(w), -1))
+    return convolve(x, kernels, window, out, zero=x_zero, pad=pad, chunk=chunk)
+
+
+def integer_transposed_convolution(
+    x: Array, w: Array, window: Window, *, x_zero: Array | int = 0, w_zero: Array | int = 0
+) -> Array:
+    """Exact transposed convolution of (x - x_zero) with (w - w_zero), computed in binary64.
+
+    Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the result
+    is [N, oc, oh, ow], INT32 where no sum can leave it, else INT64.
+    """
+    largest = largest_magnitude(x.dtype, x_zero), largest_magnitude(w.dtype, w_zero)
+    out = _sum_type(w.shape[0] // window.groups * w.shape[2] * w.shape[3], *largest)
+    zeros = np.asarray(w_zero, dtype=np.int64).reshape(-1)
+    if zeros.size > 1:  # one per output channel of every group
+        zeros = np.repeat(zeros.reshape(window.groups, w.shape[1]), w.shape[0] // window.groups, axis=0)
+        zeros = zeros.reshape(w.shape[0], w.shape[1], 1, 1)
+    else:
+        zeros = zeros.reshape(1, 1, 1, 1)
+    return convolve_transposed(x, w.astype(np.int64) - zeros, window, out, zero=x_zero)
+
+
+def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, right_zero: Array | int = 0) -> Array:
+    """Exact matrix product of (left - left_zero) with (right - right_zero).
+
+    Shapes: left [..., M, K], right [..., K, N], left_zero one number or [M], right_zero one number or [N]; the result
+    is [..., M, N], INT32 where no sum can leave it, else INT64.
+    """
+    largest_left = largest_magnitude(left.dtype, left_zero)
+    largest_right = largest_magnitude(right.dtype, right_zero)
+    depth = left.shape[-1]
+    out = _sum_type(depth, largest_left, largest_right)
+    a = _centred(left, np.asarray(left_zero).reshape(-1, 1))
+    b = _centred(right, np.asarray(right_zero).reshape(1, -1))
+    chunk = exact_chunk(largest_right, a)
+    if chunk is None:
+        return np.matmul(a, b).astype(out)
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    sums = np.zeros((*batch, left.shape[-2], right.shape[-1]))
+    for start in range(0, depth, chunk):
+        sums += np.matmul(a[..., start : start + chunk], b[..., start : start + chunk, :])
+    return sums.astype(out)
+
+
+def _centred(x: Array, zero: Array) -> Array:
+    """Integers minus their zero points, in binary32."""
+    if not zero.any():
+        return x.astype(np.float32)
+    return np.subtract(x, zero.astype(np.float32), dtype=np.float32)
