@@ -1,0 +1,182 @@
+"""Order along an axis: arg, topk, sort, argsort.
+
+Equal values keep rising indices in every order, and NaN is larger than every number. The chips leave the order of
+equal values open.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import normalize_axis, with_extent
+from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, same, tpu_op
+from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
+
+
+class ArgMethod(enum.IntEnum):
+    """Which element is asked for."""
+
+    max = 0
+    min = 1
+
+
+def _order(x: Array, axis: int, descending: bool) -> Array:
+    """Indices that sort ``x`` along ``axis``."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # Sorted backwards, then read backwards: equal values have rising indices again.
+    backwards = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    order: Array = x.shape[axis] - 1 - np.flip(backwards, axis)
+    return order
+
+
+def _is_local(op: Arg, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
+    return op.axis % ins[0].rank > 1
+
+
+_ARG = (
+    case({"tensor_i": (F32,), "tensor_o": (I32, F32)}),
+    case({"tensor_i": (I8, U8), "tensor_o": (I32,)}),
+)
+
+
+@tpu_op("arg")
+@dataclass(frozen=True)
+class Arg(Op):
+    """Index of the first largest or smallest element along ``axis``; the first NaN, where there is one.
+
+    ``out_dtype`` is INT32, or FLOAT32 for the index as a number, which is all that BM1682 has.
+
+    Shapes: ``axis`` has extent 1 in y.
+    """
+
+    axis: int
+    method: ArgMethod = ArgMethod.max
+    out_dtype: DType = I32
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(*_ARG, bm1682=(same(F32),))
+    locality = limited_local(_is_local, "local when axis, counted from the front, is above 1")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", ArgMethod(self.method))
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: ``axis`` is not empty."""
+        axis = normalize_axis(self.name, self.axis, x)
+        if x.shape[axis] == 0:
+            raise ShapeError(f"{self.name}: axis {axis} of {format_shape(x.shape)} is empty")
+        return (TensorType(self.out_dtype, with_extent(x.shape, axis, 1)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Index of the first extreme element."""
+        find = np.argmax if self.method is ArgMethod.max else np.argmin
+        return (find(x, axis=self.axis, keepdims=True).astype(self.out_dtype.numpy),)
+
+
+@tpu_op("topk")
+@dataclass(frozen=True)
+class Topk(Op):
+    """The ``k`` largest elements along ``axis``, falling, or the ``k`` smallest, rising; and their indices.
+
+    ``index_dtype`` is INT32, on BM1682 FLOAT32.
+
+    Shapes: ``axis`` has extent k in both results.
+    """
+
+    k: int = 1
+    axis: int = 0
+    descending: bool = True
+    index_dtype: DType = I32
+
+    inputs = (Operand("tensor_i"),)
+    outputs = (Operand("tensor_val"), Operand("tensor_idx"))
+    dtypes = on(case({"tensor_i": (F32,), "tensor_val": (F32,), "tensor_idx": (I32,)}), bm1682=(same(F32),))
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"topk: k is {self.k}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        """Shapes: ``axis`` has at least k elements."""
+        axis = normalize_axis(self.name, self.axis, x)
+        extent = x.shape[axis]
+        if isinstance(extent, int) and self.k > extent:
+            raise ShapeError(f"{self.name}: axis {axis} of {format_shape(x.shape)} has no {self.k} elements")
+        shape = with_extent(x.shape, axis, self.k)
+        return TensorType(x.dtype, shape), TensorType(self.index_dtype, shape)
+
+    def reference(self, x: Array) -> tuple[Array, Array]:
+        """Values and indices in order."""
+        first = [slice(None)] * x.ndim
+        first[self.axis] = slice(self.k)
+        order = _order(x, self.axis, self.descending)[tuple(first)]
+        return np.take_along_axis(x, order, self.axis), order.astype(self.index_dtype.numpy)
+
+
+@tpu_op("sort")
+@dataclass(frozen=True)
+class Sort(Op):
+    """The elements along ``dim`` in rising or falling order, behind their indices.
+
+    ``stable`` changes nothing here: equal values always keep rising indices. ``index_dtype`` is INT32, on BM1682
+    FLOAT32.
+
+    Shapes: both results as x.
+    """
+
+    dim: int = -1
+    stable: bool = False
+    descending: bool = False
+    index_dtype: DType = I32
+
+    inputs = (Operand("tensor_i"),)
+    outputs = (Operand("index_o"), Operand("tensor_o"))
+    dtypes = on(case({"tensor_i": (F32,), "index_o": (I32,), "tensor_o": (F32,)}), bm1682=(same(F32),))
+    locality = GLOBAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
+        """Shapes: ``dim`` exists."""
+        normalize_axis(self.name, self.dim, x)
+        return TensorType(self.index_dtype, x.shape), x
+
+    def reference(self, x: Array) -> tuple[Array, Array]:
+        """Indices, then values."""
+        order = _order(x, self.dim, self.descending)
+        return order.astype(self.index_dtype.numpy), np.take_along_axis(x, order, self.dim)
+
+
+@tpu_op("argsort")
+@dataclass(frozen=True)
+class Argsort(Op):
+    """The indices that sort x along ``dim``, in rising or falling order of the values.
+
+    ``stable`` changes nothing here: equal values always keep rising indices. ``out_dtype`` is INT32, or FLOAT32 for
+    the indices as numbers, which is all that BM1682 has.
+
+    Shapes: as x.
+    """
+
+    dim: int = -1
+    stable: bool = False
+    descending: bool = False
+    out_dtype: DType = I32
+
+    inputs = (Operand("tensor_i"),)
+    outputs = (Operand("index_o"),)
+    dtypes = on(case({"tensor_i": (F32,), "index_o": (I32, F32)}), bm1682=(same(F32),))
+    locality = GLOBAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: ``dim`` exists."""
+        normalize_axis(self.name, self.dim, x)
+        return (TensorType(self.out_dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Indices in order."""
+        return (_order(x, self.dim, self.descending).astype(self.out_dtype.numpy),)

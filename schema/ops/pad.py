@@ -1,0 +1,137 @@
+"""Borders around a tensor: pad, and pad_v2 with the paddings given at run time."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import IO_SAME, PADVAL_SAME
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import check_length, may_equal, plus, shapes_of, unknown
+from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, Scalar, TensorType
+
+_FIXED = (F32, I32, I8, U8, I16, U16)
+
+
+class PadType(enum.IntEnum):
+    """What the border holds."""
+
+    PAD_CONSTANT = 0
+    PAD_REFLECT = 1
+    PAD_SYMMETRIC = 2
+    PAD_EDGE = 3
+
+
+def _check(op: str, mode: PadType, x: TensorType, paddings: Sequence[int]) -> None:
+    check_length(op, "paddings", paddings, 2 * x.rank, x)
+    if any(padding < 0 for padding in paddings):
+        raise ShapeError(f"{op}: paddings {list(paddings)} for {x} are negative")
+    for axis, extent in enumerate(x.shape):
+        most = max(paddings[2 * axis : 2 * axis + 2])
+        if isinstance(extent, int) and most > _largest_padding(mode, extent, most):
+            raise ShapeError(f"{op}: axis {axis} of {x} is too short for {mode.name} with paddings {list(paddings)}")
+
+
+def _largest_padding(mode: PadType, extent: int, asked: int) -> int:
+    """The border comes from one reflection, or from a value that exists."""
+    if mode is PadType.PAD_REFLECT:
+        return max(extent - 1, 0)
+    if mode is PadType.PAD_SYMMETRIC:
+        return extent
+    return 0 if mode is PadType.PAD_EDGE and extent == 0 else asked
+
+
+def _padded(x: Array, mode: PadType, value: Scalar, paddings: Sequence[int]) -> Array:
+    if mode is PadType.PAD_CONSTANT:
+        shape = [n + paddings[2 * axis] + paddings[2 * axis + 1] for axis, n in enumerate(x.shape)]
+        result = np.full(shape, value.array.astype(x.dtype), x.dtype)
+        result[tuple(slice(paddings[2 * axis], paddings[2 * axis] + n) for axis, n in enumerate(x.shape))] = x
+        return result
+    for axis, n in enumerate(x.shape):
+        before, after = paddings[2 * axis : 2 * axis + 2]
+        if before or after:
+            x = x.take(_sources(mode, np.arange(-before, n + after), n), axis=axis)
+    return x.copy()
+
+
+def _sources(mode: PadType, j: Array, n: int) -> Array:
+    """Which element stands at position j, for j from before the tensor to behind it."""
+    if mode is PadType.PAD_EDGE:
+        return np.clip(j, 0, n - 1)
+    border = 0 if mode is PadType.PAD_REFLECT else 1  # SYMMETRIC repeats the border
+    return np.where(j < 0, -j - border, np.where(j >= n, 2 * (n - 1) - j + border, j))
+
+
+def _is_local(op: Pad, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
+    return all(padding == 0 for padding in op.paddings[:4])
+
+
+@tpu_op("pad")
+@dataclass(frozen=True)
+class Pad(Op):
+    """x with a border. REFLECT does not repeat the outermost elements, SYMMETRIC does.
+
+    Shapes: ``paddings`` holds (before, after) of axis 0, then of axis 1, ...; none is negative.
+    """
+
+    pad_val: Scalar
+    paddings: tuple[int, ...]
+    pad_mode: PadType = PadType.PAD_CONSTANT
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(F32, F16, I32, I8, U8, I16, U16))
+    locality = limited_local(_is_local, "local only when axes 0 and 1 are not padded")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pad_mode", PadType(self.pad_mode))
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: two paddings per axis; a border that is not constant fits into the tensor once."""
+        _check(self.name, self.pad_mode, x, self.paddings)
+        extents = zip(x.shape, self.paddings[::2], self.paddings[1::2], strict=True)
+        return (TensorType(x.dtype, tuple(plus(n, before, after) for n, before, after in extents)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """A new array with the border."""
+        return (_padded(x, self.pad_mode, self.pad_val, self.paddings),)
+
+
+@tpu_op("pad_v2")
+@dataclass(frozen=True)
+class PadV2(Op):
+    """As pad, with the paddings given at run time.
+
+    Shapes: paddings [2 * rank of x]; the extents of y depend on their data.
+    """
+
+    pad_val: Scalar
+    pad_mode: PadType = PadType.PAD_CONSTANT
+
+    inputs = (Operand("tensor_i"), Operand("paddings", ranks=(1,), coeff=True))
+    dtypes = on(
+        bm1682=(case({"tensor_i": (F32,), "paddings": (I32,), "pad_val": (F32,), "tensor_o": (F32,)}, IO_SAME),),
+        bm1684=(
+            case({"tensor_i": _FIXED, "pad_val": _FIXED, "paddings": (I32,), "tensor_o": _FIXED}, IO_SAME, PADVAL_SAME),
+        ),
+        bm1686=None,
+    )
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pad_mode", PadType(self.pad_mode))
+
+    def infer(self, x: TensorType, paddings: TensorType) -> tuple[TensorType]:
+        """Shapes: two paddings per axis."""
+        if not may_equal(paddings.shape[0], 2 * x.rank):
+            raise ShapeError(f"{self.name} needs two paddings per axis, got {shapes_of((x, paddings))}")
+        return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(x.rank))),)
+
+    def reference(self, x: Array, paddings: Array) -> tuple[Array]:
+        """A new array with the border. Paddings that do not fit are an error of the run."""
+        values = paddings.tolist()
+        _check(self.name, self.pad_mode, TensorType(DType.of(x.dtype), x.shape), values)
+        return (_padded(x, self.pad_mode, self.pad_val, values),)

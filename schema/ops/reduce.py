@@ -1,0 +1,113 @@
+"""Reduce: mean, sum, maximum, minimum or product over a list of axes."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import normalize_axes
+from tpuconvert.schema.fixed_point import saturate
+from tpuconvert.schema.op import Op, Operand, limited_local, on, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
+
+
+class ReduceMethodType(enum.IntEnum):
+    """The operations."""
+
+    REDUCE_MEAN = 0
+    REDUCE_SUM = 1
+    REDUCE_MAX = 2
+    REDUCE_MIN = 3
+    REDUCE_PROD = 4
+
+
+_HAS_NEUTRAL = (ReduceMethodType.REDUCE_SUM, ReduceMethodType.REDUCE_PROD)
+
+
+@tpu_op("reduce")
+@dataclass(frozen=True)
+class Reduce(Op):
+    """One number for all elements along the listed axes.
+
+    Floating point is accumulated in binary64 and rounded once. Integers are exact, the mean is rounded half away from
+    zero, the result saturates.
+
+    Shapes: reduced axes become 1, or disappear without ``keep_dims``; reducing every axis then gives [1].
+    """
+
+    axis_list: tuple[int, ...]
+    method: ReduceMethodType = ReduceMethodType.REDUCE_MEAN
+    axis_num: int | None = None
+    keep_dims: bool = True
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
+    locality = limited_local(lambda op, ins, outs, chip: ins[0].dtype is F32, "may be local only for FLOAT32")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", ReduceMethodType(self.method))
+        if self.axis_num is not None and not 0 <= self.axis_num <= len(self.axis_list):
+            raise ValueError(f"reduce: axis_num is {self.axis_num}, axis_list has {len(self.axis_list)} entries")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: axes exist and are listed once; only sum and product take no elements at all."""
+        axes = self._axes(x)
+        if self.method not in _HAS_NEUTRAL and any(x.shape[axis] == 0 for axis in axes):
+            raise ShapeError(f"{self.name}: {self.method.name} of no elements, axes {self.axis_list} of {x}")
+        shape: tuple[Dim, ...] = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+        if not self.keep_dims:
+            shape = tuple(extent for axis, extent in enumerate(x.shape) if axis not in axes) or (1,)
+        return (TensorType(x.dtype, shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Wide accumulation, one rounding."""
+        dtype = DType.of(x.dtype)
+        x_type = TensorType(dtype, x.shape)
+        axes, shape = self._axes(x_type), self.infer(x_type)[0].static_shape
+        with np.errstate(all="ignore"):
+            result = self._of_integers(x, axes) if dtype.is_integer else self._of_reals(x, axes)
+            return (result.astype(dtype.numpy).reshape(shape),)
+
+    def _axes(self, x: TensorType) -> tuple[int, ...]:
+        return normalize_axes(self.name, self.axis_list[: self.axis_num], x)
+
+    def _of_reals(self, x: Array, axes: tuple[int, ...]) -> Array:
+        wide: Array = x.astype(np.float64)
+        if self.method is ReduceMethodType.REDUCE_MEAN:
+            return np.asarray(wide.sum(axis=axes) / math.prod(x.shape[axis] for axis in axes))
+        return self._folded(wide, axes)
+
+    def _of_integers(self, x: Array, axes: tuple[int, ...]) -> Array:
+        wide: Array = x.astype(np.int64)
+        if self.method is ReduceMethodType.REDUCE_PROD:
+            return saturate(_product(wide, axes), DType.of(x.dtype))
+        if self.method is ReduceMethodType.REDUCE_MEAN:
+            total = np.asarray(wide.sum(axis=axes))
+            count = math.prod(x.shape[axis] for axis in axes)
+            mean: Array = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))  # halves away from zero
+            return mean
+        return saturate(self._folded(wide, axes), DType.of(x.dtype))
+
+    def _folded(self, wide: Array, axes: tuple[int, ...]) -> Array:
+        fold = {
+            ReduceMethodType.REDUCE_SUM: np.add,
+            ReduceMethodType.REDUCE_MAX: np.maximum,
+            ReduceMethodType.REDUCE_MIN: np.minimum,
+            ReduceMethodType.REDUCE_PROD: np.multiply,
+        }[self.method]
+        return np.asarray(fold.reduce(wide, axis=axes))
+
+
+def _product(x: Array, axes: tuple[int, ...]) -> Array:
+    """The product of 8-bit integers, exact up to 32 bits; larger ones keep their sign and stay larger than 8 bits."""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    factors = x.transpose(*axes, *kept).reshape(-1, *(x.shape[axis] for axis in kept))
+    product = np.ones(factors.shape[1:], dtype=np.int64)
+    for factor in factors:
+        # Factors are integers: a product that was limited can only stay at the limit, or become 0.
+        product = np.clip(product * factor, -(1 << 32), 1 << 32)
+    return product

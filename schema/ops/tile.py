@@ -1,0 +1,121 @@
+"""Repetition of a whole tensor along its axes: tile, broadcast, repeat, and tile_v2 with counts given at run time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import check_length, may_equal, shapes_of, times, unknown
+from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, TensorType, format_shape
+
+_FIXED = (F32, I32, I8, U8, I16, U16)
+_ALL = (F32, F16, I32, I8, U8, I16, U16)
+
+
+class Repetition(Op):
+    """Element i of y is element i modulo the extent of x, on every axis."""
+
+    inputs = (Operand("tensor_i"),)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Copies per axis."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        if any(count < 1 for count in self.counts):
+            raise ValueError(f"{self.name}: counts {self.counts} must be at least 1")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: one count per axis; the extents are multiplied."""
+        check_length(self.name, "counts", self.counts, x.rank, x)
+        return (TensorType(x.dtype, tuple(map(times, x.shape, self.counts))),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """A new array with all copies."""
+        return (np.tile(x, self.counts),)
+
+
+def _is_local(op: Repetition, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
+    return len(op.counts) >= 2 and op.counts[1] == 1
+
+
+@tpu_op("tile")
+@dataclass(frozen=True)
+class Tile(Repetition):
+    """x repeated ``reps[k]`` times along axis k."""
+
+    reps: tuple[int, ...]
+
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
+    locality = limited_local(_is_local, "local only while nothing is repeated along axis 1")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """``reps``."""
+        return self.reps
+
+
+@tpu_op("broadcast")
+@dataclass(frozen=True)
+class Broadcast(Repetition):
+    """x repeated ``times[k]`` times along axis k: tile by another name."""
+
+    times: tuple[int, ...]
+
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
+    locality = limited_local(_is_local, "local only while nothing is repeated along axis 1")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """``times``."""
+        return self.times
+
+
+@tpu_op("repeat")
+@dataclass(frozen=True)
+class Repeat(Repetition):
+    """x repeated ``reps[k]`` times along axis k: tile that is always global. It does not repeat single elements."""
+
+    reps: tuple[int, ...]
+
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
+    locality = GLOBAL
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """``reps``."""
+        return self.reps
+
+
+@tpu_op("tile_v2")
+@dataclass(frozen=True)
+class TileV2(Op):
+    """As tile, with the counts given at run time.
+
+    Shapes: reps [rank of x]; the extents of y depend on its data.
+    """
+
+    inputs = (Operand("tensor_i"), Operand("reps", ranks=(1,), coeff=True))
+    dtypes = on(
+        bm1682=(case({"tensor_i": (F32,), "reps": (I32,), "tensor_o": (F32,)}, IO_SAME),),
+        bm1684=(case({"tensor_i": _FIXED, "reps": (I32,), "tensor_o": _FIXED}, IO_SAME),),
+        bm1686=None,
+    )
+    locality = GLOBAL
+
+    def infer(self, x: TensorType, reps: TensorType) -> tuple[TensorType]:
+        """Shapes: one count per axis."""
+        if not may_equal(reps.shape[0], x.rank):
+            raise ShapeError(f"{self.name} needs one count per axis, got {shapes_of((x, reps))}")
+        return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(x.rank))),)
+
+    def reference(self, x: Array, reps: Array) -> tuple[Array]:
+        """A new array with all copies. Counts below 1 are an error of the run."""
+        if (reps < 1).any():
+            raise ShapeError(f"{self.name}: counts {reps.tolist()} for {format_shape(x.shape)} must be at least 1")
+        return (np.tile(x, reps.tolist()),)
