@@ -1,1 +1,87 @@
-"""tpuconvert: converts ONNX, TFLite and Caffe networks to the SOPHON TPU operator set and runs them bit-exactly."""
+"""tpuconvert: converts ONNX, TFLite and Caffe networks to the SOPHON TPU operator set and runs them bit-exactly.
+
+    import tpuconvert as tc
+
+    model = tc.convert("model.onnx", chip="bm1686", quantize="int8", calibration="images/")
+    model.save("model.tpum")
+    with tc.Session(model) as session:
+        outputs = session.run({"x": batch})
+
+Importing this package loads nothing else: every name below is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.registry import register_converter as register_converter
+    from tpuconvert.model import Model as Model
+    from tpuconvert.model import load as load
+    from tpuconvert.pipeline import convert as convert
+    from tpuconvert.plugins import register_op as register_op
+    from tpuconvert.preprocess import Preprocess as Preprocess
+    from tpuconvert.runtime.border import TensorInfo as TensorInfo
+    from tpuconvert.runtime.session import Session as Session
+    from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
+    from tpuconvert.schema.errors import InternalError as InternalError
+    from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
+    from tpuconvert.schema.errors import ResourceLimitError as ResourceLimitError
+    from tpuconvert.schema.errors import RunError as RunError
+    from tpuconvert.schema.errors import ShapeError as ShapeError
+    from tpuconvert.schema.errors import ThresholdError as ThresholdError
+    from tpuconvert.schema.errors import TpuConvertError as TpuConvertError
+    from tpuconvert.schema.errors import UnsupportedError as UnsupportedError
+    from tpuconvert.schema.errors import UsageError as UsageError
+    from tpuconvert.schema.graph import Graph as Graph
+    from tpuconvert.schema.op import Op as Op
+    from tpuconvert.schema.op import Operand as Operand
+    from tpuconvert.schema.types import Chip as Chip
+    from tpuconvert.schema.types import TensorType as TensorType
+
+    __version__: str
+
+_MODULES = {
+    "tpuconvert.frontends.registry": ("register_converter",),
+    "tpuconvert.model": ("Model", "load"),
+    "tpuconvert.pipeline": ("convert",),
+    "tpuconvert.plugins": ("register_op",),
+    "tpuconvert.preprocess": ("Preprocess",),
+    "tpuconvert.runtime.border": ("TensorInfo",),
+    "tpuconvert.runtime.session": ("Session",),
+    "tpuconvert.schema.errors": (
+        "CorruptInputError",
+        "InternalError",
+        "MissingExtraError",
+        "ResourceLimitError",
+        "RunError",
+        "ShapeError",
+        "ThresholdError",
+        "TpuConvertError",
+        "UnsupportedError",
+        "UsageError",
+    ),
+    "tpuconvert.schema.graph": ("Graph",),
+    "tpuconvert.schema.op": ("Op", "Operand"),
+    "tpuconvert.schema.types": ("Chip", "TensorType"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("tpuconvert")
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = value  # found directly from now on
+        return value
+    raise AttributeError(f"module 'tpuconvert' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

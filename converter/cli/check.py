@@ -1,0 +1,31 @@
+"""``tpuconvert check``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
+
+
+@click.command("check")
+@model_arguments
+@source_options
+@chip_option
+@plugin_option
+def command(model: str, weights: str | None, plugins: tuple[str, ...], **options: Any) -> None:
+    """Say whether MODEL can be converted: every problem in one pass, nothing written.
+
+    Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
+    """
+    from tpuconvert.pipeline import convert_source
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.report import describe_model, note_lines
+
+    load_plugins(plugins)
+    converted = convert_source(model, weights, make_options(**options))
+    description = describe_model(converted)
+    click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
+    for line in note_lines(description["notes"]):
+        click.echo(line)

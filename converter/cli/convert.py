@@ -1,0 +1,71 @@
+"""``tpuconvert convert``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
+
+
+@click.command("convert")
+@model_arguments
+@source_options
+@click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
+@chip_option
+@click.option("--quantize", type=click.Choice(["none", "int8"]), default="none", help="Arithmetic of the model.")
+@click.option("--calibration", metavar="DATA", help="A folder of pictures, an .npz or .npy file.")
+@click.option(
+    "--calibration-method", type=click.Choice(["kl", "minmax"]), default="kl", show_default=True, help="Finds ranges."
+)
+@plugin_option
+@click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
+@click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
+@click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+def command(
+    model: str,
+    weights: str | None,
+    output: str | None,
+    calibration: str | None,
+    plugins: tuple[str, ...],
+    trace: bool,
+    with_verification: bool,
+    report: str | None,
+    **options: Any,
+) -> None:
+    r"""Convert MODEL (ONNX, TFLite, or a Caffe prototxt with its WEIGHTS) to a .tpum file.
+
+    \b
+    tpuconvert convert net.onnx -o net.tpum --chip bm1686
+    tpuconvert convert net.tflite -o net.tpum --quantize int8 --calibration images/ \
+        --preprocess mean=127.5,scale=0.0078125,layout=NHWC
+    tpuconvert convert deploy.prototxt net.caffemodel -o net.tpum
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.output_files import write_report
+    from tpuconvert.pipeline import convert_source, verify_source
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.report import describe_model, summary_text, verification_lines
+    from tpuconvert.verification import Thresholds
+
+    load_plugins(plugins)
+    settings = make_options(**options)
+    target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")
+    with drawn_progress() as progress:
+        log = (lambda line: click.echo(line, err=True)) if trace else None
+        converted = convert_source(model, weights, settings, calibration, progress=progress, trace=log)
+        verification = None
+        if with_verification:
+            verification = verify_source(converted, model, weights, settings, calibration, progress=progress)
+            verification.check(Thresholds.default(converted))
+        progress.stage("write")
+        converted.save(target)
+    description = describe_model(converted, verification)
+    if report is not None:
+        write_report(Path(report), description)
+    click.echo(summary_text(description))
+    if verification is not None:
+        click.echo("\n".join(verification_lines(description["verification"], layers=False)))
+    click.echo(f"wrote {target} ({target.stat().st_size:,} bytes)")

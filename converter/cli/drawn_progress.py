@@ -1,0 +1,45 @@
+"""Progress on stderr: a bar per stage where somebody looks at a terminal, nothing where a program reads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tpuconvert.progress import SILENT, Progress
+
+
+@contextmanager
+def drawn_progress() -> Iterator[Progress]:
+    """Progress that draws for as long as the ``with`` block runs, and leaves no trace behind."""
+    if not sys.stderr.isatty():
+        yield SILENT
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield _Drawn(bars)
+
+
+class _Drawn(Progress):
+    def __init__(self, bars: object) -> None:
+        from rich.progress import Progress as Bars
+
+        assert isinstance(bars, Bars)
+        self._bars = bars
+        self._task = bars.add_task("start", total=None)
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        self._bars.reset(self._task, total=total, description=name)
+
+    def advance(self, done: int) -> None:
+        self._bars.update(self._task, completed=done)

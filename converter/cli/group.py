@@ -1,0 +1,108 @@
+"""The command group, and the one place where errors become text and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+import traceback
+from typing import Any
+
+import click
+
+COMMANDS = ("convert", "check", "inspect", "run", "verify", "ops", "demo")
+"""Each is a module of this package with a click command named ``command``."""
+
+INTERRUPTED = 130
+
+
+class CommandGroup(click.Group):
+    """A group whose commands are imported when they are looked at; none of them imports more than click by itself."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which people need them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name}").command
+        return command
+
+
+def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        import tpuconvert
+
+        click.echo(f"tpuconvert {tpuconvert.__version__}")
+        ctx.exit()
+
+
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@click.option("--traceback", "with_traceback", is_flag=True, help="Show where in the program an error was raised.")
+@click.pass_context
+def group(ctx: click.Context, with_traceback: bool) -> None:
+    """Convert ONNX, TFLite and Caffe networks to SOPHON TPU models, and run them bit-exactly.
+
+    Exit codes: 0 ok, 1 internal error, 2 usage, 3 unsupported operators or attributes, 4 corrupt or hostile input,
+    5 a threshold not met, 6 a resource limit, 7 a missing extra, 130 interrupted.
+    """
+    ctx.obj = {"traceback": with_traceback}
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line. Every error is one text on stderr; the result is the exit code."""
+    with_traceback = "--traceback" in arguments
+    try:
+        result = group.main(arguments, prog_name="tpuconvert", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted, nothing was written", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away (head, less): not an error. Python would complain again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if with_traceback:
+            traceback.print_exc()
+        text, code = explain(error)
+        click.echo(text, err=True)
+        return code
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """What the user reads about an error, and the exit code."""
+    from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
+
+    if isinstance(error, TpuConvertError):
+        return f"error: {error}", error.exit_code
+    if isinstance(error, MemoryError):
+        return "error: not enough memory", ResourceLimitError.exit_code
+    if isinstance(error, OSError):
+        kind: Any = ResourceLimitError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else UsageError
+        where = f"{error.filename}: " if error.filename else ""
+        return f"error: {where}{error.strerror or error}", kind.exit_code
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return (
+        f"internal error: {type(error).__name__}: {error}{where}\n"
+        "    this is a mistake in tpuconvert; please report it with the output of: tpuconvert --traceback ...",
+        InternalError.exit_code,
+    )

@@ -1,0 +1,47 @@
+"""``tpuconvert inspect``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tpuconvert.cli.source_options import plugin_option
+
+
+@click.command("inspect")
+@click.argument("file")
+@click.argument("weights", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--html", "page", metavar="OUT.html", help="Write one self-contained page instead.")
+@click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
+@plugin_option
+def command(
+    file: str, weights: str | None, as_json: bool, page: str | None, summary: bool, plugins: tuple[str, ...]
+) -> None:
+    """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
+    from tpuconvert.cli.output_files import write_report
+    from tpuconvert.cli.problems import ensure
+    from tpuconvert.frontends.sniffing import identify_file
+    from tpuconvert.model import load
+    from tpuconvert.pipeline import Options, load_source
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, to_json
+
+    ensure(not (as_json and page), "--json and --html exclude each other")
+    load_plugins(plugins)
+    kind = identify_file(file)
+    if kind is not None and kind.id == "tpum":
+        ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
+        description = describe_model(load(file))
+    else:
+        description = describe_graph(load_source(file, weights, Options()))
+    if page is not None:
+        target = Path(page)
+        ensure(target.suffix.lower() in (".html", ".htm"), f"{page}: the page's name ends in .html")
+        write_report(target, description)
+        click.echo(f"wrote {target}")
+    elif as_json:
+        click.echo(to_json(description), nl=False)
+    else:
+        click.echo(summary_text(description) if summary else full_text(description))

@@ -1,0 +1,129 @@
+"""``tpuconvert run``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.source_options import plugin_option
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.types import Array
+
+BEST = 5
+"""So many of the highest scores of a sample are shown."""
+
+
+@click.command("run")
+@click.argument("file")
+@click.argument("inputs", nargs=-1, metavar="[NAME=]INPUT...", required=True)
+@click.option(
+    "-o", "--output", metavar="OUT.npz", help="Write all outputs; several samples are joined on the first axis."
+)
+@click.option("--preprocess", metavar="KEY=VALUE,...", help="Instead of the model's own: see convert.")
+@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@plugin_option
+def command(
+    file: str,
+    inputs: tuple[str, ...],
+    output: str | None,
+    preprocess: str | None,
+    backend: Any,
+    threads: int | None,
+    as_json: bool,
+    plugins: tuple[str, ...],
+) -> None:
+    r"""Run the .tpum FILE on inputs: a picture, a folder of pictures, .npy or .npz; NAME= where there are several.
+
+    \b
+    tpuconvert run net.tpum cat.jpg
+    tpuconvert run net.tpum tokens=a.npy mask=b.npy -o out.npz
+    """
+    import numpy as np
+
+    from tpuconvert.calibration_data import load_feeds
+    from tpuconvert.cli.output_files import write_arrays
+    from tpuconvert.model import load
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.runtime.session import Session
+
+    ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
+    load_plugins(plugins)
+    model = load(file)
+    rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess
+    feeds = load_feeds(_inputs(inputs, [tensor.name for tensor in model.inputs]), model.graph.input_ports, rule)
+    with Session(model, backend=backend, threads=threads) as session:
+        results = [session.run(feed) for feed in feeds]
+    outputs: dict[str, Array] = results[0]
+    if len(results) > 1:
+        outputs = {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in results[0]}
+    if output is not None:
+        write_arrays(Path(output), outputs)
+    summaries = [_summary(name, array) for name, array in outputs.items()]
+    if as_json:
+        click.echo(json.dumps({"samples": feeds.samples, "outputs": summaries}, indent=2))
+        return
+    click.echo(feeds.description)
+    for summary in summaries:
+        click.echo(
+            f"{summary['name']}  {summary['dtype']}{summary['shape']}  "
+            f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
+        )
+        for best in summary["best"]:
+            click.echo("    " + "  ".join(f"{item['index']}: {item['value']:.6g}" for item in best))
+    if output is not None:
+        click.echo(f"wrote {output}")
+
+
+def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
+    """What ``load_feeds`` takes: one path, or arrays by input name."""
+    from tpuconvert.calibration_data import load_arrays
+
+    named: dict[str, str] = {}
+    for text in texts:
+        name, separator, path = text.partition("=")
+        if separator and name in names:
+            ensure(name not in named, f"input '{name}' is given twice")
+            named[name] = path
+        elif len(texts) == 1:
+            return text
+        else:
+            ensure(False, f"'{text}' names no input", hint=f"NAME=FILE for each of {', '.join(names)}")
+    if len(names) == 1:
+        return named[names[0]]
+    arrays = {}
+    for name, path in named.items():
+        ensure(path.lower().endswith((".npy", ".npz")), f"{path}: a model with several inputs takes .npy files")
+        loaded = load_arrays(Path(path))
+        ensure(len(loaded) == 1, f"{path}: has {len(loaded)} arrays, one is wanted for '{name}'")
+        arrays[name] = next(iter(loaded.values()))
+    return arrays
+
+
+def _summary(name: str, array: Array) -> dict[str, Any]:
+    """Numbers that say whether an output is plausible, and the highest scores of the first samples."""
+    import numpy as np
+
+    numbers = array.astype(np.float64)
+    best = []
+    if array.ndim == 2 and array.shape[1] > 1:
+        for row in numbers[:BEST]:
+            order = np.argsort(-row, kind="stable")[:BEST]
+            best.append([{"index": int(index), "value": float(row[index])} for index in order])
+    empty = array.size == 0
+    return {
+        "name": name,
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "min": 0.0 if empty else float(numbers.min()),
+        "max": 0.0 if empty else float(numbers.max()),
+        "mean": 0.0 if empty else float(numbers.mean()),
+        "best": best,
+    }

@@ -1,0 +1,111 @@
+"""Options that several commands share: how a source file is read, and for which chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from tpuconvert.pipeline import Options
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CHIPS = "bm1682, bm1684 or bm1686"
+
+
+def model_arguments(function: F) -> F:
+    """Add MODEL and WEIGHTS."""
+    return click.argument("model")(click.argument("weights", required=False)(function))
+
+
+def source_options(function: F) -> F:
+    """Add the options that decide how a source file is read."""
+    for decorate in reversed(
+        (
+            click.option(
+                "--input-shapes",
+                metavar="NAME=1,3,224,224",
+                multiple=True,
+                help="Extents of an input whose shape the source leaves open. Several: repeat it.",
+            ),
+            click.option("--inputs", metavar="NAMES", help="Tensor names where the model is to begin, with commas."),
+            click.option("--outputs", metavar="NAMES", help="Tensor names where the model is to end, with commas."),
+            click.option(
+                "--preprocess",
+                metavar="KEY=VALUE,...",
+                help="How pictures become the input: mean, scale, color, layout, size, fit; or a YAML file.",
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def chip_option(function: F) -> F:
+    """Add --chip."""
+    return click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help=f"The target: {CHIPS}.")(
+        function
+    )
+
+
+def plugin_option(function: F) -> F:
+    """Add --plugin."""
+    return click.option(
+        "--plugin", "plugins", multiple=True, metavar="FILE.py", help="Operators and converters of your own."
+    )(function)
+
+
+def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Read ``NAME=1,3,224,224``; a part with ``=`` begins the next name.
+
+    Raises:
+        UsageError: not of that form.
+
+    """
+    from tpuconvert.schema.errors import UsageError
+
+    hint = "--input-shapes NAME=1,3,224,224"
+    shapes: dict[str, list[int]] = {}
+    for text in texts:
+        name = ""
+        for part in text.split(","):
+            if "=" in part:
+                name, part = part.rsplit("=", 1)
+                if name in shapes:
+                    raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
+                shapes[name] = []
+            if not name or not part.strip().isdigit():
+                raise UsageError(f"'{text}' is not a shape", hint=hint)
+            shapes[name].append(int(part))
+    return {name: tuple(extents) for name, extents in shapes.items()}
+
+
+def parse_names(text: str | None) -> tuple[str, ...] | None:
+    """Names separated by commas; None stays None."""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def make_options(
+    *,
+    input_shapes: tuple[str, ...],
+    inputs: str | None,
+    outputs: str | None,
+    preprocess: str | None,
+    chip: str = "bm1686",
+    quantize: str | None = None,
+    calibration_method: str = "kl",
+) -> Options:
+    """The options of a conversion from what was typed."""
+    from tpuconvert.pipeline import Options
+
+    return Options.of(
+        chip=chip,
+        quantize=quantize,
+        calibration_method=calibration_method,
+        input_shapes=parse_shapes(input_shapes),
+        inputs=parse_names(inputs),
+        outputs=parse_names(outputs),
+        preprocess=preprocess,
+    )

@@ -1,0 +1,68 @@
+"""``tpuconvert verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.source_options import make_options, plugin_option, source_options
+
+
+@click.command("verify")
+@click.argument("source", nargs=-1, required=True, metavar="MODEL [WEIGHTS]")
+@click.argument("file")
+@source_options
+@click.option("--data", metavar="DATA", help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.")
+@click.option(
+    "--samples", type=click.IntRange(min=1), default=4, show_default=True, help="How many to compare at most."
+)
+@click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
+@click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
+@click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@plugin_option
+def command(
+    source: tuple[str, ...],
+    file: str,
+    data: str | None,
+    samples: int,
+    max_difference: float | None,
+    min_cosine: float | None,
+    min_sqnr: float | None,
+    as_json: bool,
+    report: str | None,
+    plugins: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Compare the .tpum FILE with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
+
+    Exit code 5 when an output is further from the source than the thresholds allow. Without thresholds: 1e-4 of an
+    output's range for float models, cosine 0.95 for INT8.
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.output_files import write_report
+    from tpuconvert.model import load
+    from tpuconvert.pipeline import verify_source
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.report import describe_model, to_json, verification_lines
+    from tpuconvert.verification import Thresholds
+
+    ensure(len(source) <= 2, f"{len(source) + 1} files", hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum")
+    model, weights = source[0], source[1] if len(source) == 2 else None
+    load_plugins(plugins)
+    settings = make_options(**options)
+    converted = load(file)
+    with drawn_progress() as progress:
+        result = verify_source(converted, model, weights, settings, data, samples=samples, progress=progress)
+    if report is not None:
+        write_report(Path(report), describe_model(converted, result))
+    verification = result.to_mapping()
+    click.echo(to_json(verification) if as_json else "\n".join(verification_lines(verification)), nl=not as_json)
+    given = Thresholds(max_difference, min_cosine, min_sqnr)
+    thresholds = Thresholds.default(converted) if given == Thresholds() else given
+    result.check(thresholds)
+    click.echo("within the thresholds", err=True)

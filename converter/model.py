@@ -1,0 +1,111 @@
+"""A converted model: what ``convert`` makes, a file holds and a session runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
+
+if TYPE_CHECKING:
+    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.runtime.border import TensorInfo
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph of TPU operators for one chip, with what belongs to it.
+
+    Args:
+        content: what the file holds.
+
+    """
+
+    content: FileModel
+
+    @property
+    def graph(self) -> Graph:
+        """The program."""
+        return self.content.graph
+
+    @property
+    def chip(self) -> Chip:
+        """The chip that the program is legal on."""
+        return self.content.chip
+
+    @property
+    def quantize(self) -> str:
+        """``int8``, or ``none`` for a float model."""
+        return self.content.quantize
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the user should know: what stayed float and why, assumed extents, unfinished operators."""
+        return self.content.notes
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Facts about the source and the conversion, as plain values."""
+        return self.content.metadata
+
+    @cached_property
+    def preprocess(self) -> Preprocess | None:
+        """How pictures become the model's input, where that was given."""
+        from tpuconvert.preprocess import Preprocess
+
+        return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
+
+    @property
+    def inputs(self) -> list[TensorInfo]:
+        """Names, types and shapes of the inputs, in the source's order."""
+        from tpuconvert.runtime.border import info
+
+        return [info(port) for port in self.graph.input_ports]
+
+    @property
+    def outputs(self) -> list[TensorInfo]:
+        """Names, types and shapes of the outputs, in the source's order."""
+        from tpuconvert.runtime.border import info
+
+        return [info(port) for port in self.graph.output_ports]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model file. A file of that name is replaced in one step: there is the old one or the new one.
+
+        Raises:
+            UsageError: the file cannot be written there.
+
+        """
+        from tpuconvert.schema.file_format import write_model
+
+        write_model(Path(path), self.content)
+
+    def summary(self) -> str:
+        """The model in a few lines of text."""
+        from tpuconvert.report import describe_model, summary_text
+
+        return summary_text(describe_model(self))
+
+    def __repr__(self) -> str:
+        return f"Model({self.graph.name!r}, {self.chip.value}, {self.quantize}, {len(self.graph)} nodes)"
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """Read a ``.tpum`` file. Constants are memory-mapped; the whole file is verified first.
+
+    Raises:
+        UsageError: the file cannot be read, or uses operators of a plugin that is not loaded.
+        CorruptInputError: the file is damaged, or something else.
+
+    """
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.schema.file_format import read_model
+
+    load_plugins()
+    return Model(read_model(Path(path)))

@@ -1,0 +1,57 @@
+"""Tables of what is supported, derived from the operator definitions and the converter registries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops
+from tpuconvert.schema.types import Chip, DType
+
+Row = dict[str, Any]
+
+
+def tpu_operators(chip: str | None = None) -> list[Row]:
+    """One row per operator: name, kind, and per chip the data types that some operand may have.
+
+    Raises:
+        UsageError: an unknown chip.
+
+    """
+    try:
+        chips = list(Chip) if chip is None else [Chip.parse(chip)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    rows = []
+    for name, definition in all_ops().items():
+        support = {one.value.lower(): _types(definition, one) for one in chips}
+        if any(support.values()):
+            rows.append({"operator": name, "kind": definition.kind.value, **support})
+    return rows
+
+
+def source_operators(source_format: str) -> list[Row]:
+    """One row per operator of a source format: name, domain, and the versions in which its meanings began."""
+    from tpuconvert.frontends.registry import registry
+
+    versions: dict[tuple[str, str], list[int]] = {}
+    for entry in registry(source_format).entries():
+        versions.setdefault((entry.domain, entry.name), []).append(entry.since)
+    return [
+        {"operator": name, "domain": domain, "since": [str(since) for since in sorted(begun)]}
+        for (domain, name), begun in sorted(versions.items())
+    ]
+
+
+def _types(definition: type[Op], chip: Chip) -> list[str]:
+    """Data types in the order of DType; ``host`` for an operator that the chip leaves to the host."""
+    if definition.kind is not OpKind.TPU:
+        return ["host"]
+    support = definition.dtypes[chip]
+    used = {dtype for case in support.cases for dtype in case.operands.get(ALL, ())}
+    used |= {dtype for case in support.cases for types in case.operands.values() for dtype in types}
+    return [dtype.value + ("*" if _unfinished(support, dtype) else "") for dtype in DType if dtype in used]
+
+
+def _unfinished(support: Support, dtype: DType) -> bool:
+    return support.todo or dtype in support.todo_dtypes

@@ -1,0 +1,355 @@
+"""From a source file to a model: load, optimize, calibrate, quantize, legalize, check."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
+from tpuconvert.model import Model
+from tpuconvert.plugins import load_plugins, plugins_of
+from tpuconvert.preprocess import Preprocess
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
+from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
+
+if TYPE_CHECKING:
+    from tpuconvert.verification import Verification
+
+QUANTIZE_MODES = ("int8",)
+CALIBRATION_METHODS = ("kl", "minmax")
+SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
+"""What a file is recognised as -> the frontend that reads it."""
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that decides what a conversion gives, besides the files.
+
+    Args:
+        chip: the target.
+        quantize: None for float, or one of QUANTIZE_MODES. A quantized source stays quantized without it.
+        calibration_method: how thresholds are found.
+        input_shapes: extents that the source leaves open.
+        inputs: tensor names where the model is to begin; None for the source's own inputs.
+        outputs: tensor names where the model is to end; None for the source's own outputs.
+        preprocess: how pictures become the model's input.
+
+    """
+
+    chip: Chip = Chip.BM1686
+    quantize: str | None = None
+    calibration_method: Literal["kl", "minmax"] = "kl"
+    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: tuple[str, ...] | None = None
+    outputs: tuple[str, ...] | None = None
+    preprocess: Preprocess | None = None
+
+    @staticmethod
+    def of(
+        *,
+        chip: str | Chip = Chip.BM1686,
+        quantize: str | None = None,
+        calibration_method: str = "kl",
+        input_shapes: Shapes | None = None,
+        inputs: Iterable[str] | None = None,
+        outputs: Iterable[str] | None = None,
+        preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    ) -> Options:
+        """Check what a caller wrote and put it into one form.
+
+        Raises:
+            UsageError: an unknown chip, mode, method or key.
+
+        """
+        try:
+            target = Chip.parse(chip)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        mode = None if quantize in (None, "none", "float") else quantize
+        if mode is not None and mode not in QUANTIZE_MODES:
+            raise UsageError(f"unknown quantization '{mode}'", hint=f"one of none, {', '.join(QUANTIZE_MODES)}")
+        if mode is not None and target is Chip.BM1682:
+            raise UsageError("BM1682 has no integer arithmetic", hint="convert in float, or choose another --chip")
+        if calibration_method not in CALIBRATION_METHODS:
+            known = ", ".join(CALIBRATION_METHODS)
+            raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
+        if isinstance(preprocess, str):
+            preprocess = Preprocess.parse(preprocess)
+        elif isinstance(preprocess, Mapping):
+            preprocess = Preprocess.from_mapping(preprocess)
+        return Options(
+            target,
+            mode,
+            cast(Literal["kl", "minmax"], calibration_method),
+            {name: tuple(int(extent) for extent in shape) for name, shape in (input_shapes or {}).items()},
+            None if inputs is None else tuple(inputs),
+            None if outputs is None else tuple(outputs),
+            preprocess,
+        )
+
+
+def convert(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    chip: str | Chip = Chip.BM1686,
+    quantize: str | None = None,
+    calibration: CalibrationSource | None = None,
+    calibration_method: str = "kl",
+    input_shapes: Shapes | None = None,
+    inputs: Iterable[str] | None = None,
+    outputs: Iterable[str] | None = None,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    plugins: Iterable[str | Path] = (),
+) -> Model:
+    """Convert a model file.
+
+    Args:
+        source: an ONNX or TFLite file, or a Caffe prototxt.
+        weights: the caffemodel that belongs to a prototxt.
+        chip: ``bm1682``, ``bm1684`` or ``bm1686``.
+        quantize: ``int8``, or None for float. A source that is already quantized stays so without it.
+        calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
+            arrays or of ``{name: array}``.
+        calibration_method: ``kl`` or ``minmax``.
+        input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``.
+        inputs: tensor names where the model is to begin.
+        outputs: tensor names where it is to end.
+        preprocess: how pictures become the model's input; stored in the model.
+        plugins: Python files with operators and converters.
+
+    Returns:
+        The model; ``save`` writes its file.
+
+    Raises:
+        UnsupportedError: everything in the source that cannot be represented, told at once.
+        CorruptInputError: the source is damaged, or something else.
+        UsageError: arguments that do not fit each other or the source.
+
+    """
+    options = Options.of(
+        chip=chip,
+        quantize=quantize,
+        calibration_method=calibration_method,
+        input_shapes=input_shapes,
+        inputs=inputs,
+        outputs=outputs,
+        preprocess=preprocess,
+    )
+    load_plugins(plugins)
+    return convert_source(source, weights, options, calibration)
+
+
+def convert_source(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: CalibrationSource | None = None,
+    *,
+    progress: Progress = SILENT,
+    trace: Callable[[str], None] | None = None,
+) -> Model:
+    """As :func:`convert`, with the options in one piece; plugins have been loaded."""
+    _check_calibration(options, calibration)
+    progress.stage("load")
+    graph = load_source(source, weights, options)
+    return finish(graph, options, calibration, progress=progress, trace=trace)
+
+
+def source_format(path: str | os.PathLike[str]) -> str:
+    """Which frontend reads a file: by its content; the name decides only where the bytes say nothing.
+
+    Raises:
+        CorruptInputError: the file is something else; the message says what.
+        UsageError: the file cannot be read.
+
+    """
+    from tpuconvert.frontends.sniffing import identify_file
+
+    path = Path(path)
+    kind = identify_file(path)
+    if kind is not None:
+        if kind.id in SOURCE_FORMATS:
+            return SOURCE_FORMATS[kind.id]
+        found = f"not a model of a known format: this is {kind.description}"
+        raise CorruptInputError(found, file=str(path), hint=kind.hint)
+    by_name = SOURCE_FORMATS.get(path.suffix.lower().lstrip("."))
+    if by_name is None:
+        raise CorruptInputError(
+            "not a model of a known format, or a damaged one",
+            file=str(path),
+            hint="known are ONNX (.onnx), TFLite (.tflite) and Caffe (.prototxt with .caffemodel)",
+        )
+    return by_name
+
+
+def load_source(source: str | os.PathLike[str], weights: str | os.PathLike[str] | None, options: Options) -> Graph:
+    """Read a source file with the frontend of its format.
+
+    Raises:
+        TpuConvertError: as the frontends do.
+
+    """
+    kind = source_format(source)
+    arguments: dict[str, Any] = {
+        "input_shapes": options.input_shapes or None,
+        "inputs": options.inputs,
+        "outputs": options.outputs,
+    }
+    if kind == "caffe":
+        from tpuconvert.frontends import caffe
+
+        return caffe.load(source, weights, **arguments)
+    if weights is not None:
+        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+    if kind == "tflite":
+        from tpuconvert.frontends import tflite
+
+        return tflite.load(source, **arguments)
+    from tpuconvert.frontends import onnx
+
+    return onnx.load(source, **arguments)
+
+
+def finish(
+    graph: Graph,
+    options: Options,
+    calibration: CalibrationSource | None = None,
+    *,
+    progress: Progress = SILENT,
+    trace: Callable[[str], None] | None = None,
+) -> Model:
+    """Make a model of the graph of a frontend, which is changed in place."""
+    from tpuconvert.optimizer import optimize
+    from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
+
+    progress.stage("optimize")
+    optimize(graph, trace=trace)
+    notes = [Note("source", "", note) for note in graph.notes]
+    is_quantized = is_quantized_source(graph)
+    if is_quantized and calibration is not None:
+        raise UsageError("the source is quantized already and keeps its own scales", hint="leave --calibration out")
+    reasons: Mapping[str, str] = {}
+    if options.quantize is not None and not is_quantized:
+        feeds = calibration_feeds(graph, options, calibration)
+        progress.stage("calibrate", len(feeds))
+        ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+        progress.stage("quantize")
+        reasons = quantize(graph, ranges, options.chip)
+    progress.stage("legalize")
+    legalized = legalize(graph, options.chip, reasons)
+    graph = legalized.graph
+    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    notes += check_legality(graph, options.chip)
+    graph.validate()
+    return Model(
+        FileModel(
+            graph=graph,
+            chip=options.chip,
+            tool_version=_version(),
+            quantize="int8" if is_quantized or options.quantize else "none",
+            preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
+            notes=tuple(notes),
+            plugins=tuple(plugins_of(graph)),
+        )
+    )
+
+
+def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
+    """The samples for a graph's inputs.
+
+    Raises:
+        UsageError: there are none, or they do not fit.
+
+    """
+    if calibration is None:
+        raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
+    return load_feeds(calibration, graph.input_ports, options.preprocess)
+
+
+def check_legality(graph: Graph, chip: Chip) -> list[Note]:
+    """Notes about nodes that run with a warning.
+
+    Raises:
+        UnsupportedError: naming every node that the chip cannot run.
+
+    """
+    from tpuconvert.schema.legality import check_graph
+
+    problems = ProblemList(graph.file, chip.value)
+    warnings = check_graph(graph, chip, problems)
+    problems.raise_if_any()
+    return [Note("chip", node.name, reason) for node, reason in warnings]
+
+
+def is_quantized_source(graph: Graph) -> bool:
+    """Whether the source file brought scales of its own."""
+    return any(value.quant is not None for value in graph.values if not value.is_constant)
+
+
+_CALIBRATION_HINT = "--calibration with a folder of pictures, an .npz or .npy file; 50 to 200 samples are usual"
+
+
+def _check_calibration(options: Options, calibration: CalibrationSource | None) -> None:
+    if calibration is not None and options.quantize is None:
+        raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
+
+
+def _version() -> str:
+    import tpuconvert
+
+    return tpuconvert.__version__
+
+
+VERIFICATION_SAMPLES = 4
+"""So many feeds are compared: every one has as many numbers as the network has activations."""
+
+
+def verify_source(
+    model: Model,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    data: CalibrationSource | None = None,
+    *,
+    samples: int = VERIFICATION_SAMPLES,
+    progress: Progress = SILENT,
+) -> Verification:
+    """Compare a model with the file it was made from.
+
+    Args:
+        model: the converted model.
+        source: the source file.
+        weights: the caffemodel of a prototxt.
+        options: those of the conversion; the preprocessing is the model's own where the options have none.
+        data: samples; random numbers of a fixed seed when None.
+        samples: how many feeds to compare at most.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the samples do not fit, or the model was made from something else.
+
+    """
+    from tpuconvert.optimizer import optimize
+    from tpuconvert.verification import random_feeds, verify
+
+    progress.stage("load the source")
+    graph = load_source(source, weights, options)
+    optimized = load_source(source, weights, options)
+    optimize(optimized)
+    feeds: Iterable[dict[str, Any]]
+    if data is None:
+        feeds = random_feeds(graph.input_ports, samples)
+    else:
+        feeds = itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples)
+    progress.stage("verify", samples)
+    return verify(graph, optimized, model, feeds, progress=progress.advance)

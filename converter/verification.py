@@ -1,0 +1,367 @@
+"""Is the model what the source is? Both run on the same samples, and every tensor that both have is compared.
+
+Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
+graph holds channels-first is called ``t:nchw`` and is compared with its axes put back. Three programs run: the source
+graph as the frontend read it, the same graph optimized in float, and the model. A difference that the optimized graph
+already has came from the optimizer; every other one from quantization, or in a float model from legalization.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.model import Model
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.types import Array
+
+CHANNELS_FIRST = ":nchw"
+
+FLOAT_TOLERANCE = 1e-4
+"""Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
+
+LAYER_SQNR = 20.0
+"""Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What the outputs have to reach; a limit that is None is not looked at.
+
+    Args:
+        max_difference: largest absolute difference, as a share of the source output's range.
+        min_cosine: smallest cosine similarity.
+        min_sqnr: smallest ratio of signal to difference, in decibel.
+
+    """
+
+    max_difference: float | None = None
+    min_cosine: float | None = None
+    min_sqnr: float | None = None
+
+    @staticmethod
+    def default(model: Model) -> Thresholds:
+        """Float models repeat the source up to rounding; INT8 models keep its direction."""
+        if model.quantize == "none":
+            return Thresholds(max_difference=FLOAT_TOLERANCE)
+        return Thresholds(min_cosine=0.95)
+
+
+@dataclass
+class Difference:
+    """How far a tensor is from the source's tensor, summed over samples.
+
+    Args:
+        name: of the tensor in the source.
+        op: operator that makes it in the model.
+        stage: where the difference came in: ``same``, ``optimize``, ``quantize`` or ``legalize``.
+
+    """
+
+    name: str
+    op: str = ""
+    stage: str = "same"
+    max_absolute: float = 0.0
+    _largest: float = 0.0
+    _low: float = math.inf
+    _high: float = -math.inf
+    _product: float = 0.0
+    _source_power: float = 0.0
+    _model_power: float = 0.0
+    _noise_power: float = 0.0
+
+    def add(self, wanted: Array, got: Array) -> None:
+        """Compare one sample's tensors, which have the same shape."""
+        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN in the same places are no difference
+        with np.errstate(invalid="ignore"):
+            noise = np.where(same, 0.0, a - b)
+        if not np.isfinite(noise).all():
+            self.max_absolute = self._noise_power = math.inf
+            return
+        finite = np.isfinite(a)
+        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+        if a.size:
+            self.max_absolute = max(self.max_absolute, float(np.abs(noise).max()))
+            self._low, self._high = min(self._low, float(a.min())), max(self._high, float(a.max()))
+            self._largest = max(self._largest, float(np.abs(a).max()))
+        self._product += float(a @ b)
+        self._source_power += float(a @ a)
+        self._model_power += float(b @ b)
+        self._noise_power += float(noise @ noise)
+
+    @property
+    def range(self) -> float:
+        """Extent of the source's values; their magnitude where they are all the same."""
+        return (self._high - self._low) or self._largest if self._high >= self._low else 0.0
+
+    @property
+    def relative(self) -> float:
+        """Largest difference as a share of the range."""
+        if self.max_absolute == 0.0:
+            return 0.0
+        return self.max_absolute / self.range if self.range > 0 else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity; 1 for two tensors of zeros."""
+        if math.isinf(self._noise_power):
+            return 0.0
+        norm = math.sqrt(self._source_power) * math.sqrt(self._model_power)
+        if norm == 0.0:
+            return 1.0 if self._noise_power == 0.0 else 0.0
+        return max(-1.0, min(1.0, self._product / norm))
+
+    @property
+    def sqnr(self) -> float:
+        """Power of the source's tensor over the power of the difference, in decibel; infinite for no difference."""
+        if self._noise_power == 0.0:
+            return math.inf
+        if self._source_power == 0.0 or math.isinf(self._noise_power):
+            return -math.inf
+        return 10.0 * math.log10(self._source_power / self._noise_power)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values; infinities, which JSON does not have, become None."""
+        numbers = {
+            "max_absolute": self.max_absolute,
+            "relative": self.relative,
+            "cosine": self.cosine,
+            "sqnr_db": self.sqnr,
+        }
+        return {
+            "name": self.name,
+            "op": self.op,
+            "stage": self.stage,
+            **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
+        }
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The comparison of a model with its source.
+
+    Args:
+        file: name of the model.
+        samples: number of feeds.
+        layers: every tensor that both have, in the order in which the model computes them.
+        outputs: the model's outputs, in order.
+        is_quantized: whether the model computes with integers.
+        unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
+
+    """
+
+    file: str
+    samples: int
+    layers: tuple[Difference, ...]
+    outputs: tuple[Difference, ...]
+    is_quantized: bool
+    unmatched: int
+
+    @property
+    def first(self) -> Difference | None:
+        """The first tensor with a difference that rounding does not explain, or None."""
+        return next((layer for layer in self.layers if self._stands_out(layer)), None)
+
+    def _stands_out(self, layer: Difference) -> bool:
+        if self.is_quantized and layer.stage != "optimize":
+            return layer.sqnr < LAYER_SQNR
+        return layer.relative > FLOAT_TOLERANCE
+
+    def failures(self, thresholds: Thresholds) -> list[str]:
+        """What the outputs do not reach, in words."""
+        found = []
+        for output in self.outputs:
+            for limit, value, is_upper, what in (
+                (thresholds.max_difference, output.relative, True, "difference (share of the range)"),
+                (thresholds.min_cosine, output.cosine, False, "cosine"),
+                (thresholds.min_sqnr, output.sqnr, False, "SQNR in dB"),
+            ):
+                if limit is None or (value <= limit if is_upper else value >= limit):
+                    continue
+                side = "above" if is_upper else "below"
+                found.append(f"output '{output.name}': {what} {value:.6g} is {side} {limit:g}")
+        return found
+
+    def check(self, thresholds: Thresholds) -> None:
+        """Compare the outputs with limits.
+
+        Raises:
+            ThresholdError: naming the outputs, and the first tensor and stage where the difference appears.
+
+        """
+        failures = self.failures(thresholds)
+        if not failures:
+            return
+        first = self.first
+        hint = "the outputs themselves are the first tensors that differ"
+        if first is not None:
+            hint = f"the difference appears at '{first.name}' ({first.op}), stage {first.stage}; see the full table"
+        raise ThresholdError("; ".join(failures), file=self.file, hint=hint)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON and reports."""
+        return {
+            "file": self.file,
+            "samples": self.samples,
+            "first_difference": self.first.to_mapping() if self.first else None,
+            "outputs": [output.to_mapping() for output in self.outputs],
+            "layers": [layer.to_mapping() for layer in self.layers],
+            "unmatched": self.unmatched,
+        }
+
+
+@dataclass
+class _Comparison:
+    """Collects differences while the programs run."""
+
+    source_values: dict[str, Array] = field(default_factory=dict)
+    by_name: dict[str, Difference] = field(default_factory=dict)
+    unmatched: set[str] = field(default_factory=set)
+
+    def remember(self, value: Value, array: Array) -> None:
+        """A tensor of the source graph."""
+        self.source_values[value.name] = array
+
+    def compare(self, value: Value, array: Array) -> None:
+        """A tensor of another program."""
+        matched = _match(value.name, self.source_values)
+        real = value.quant.dequantize(array) if value.quant is not None and value.dtype.is_integer else array
+        if matched is None or matched[1].shape != real.shape:
+            self.unmatched.add(value.name)
+            return
+        name, wanted = matched
+        difference = self.by_name.setdefault(name, Difference(name))
+        difference.op = value.producer.op.name if value.producer is not None else "input"
+        difference.add(wanted, real)
+
+
+def _match(name: str, values: dict[str, Array]) -> tuple[str, Array] | None:
+    """The source's tensor of that name, with its axes in the order of the asking program."""
+    if name in values:
+        return name, values[name]
+    if name.endswith(CHANNELS_FIRST):
+        plain = name.removesuffix(CHANNELS_FIRST)
+        if plain in values and values[plain].ndim >= 3:
+            return plain, np.moveaxis(values[plain], -1, 1)
+        return None
+    other = name + CHANNELS_FIRST
+    if other in values and values[other].ndim >= 3:
+        return name, np.moveaxis(values[other], 1, -1)
+    return None
+
+
+def verify(
+    source: Graph,
+    optimized: Graph,
+    model: Model,
+    feeds: Iterable[dict[str, Array]],
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> Verification:
+    """Compare a model with its source on samples.
+
+    Args:
+        source: the graph as the frontend read it.
+        optimized: the same after the float optimizer.
+        model: the model.
+        feeds: samples; a handful is enough, every tensor has many elements.
+        progress: called with the number of samples done.
+
+    Raises:
+        UsageError: the model has other inputs or outputs than the source.
+
+    """
+    _check_same_ports(source, model)
+    final, middle = _Comparison(), _Comparison()
+    outputs = [Difference(port.name, "output") for port in model.graph.output_ports]
+    samples = 0
+    with Session(source) as first, Session(optimized) as second, Session(model) as third:
+        for feed in feeds:
+            final.source_values = middle.source_values = {}
+            wanted = first.run(feed, observe=final.remember)
+            second.run(feed, observe=middle.compare)
+            got = third.run(feed, observe=final.compare)
+            for output, source_port, port in zip(outputs, source.output_ports, model.graph.output_ports, strict=True):
+                output.add(_real(wanted[source_port.name], source_port), _real(got[port.name], port))
+            samples += 1
+            if progress is not None:
+                progress(samples)
+    if not samples:
+        raise UsageError("there are no samples to compare with")
+    is_quantized = model.quantize != "none"
+    for difference in (*final.by_name.values(), *outputs):
+        difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized)
+    return Verification(
+        model.graph.file or model.graph.name,
+        samples,
+        tuple(final.by_name.values()),
+        tuple(outputs),
+        is_quantized,
+        len(final.unmatched),
+    )
+
+
+def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
+    if difference.max_absolute == 0.0:
+        return "same"
+    if optimized is not None and optimized.relative > FLOAT_TOLERANCE:
+        return "optimize"
+    if is_quantized:
+        return "quantize"
+    if optimized is not None and optimized.max_absolute > 0.0:
+        return "optimize"
+    return "legalize"
+
+
+def _real(array: Array, port: Port) -> Array:
+    return port.quant.dequantize(array) if port.quant is not None and array.dtype.kind in "iu" else array
+
+
+def _check_same_ports(source: Graph, model: Model) -> None:
+    for what, mine, theirs in (
+        ("inputs", source.input_ports, model.graph.input_ports),
+        ("outputs", source.output_ports, model.graph.output_ports),
+    ):
+        if [port.name for port in mine] != [port.name for port in theirs]:
+            raise UsageError(
+                f"the {what} differ: the source has {[port.name for port in mine]}, "
+                f"the model {[port.name for port in theirs]}",
+                hint="give the same files, --inputs and --outputs as for the conversion",
+            )
+
+
+def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
+    """Samples where there are no real ones: normal numbers, or the whole range of an 8-bit integer type.
+
+    Raises:
+        UsageError: an extent is not known.
+
+    """
+    generator = np.random.default_rng(seed)
+    feeds = []
+    for _ in range(count):
+        feed: dict[str, Array] = {}
+        for port in ports:
+            shape = [extent for extent in port.shape if isinstance(extent, int)]
+            free = [extent for extent in port.shape if isinstance(extent, str)]
+            if free:
+                raise UsageError(
+                    f"input '{port.name}' has no fixed shape ({', '.join(free)})", hint="give samples with --data"
+                )
+            dtype = np.dtype(port.dtype)
+            if dtype.kind == "f":
+                feed[port.name] = generator.standard_normal(shape).astype(dtype)
+            elif dtype.kind == "b":
+                feed[port.name] = generator.integers(0, 2, shape).astype(dtype)
+            else:
+                low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.itemsize == 1 else (0, 1)
+                feed[port.name] = generator.integers(low, high + 1, shape).astype(dtype)
+        feeds.append(feed)
+    return feeds
