@@ -9,7 +9,7 @@ import click
 from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
 
 
-@click.command("check")
+@click.command("check", short_help="Say whether a source model can be converted.")
 @model_arguments
 @source_options
 @chip_option

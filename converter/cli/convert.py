@@ -10,7 +10,7 @@ import click
 from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
 
 
-@click.command("convert")
+@click.command("convert", short_help="Convert a source model to a .tpum file.")
 @model_arguments
 @source_options
 @click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")

@@ -9,7 +9,7 @@ import click
 from tpuconvert.cli.source_options import plugin_option
 
 
-@click.command("inspect")
+@click.command("inspect", short_help="Show what is in a .tpum file or a source model.")
 @click.argument("file")
 @click.argument("weights", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

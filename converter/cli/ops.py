@@ -7,7 +7,7 @@ import click
 from tpuconvert.cli.source_options import CHIPS, plugin_option
 
 
-@click.command("ops")
+@click.command("ops", short_help="List the supported operators.")
 @click.option("--chip", metavar="CHIP", help=f"Only operators of one chip: {CHIPS}.")
 @click.option(
     "--format",

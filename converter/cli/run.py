@@ -18,7 +18,7 @@ BEST = 5
 """So many of the highest scores of a sample are shown."""
 
 
-@click.command("run")
+@click.command("run", short_help="Run a .tpum file on inputs.")
 @click.argument("file")
 @click.argument("inputs", nargs=-1, metavar="[NAME=]INPUT...", required=True)
 @click.option(

@@ -11,7 +11,7 @@ from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import make_options, plugin_option, source_options
 
 
-@click.command("verify")
+@click.command("verify", short_help="Compare a .tpum file with its source.")
 @click.argument("source", nargs=-1, required=True, metavar="MODEL [WEIGHTS]")
 @click.argument("file")
 @source_options

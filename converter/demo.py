@@ -1,0 +1,146 @@
+"""The whole way on the bundled example: three formats, float and INT8, accuracy, and a page to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.calibration_data import load_feeds
+from tpuconvert.model import Model
+from tpuconvert.pipeline import Options, convert_source, verify_source
+from tpuconvert.report import Description, describe_model
+from tpuconvert.report_page import escape, html_table, model_sections, page
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.types import Array
+
+SOURCES = {
+    "onnx": ("digits.onnx", None, "NCHW"),
+    "tflite": ("digits.tflite", None, "NHWC"),
+    "caffe": ("digits.prototxt", "digits.caffemodel", "NCHW"),
+}
+"""Format -> source file, weights, layout of its input."""
+
+PIXELS = "color=GRAY,scale=0.0625"
+"""The example's pixels count ink from 0 to 16; the network was trained on 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What became of one format: accuracies are shares of the test images."""
+
+    source_format: str
+    float_top1: float
+    int8_top1: float
+    changed: int
+    images: int
+    float_bytes: int
+    int8_bytes: int
+
+
+def example_folder() -> Path:
+    """Where the example's files are, in a checkout or an installed package.
+
+    Raises:
+        UsageError: they were left out of this installation.
+
+    """
+    folder = Path(str(resources.files("tpuconvert.examples"))) / "digits"
+    if not (folder / "digits.npz").is_file():
+        raise UsageError(
+            f"the example is not part of this installation: {folder}",
+            hint="install tpuconvert with its data files, or run 'make demo' in a checkout",
+        )
+    return folder
+
+
+def load_part(folder: Path, name: str) -> tuple[Array, Array]:
+    """Pictures (uint8 [N, 8, 8]) and labels of one part: ``calibration`` or ``test``."""
+    with np.load(folder / "digits.npz") as archive:
+        chosen = archive[name]
+        return archive["images"][chosen], archive["labels"][chosen]
+
+
+def predict(model: Model, pictures: Array) -> npt.NDArray[np.int64]:
+    """The class with the highest score, for every picture."""
+    feeds = load_feeds(pictures, model.graph.input_ports, model.preprocess)
+    with Session(model) as session:
+        scores = [next(iter(session.run(feed).values())) for feed in feeds]
+    best: npt.NDArray[np.int64] = np.concatenate(scores).argmax(axis=1)
+    return best
+
+
+def run_demo(target: Path, chip: str, tell: Callable[[str], None]) -> tuple[list[Row], Path]:
+    """Convert, quantize and evaluate the example in all formats; write models and a page into ``target``.
+
+    Args:
+        target: folder for the files, made where it does not exist.
+        chip: for which chip.
+        tell: receives a line for each step.
+
+    Returns:
+        A row per format, and the page.
+
+    """
+    folder = example_folder()
+    target.mkdir(parents=True, exist_ok=True)
+    calibration, _ = load_part(folder, "calibration")
+    pictures, labels = load_part(folder, "test")
+    rows, sections = [], []
+    for source_format, (source, weights, layout) in SOURCES.items():
+        tell(f"{source_format}: {source}")
+        files = (folder / source, None if weights is None else folder / weights)
+        preprocess = f"{PIXELS},layout={layout}"
+        plain = convert_source(*files, Options.of(chip=chip, preprocess=preprocess))
+        options = Options.of(chip=chip, preprocess=preprocess, quantize="int8")
+        quantized = convert_source(*files, options, calibration)
+        sizes = []
+        for model, kind in ((plain, "float"), (quantized, "int8")):
+            path = target / f"digits_{source_format}_{kind}.tpum"
+            model.save(path)
+            sizes.append(path.stat().st_size)
+        wanted, got = predict(plain, pictures), predict(quantized, pictures)
+        rows.append(
+            Row(
+                source_format,
+                float((wanted == labels).mean()),
+                float((got == labels).mean()),
+                int((wanted != got).sum()),
+                len(labels),
+                sizes[0],
+                sizes[1],
+            )
+        )
+        verification = verify_source(quantized, *files, options, calibration)
+        sections.append((source, describe_model(quantized, verification)))
+    report = target / "report.html"
+    report.write_text(demo_page(rows, sections), encoding="utf-8")
+    return rows, report
+
+
+HEADING = ("format", "float top-1", "INT8 top-1", "changed predictions", "float file", "INT8 file")
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row of the demo's table as text, under HEADING."""
+    return (
+        row.source_format,
+        f"{row.float_top1:.2%}",
+        f"{row.int8_top1:.2%}",
+        f"{row.changed} of {row.images}",
+        f"{row.float_bytes:,} bytes",
+        f"{row.int8_bytes:,} bytes",
+    )
+
+
+def demo_page(rows: list[Row], sections: list[tuple[str, Description]]) -> str:
+    """The table, then the report of every INT8 model."""
+    parts = ["<h2>Accuracy</h2>\n", html_table(HEADING, [tuple(escape(cell) for cell in cells(row)) for row in rows])]
+    for source, description in sections:
+        parts += [f"<h1>{escape(source)} in INT8</h1>\n", *model_sections(description)]
+    return page("tpuconvert demo: handwritten digits", *parts)
