@@ -150,7 +150,8 @@ class _Gather:
     def row_bytes(self) -> int:
         """Bytes of the columns of one row of the result in one group of channels."""
         kh, kw = self._window.kernel
-        return max(self._channels * kh * kw * self._width * self._padded.itemsize, 1)
+        size: int = self._channels * kh * kw * self._width * self._padded.itemsize
+        return max(size, 1)
 
     def columns(self, tile: _Tile) -> Array:
         """The windows of a tile. Shape: [groups, channels * kh * kw, images * rows * width]."""

@@ -10,6 +10,8 @@ on one core, binary32 in chunks takes about half of the time of binary64 in one 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.schema.convolution import Window, convolve, convolve_transposed
@@ -19,7 +21,7 @@ _EXACT_BINARY32 = 1 << 24
 _EXACT_BINARY64 = 1 << 53
 
 
-def largest_magnitude(dtype: np.dtype[np.generic], zero: Array | int = 0) -> int:
+def largest_magnitude(dtype: np.dtype[Any], zero: Array | int = 0) -> int:
     """The largest |x - zero| of an integer type; with several zero points, of all of them."""
     info = np.iinfo(dtype)
     zeros = np.atleast_1d(np.asarray(zero, dtype=np.int64))
@@ -42,7 +44,7 @@ def exact_chunk(largest: int, factors: Array) -> int | None:
     return max(int(_EXACT_BINARY32 // bound), 1)
 
 
-def _sum_type(length: int, first: int, second: int) -> np.dtype[np.generic]:
+def _sum_type(length: int, first: int, second: int) -> np.dtype[Any]:
     """INT32 where no sum can leave it, else INT64."""
     bound = length * first * second
     if max(first, second) > 1 << 16 or bound > _EXACT_BINARY64:
@@ -76,12 +78,10 @@ def integer_transposed_convolution(
     """
     largest = largest_magnitude(x.dtype, x_zero), largest_magnitude(w.dtype, w_zero)
     out = _sum_type(w.shape[0] // window.groups * w.shape[2] * w.shape[3], *largest)
-    zeros = np.asarray(w_zero, dtype=np.int64).reshape(-1)
-    if zeros.size > 1:  # one per output channel of every group
+    zeros: Array = np.asarray(w_zero, dtype=np.int64)
+    if zeros.size > 1:  # one per output channel: those of a group are the second axis of w
         zeros = np.repeat(zeros.reshape(window.groups, w.shape[1]), w.shape[0] // window.groups, axis=0)
-        zeros = zeros.reshape(w.shape[0], w.shape[1], 1, 1)
-    else:
-        zeros = zeros.reshape(1, 1, 1, 1)
+        zeros = zeros.reshape(*w.shape[:2], 1, 1)
     return convolve_transposed(x, w.astype(np.int64) - zeros, window, out, zero=x_zero)
 
 
@@ -99,7 +99,8 @@ def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, rig
     b = _centred(right, np.asarray(right_zero).reshape(1, -1))
     chunk = exact_chunk(largest_right, a)
     if chunk is None:
-        return np.matmul(a, b).astype(out)
+        single: Array = np.matmul(a, b)
+        return single.astype(out)
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     sums = np.zeros((*batch, left.shape[-2], right.shape[-1]))
     for start in range(0, depth, chunk):

@@ -1,0 +1,63 @@
+"""deconv: two-dimensional transposed convolution; float, or integer in calculation mode 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.convolution import convolve_transposed
+from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
+from tpuconvert.schema.integer_product import integer_transposed_convolution
+from tpuconvert.schema.op import LOCAL, Support, on, same, tpu_op
+from tpuconvert.schema.quantized_modes import QCalMode, check_scale, low_precision, mode_0_case
+from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
+
+__all__ = ["Deconv", "QCalMode"]
+
+_INTEGER = mode_0_case("tensor_input", "tensor_weight", "tensor_bias", "tensor_o")
+
+
+@tpu_op("deconv")
+@dataclass(frozen=True)
+class Deconv(ConvolutionParams):
+    """Transposed convolution: every x adds its multiple of the kernel to y, then b; integers are rescaled by ``scale``.
+
+    Shapes: x [N, ic, H, W], w [ic, oc/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
+    oh = (H-1)*stride_h + dh*(kh-1) + 1 - pad_h_t - pad_h_b, ow alike. A negative pad_h_b or pad_w_r, down to
+    1 - stride, appends rows or columns that hold only the bias.
+    Units: only mode 0 is legal for integers. ``out_dtype`` None means the type of x.
+    """
+
+    scale: float = 1.0
+    mode: QCalMode = QCalMode.LowPrecisionSymmetric
+    left_zero_point: int = 0
+    right_zero_point: int = 0
+    output_zero_point: int = 0
+    out_dtype: DType | None = None
+
+    weight_layout = "IOHW"
+    inputs = convolution_inputs("IOHW")
+    outputs = CONVOLUTION_OUTPUTS
+    dtypes = on(
+        F32,
+        bm1684=(F32, _INTEGER),
+        bm1686=Support((same(F32), _INTEGER, same(F16)), todo_dtypes=(F16,)),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_scale(self, self.scale)
+
+    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
+        return (TensorType(self.out_dtype or x.dtype, self.result_shape(x, w, b)),)
+
+    def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
+        out = self.out_dtype or DType.of(x.dtype)
+        if out.is_float:
+            with np.errstate(all="ignore"):
+                bias = None if b is None else b.astype(np.float64)
+                return (convolve_transposed(x, w, self.window(w), out.numpy, bias=bias),)
+        sums = integer_transposed_convolution(x, w, self.window(w))
+        return (low_precision(sums, b, self.scale, out),)

@@ -1,0 +1,36 @@
+"""softmax: normalised exponential along one axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.extents import normalize_axis
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.types import F32, Array, TensorType
+
+
+@tpu_op("softmax")
+@dataclass(frozen=True)
+class Softmax(Op):
+    """Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))) along ``axis``, in binary64, rounded once.
+
+    Shapes: x [...], y the same. A negative axis counts from the end.
+    """
+
+    axis: int
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(F32, bm1682=None)
+    locality = LOCAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        normalize_axis(self.name, self.axis, x)
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        with np.errstate(all="ignore"):
+            powers = np.exp(x.astype(np.float64) - x.max(axis=self.axis, keepdims=True))
+            powers /= powers.sum(axis=self.axis, keepdims=True)
+            return (powers.astype(x.dtype),)

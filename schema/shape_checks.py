@@ -1,0 +1,79 @@
+"""Checks that operators share when they infer the types of their results.
+
+Every message holds the shapes of all operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import ceil_div, may_equal, plus
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Dim, TensorType
+
+
+def check_ranks(op: Op, *types: TensorType | None) -> None:
+    """Check the ranks that the operand declarations allow; ``types`` in declaration order, None for absent ones.
+
+    Raises:
+        ShapeError: naming the operand whose rank is wrong, or a missing one.
+    """
+    for operand, found in zip(op.inputs, types, strict=True):
+        if found is None:
+            if not operand.optional:
+                raise ShapeError(f"{op.name}: {operand.name} is missing")
+        elif operand.ranks and found.rank not in operand.ranks:
+            allowed = " or ".join(str(rank) for rank in operand.ranks)
+            raise ShapeError(f"{op.name}: {operand.name} must have rank {allowed}, got {listed(types)}")
+
+
+def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType | None) -> None:
+    """Check that an extent is, or may be, the wanted one.
+
+    Raises:
+        ShapeError: when they are known to differ.
+    """
+    if not may_equal(found, wanted):
+        raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {listed(types)}")
+
+
+def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: TensorType | None) -> None:
+    """Check the shape of a bias, where there is one.
+
+    Raises:
+        ShapeError: when it is known to differ.
+    """
+    if bias is not None and not (bias.rank == len(shape) and all(map(may_equal, bias.shape, shape))):
+        wanted = ", ".join(str(extent) for extent in shape)
+        raise ShapeError(f"{op.name}: the bias must be [{wanted}], got {listed(types)}")
+
+
+def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
+    """An extent that has to be known before the model runs.
+
+    Raises:
+        ShapeError: when it is not.
+    """
+    if isinstance(extent, str):
+        raise ShapeError(f"{op.name}: {what} must be a number, not {extent}, got {listed(types)}")
+    return extent
+
+
+def window_extent(op: Op, extent: Dim, pads: int, reach: int, stride: int, x: TensorType, *, ceil: bool = False) -> Dim:
+    """How many windows of ``reach`` elements fit on one axis: (extent + pads - reach) / stride, rounded, plus 1.
+
+    Raises:
+        ShapeError: when none fits.
+    """
+    steps = plus(extent, pads - reach)
+    if isinstance(steps, int) and steps < 0:
+        raise ShapeError(f"{op}: a window of {reach} does not fit into {extent} plus {pads} of padding, got {x}")
+    if ceil:
+        return plus(ceil_div(steps, stride), 1)
+    return ceil_div(plus(extent, pads - reach + 1), stride)  # floor(n / s) + 1 = ceil((n + 1) / s)
+
+
+def listed(types: Iterable[TensorType | None]) -> str:
+    """Operand types in words: ``FLOAT32[1, 3] and FLOAT32[3]``."""
+    return " and ".join(str(found) for found in types if found is not None)
