@@ -65,7 +65,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     if isinstance(source, str | Path):
         return _from_path(Path(source), builder)
     if isinstance(source, Mapping):
-        return _from_arrays(dict(source), "arrays", builder)
+        return _from_arrays({name: np.asarray(array) for name, array in source.items()}, "arrays", builder)
     if isinstance(source, np.ndarray):
         return _from_arrays({"": source}, "an array", builder)
     try:
@@ -115,7 +115,9 @@ class _FeedBuilder:
     def split(self, port: Port, array: Array) -> list[Array]:
         """Cut an array into what single feeds take of it. A last batch that is not full is left out."""
         rank, size = len(port.shape), self.batch(port)
-        if not self.is_pictures(port, array):
+        if self.preprocess is not None and self.is_pictures(port, array):
+            array = self.preprocess.stacked(array)
+        else:
             if array.ndim == rank + 1:
                 return list(array)  # a stack of whole feeds
             if array.ndim < rank or rank == 0:
@@ -252,7 +254,8 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     first = next(iter(chosen))
     used = sum(len(piece) if piece.ndim else 1 for piece in pieces[first])
     notes = [f"array '{unused_name}' left out" for unused_name in unused]
-    left = len(chosen[first]) - used if chosen[first].ndim == pieces[first][0].ndim else 0
+    given = chosen[first]
+    left = len(given) - used if given.ndim and given.ndim == pieces[first][0].ndim else 0
     if left > 0:
         notes.append(f"{left} samples left out: not a full batch")
     description = f"{used} samples of {name}" + (f" ({', '.join(notes)})" if notes else "")

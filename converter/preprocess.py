@@ -201,23 +201,28 @@ class Preprocess:
         """Turn decoded pictures into a batch of the model's input.
 
         Args:
-            pixels: [N, H, W, 3] or [N, H, W, 1] or [N, H, W], uint8, RGB or grey.
+            pixels: uint8, RGB or grey, in a shape that ``stacked`` takes.
 
         Raises:
             UsageError: not an array of pictures.
 
         """
-        if pixels.ndim == 3:
-            pixels = pixels[..., np.newaxis]
+        pixels = self.stacked(pixels)
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
             raise UsageError(
                 f"not pictures: {pixels.dtype}{list(pixels.shape)}",
-                hint="pictures are uint8 [N, H, W, 3], [N, H, W, 1] or [N, H, W]",
+                hint="pictures are uint8 [N, H, W, 3], [N, H, W, 1], [N, H, W], or one as [H, W, 3]",
             )
         wanted = self.size or pixels.shape[1:3]
         if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # nothing to resize: no need of an imaging library
         return np.stack([self._resize(picture) for picture in pixels])
+
+    def stacked(self, pixels: Array) -> Array:
+        """Pictures as [N, H, W, C]: [N, H, W] are grey ones, [H, W, 3] for a model in colour is a single one."""
+        if pixels.ndim != 3:
+            return pixels
+        return pixels[np.newaxis] if self.channels == 3 and pixels.shape[2] == 3 else pixels[..., np.newaxis]
 
     def _resize(self, picture: Array) -> Array:
         try:

@@ -1,0 +1,175 @@
+"""Feeds from folders, files and iterables."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tpuconvert.calibration_data import load_feeds
+from tpuconvert.preprocess import Preprocess
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.graph import Port
+from tpuconvert.schema.types import DType, QuantParams
+
+X = Port("x", "float32", (1, 3, 4, 5))
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_array_is_cut_into_batches() -> None:
+    data = floats(6, 3, 4, 5)
+    feeds = list(load_feeds(data, [Port("x", "float32", (2, 3, 4, 5))]))
+    assert len(feeds) == 3
+    assert all(np.array_equal(feed["x"], data[2 * i : 2 * i + 2]) for i, feed in enumerate(feeds))
+
+
+def test_last_batch_that_is_not_full_is_said_to_be_left_out() -> None:
+    feeds = load_feeds(floats(5, 3, 4, 5), [Port("x", "float32", (2, 3, 4, 5))])
+    assert (len(feeds), feeds.samples) == (2, 4)
+    assert "1 samples left out" in feeds.description
+
+
+@pytest.mark.parametrize(
+    ("shape", "count"), [((3, 4, 5), 1), ((1, 3, 4, 5), 1), ((7, 3, 4, 5), 7), ((7, 1, 3, 4, 5), 7)]
+)
+def test_single_samples_batches_and_stacks(shape: tuple[int, ...], count: int) -> None:
+    data = floats(*shape)
+    feeds = list(load_feeds(data, [X]))
+    assert [feed["x"].shape for feed in feeds] == [(1, 3, 4, 5)] * count
+    assert np.array_equal(np.concatenate([feed["x"] for feed in feeds]).ravel(), data.ravel())
+
+
+def test_free_batch_takes_one_sample_at_a_time() -> None:
+    feeds = list(load_feeds(floats(3, 7), [Port("x", "float32", ("N", 7))]))
+    assert [feed["x"].shape for feed in feeds] == [(1, 7)] * 3
+
+
+def test_iterables_of_arrays_and_mappings() -> None:
+    data = [floats(1, 3, 4, 5) for _ in range(3)]
+
+    def generate() -> Iterator[Any]:
+        yield from data
+
+    for source in (data, generate(), [{"x": item} for item in data]):
+        feeds = load_feeds(source, [X])
+        for _ in range(2):  # calibration may go through them more than once
+            assert [np.array_equal(feed["x"], item) for feed, item in zip(feeds, data, strict=True)] == [True] * 3
+
+
+def test_several_inputs_by_name(tmp_path: Path) -> None:
+    ports = [Port("a", "float32", (1, 2)), Port("b", "int64", (1,))]
+    a, b = floats(4, 2), np.arange(4)
+    np.savez(tmp_path / "data.npz", b=b, a=a, extra=np.zeros(3))
+    feeds = load_feeds(tmp_path / "data.npz", ports)
+    assert "array 'extra' left out" in feeds.description
+    assert [list(feed) for feed in feeds] == [["a", "b"]] * 4
+    assert [int(feed["b"][0]) for feed in feeds] == [0, 1, 2, 3]
+
+
+def test_rank_zero_input() -> None:
+    [feed] = load_feeds({"x": np.float32(3)}, [Port("x", "float32", ())])
+    assert feed["x"].shape == ()
+
+
+def test_npz_with_one_fitting_array(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", images=floats(4, 3, 4, 5), labels=np.arange(4))
+    feeds = load_feeds(tmp_path / "data.npz", [X])
+    assert len(feeds) == 4
+    assert "array 'labels' left out" in feeds.description
+
+
+def test_npy(tmp_path: Path) -> None:
+    data = floats(4, 3, 4, 5)
+    np.save(tmp_path / "data.npy", data)
+    assert np.array_equal(np.concatenate([feed["x"] for feed in load_feeds(tmp_path / "data.npy", [X])]), data)
+
+
+def test_pictures_in_arrays_are_preprocessed() -> None:
+    pictures = RNG.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
+    feeds = list(load_feeds(pictures, [X], Preprocess(mean=(128.0,), scale=(0.5,))))
+    wanted = (pictures.astype(np.float32).transpose(0, 3, 1, 2) - 128) * 0.5
+    assert np.array_equal(np.concatenate([feed["x"] for feed in feeds]), wanted)
+
+
+def test_one_picture_in_an_array() -> None:
+    picture = RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    [feed] = load_feeds(picture, [X], Preprocess())
+    assert np.array_equal(feed["x"][0], picture.transpose(2, 0, 1))
+
+
+def test_preprocessed_pictures_are_quantized_for_an_integer_input() -> None:
+    port = Port("x", "int8", (1, 1, 2, 1), QuantParams.per_tensor(0.5, 3, DType.INT8))
+    pictures = np.array([[[0, 200]]], dtype=np.uint8)
+    [feed] = load_feeds(pictures, [port], Preprocess(color="GRAY", layout="NHWC", scale=(0.1,)))
+    assert feed["x"].dtype == np.int8
+    assert feed["x"].ravel().tolist() == [3, 43]  # 0 / 0.5 + 3, 20 / 0.5 + 3
+
+
+def test_folder_of_pictures(tmp_path: Path) -> None:
+    for name, level in (("b.png", 20), ("a.png", 10), ("c.JPG", 30)):
+        Image.new("RGB", (8, 8), (level, level, level)).save(tmp_path / name)
+    (tmp_path / "labels.json").write_text("{}")
+    feeds = load_feeds(tmp_path, [X], Preprocess())
+    assert [round(float(feed["x"].mean())) for feed in feeds] == [10, 20, 30]  # in the order of their names
+    assert feeds.description == f"3 pictures of {tmp_path.name} (1 other files left out)"
+
+
+def test_one_picture(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8), (1, 2, 3)).save(tmp_path / "a.png")
+    [feed] = load_feeds(str(tmp_path / "a.png"), [X], Preprocess())
+    assert feed["x"][0, :, 0, 0].tolist() == [1, 2, 3]
+
+
+TWO = [Port("a", "float32", (1, 2)), Port("b", "float32", (1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("source", "ports", "complaint"),
+    [
+        ("absent", [X], "absent: no such file or folder"),
+        ([], [X], "no samples"),
+        (5, [X], "cannot read samples from int"),
+        (np.zeros((1, 4, 5, 3), np.float32), [X], "does not fit input 'x' float32[1, 3, 4, 5]"),
+        (np.zeros((1, 2), np.float32), TWO, "the model has 2 inputs"),
+        ({"a": np.zeros((1, 2))}, TWO, "the model has 2 inputs"),
+        ([{"a": np.zeros((1, 2))}], TWO, "no array for 'b' float32[1, 2]"),
+        ({"a": np.zeros((1, 2)), "b": np.zeros((2, 2))}, TWO, "different numbers of batches ('a': 1, 'b': 2)"),
+        (np.zeros((1, 3), np.float32), [Port("x", "float32", (2, 3))], "less than one batch"),
+        ({"p": np.zeros((1, 3, 4, 5)), "q": np.zeros((1, 3, 4, 5))}, [X], "no array named 'x'"),
+    ],
+)
+def test_what_does_not_fit_is_said(source: Any, ports: list[Port], complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_feeds(source, ports)
+    assert complaint in str(caught.value)
+
+
+def test_pictures_without_preprocessing(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    with pytest.raises(UsageError, match="--preprocess"):
+        load_feeds(tmp_path, [X])
+
+
+def test_folder_without_pictures(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no pictures in this folder"):
+        load_feeds(tmp_path, [X], Preprocess())
+
+
+@pytest.mark.parametrize("name", ["data.npz", "data.npy"])
+def test_damaged_arrays(tmp_path: Path, name: str) -> None:
+    for content in (b"", b"<html>", b"PK\x03\x04" + bytes(20), b"\x93NUMPY\x01\x00"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CorruptInputError, match="NumPy file"):
+            load_feeds(tmp_path / name, [X])
+
+
+def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "data.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(CorruptInputError):
+        load_feeds(tmp_path / "data.npy", [X])
