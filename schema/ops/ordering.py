@@ -34,6 +34,11 @@ def _order(x: Array, axis: int, descending: bool) -> Array:
     return order
 
 
+def falling_order(scores: Array) -> Array:
+    """Indices of a list of numbers from the largest to the smallest."""
+    return _order(scores, 0, descending=True)
+
+
 def _is_local(op: Arg, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
     return op.axis % ins[0].rank > 1
 

@@ -1,0 +1,97 @@
+"""Movement of whole slices along axis 1: lshift, rshift fill with zeros, clshift, crshift rotate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, todo, tpu_op
+from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
+
+
+class ChannelShift(Op):
+    """Slices of axis 1 change their places."""
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(bm1682=None, bm1684=(F32, I8, U8), bm1686=todo(F32, I8, U8))
+    locality = LOCAL
+
+    num: int
+    axis: int
+
+    def __post_init__(self) -> None:
+        if self.num < 0 or self.axis != 1:
+            raise ValueError(
+                f"{self.name}: {self.num} positions along axis {self.axis}; only axis 1, and not backwards"
+            )
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: at least two axes; the result has the same."""
+        if x.rank < 2:
+            raise ShapeError(f"{self.name}: {format_shape(x.shape)} has no axis 1")
+        return (x,)
+
+
+def _move(x: Array, distance: int) -> Array:
+    """Slice c goes to c + distance; what comes in is 0."""
+    channels = x.shape[1]
+    result = np.zeros_like(x)
+    if abs(distance) < channels:
+        result[:, max(distance, 0) : channels + min(distance, 0)] = x[
+            :, max(-distance, 0) : channels - max(distance, 0)
+        ]
+    return result
+
+
+@tpu_op("lshift")
+@dataclass(frozen=True)
+class Lshift(ChannelShift):
+    """y[:, c] = x[:, c + num], or 0 where there is none."""
+
+    num: int
+    axis: int = 1
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Any distance is allowed."""
+        return (_move(x, -self.num),)
+
+
+@tpu_op("rshift")
+@dataclass(frozen=True)
+class Rshift(ChannelShift):
+    """y[:, c] = x[:, c - num], or 0 where there is none."""
+
+    num: int
+    axis: int = 1
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Any distance is allowed."""
+        return (_move(x, self.num),)
+
+
+@tpu_op("clshift")
+@dataclass(frozen=True)
+class Clshift(ChannelShift):
+    """y[:, c] = x[:, (c + num) modulo the number of slices]."""
+
+    num: int
+    axis: int = 1
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Any distance is allowed."""
+        return (np.roll(x, -self.num, axis=1),)
+
+
+@tpu_op("crshift")
+@dataclass(frozen=True)
+class Crshift(ChannelShift):
+    """y[:, c] = x[:, (c - num) modulo the number of slices]."""
+
+    num: int
+    axis: int = 1
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Any distance is allowed."""
+        return (np.roll(x, self.num, axis=1),)

@@ -1,0 +1,185 @@
+"""Comparisons of two tensors (gt, ge, lt, le, eq, ne) and of a tensor and a number (gts, ges, lts, les, eqs, nes).
+
+The result is 1 or 0 in the data type of the operands. With NaN only "not equal" holds.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.extents import broadcast_shapes
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Scalar, TensorType
+
+
+class Comparison(enum.Enum):
+    """The six relations."""
+
+    GT = "gt"
+    GE = "ge"
+    LT = "lt"
+    LE = "le"
+    EQ = "eq"
+    NE = "ne"
+
+
+_HOLDS: dict[Comparison, Callable[[Array, Array], Array]] = {
+    Comparison.GT: np.greater,
+    Comparison.GE: np.greater_equal,
+    Comparison.LT: np.less,
+    Comparison.LE: np.less_equal,
+    Comparison.EQ: np.equal,
+    Comparison.NE: np.not_equal,
+}
+
+_SMALL = same(I8, U8, I16, U16)
+_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SMALL), bm1686=(same(F32), same(F16), _SMALL))
+
+
+class TensorComparison(Op):
+    """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
+
+    inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
+    dtypes = _DTYPES
+    locality = LOCAL
+    comparison: ClassVar[Comparison]
+
+    def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
+        """Shapes: equal ranks; extents are equal or one of them is 1."""
+        return (TensorType(x0.dtype, broadcast_shapes(self.name, x0, x1)),)
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        """1 where the relation holds."""
+        return (_HOLDS[self.comparison](x0, x1).astype(x0.dtype),)
+
+
+@tpu_op("gt")
+@dataclass(frozen=True)
+class Gt(TensorComparison):
+    """y = 1 where x0 > x1, else 0."""
+
+    comparison = Comparison.GT
+
+
+@tpu_op("ge")
+@dataclass(frozen=True)
+class Ge(TensorComparison):
+    """y = 1 where x0 >= x1, else 0."""
+
+    comparison = Comparison.GE
+
+
+@tpu_op("lt")
+@dataclass(frozen=True)
+class Lt(TensorComparison):
+    """y = 1 where x0 < x1, else 0."""
+
+    comparison = Comparison.LT
+
+
+@tpu_op("le")
+@dataclass(frozen=True)
+class Le(TensorComparison):
+    """y = 1 where x0 <= x1, else 0."""
+
+    comparison = Comparison.LE
+
+
+@tpu_op("eq")
+@dataclass(frozen=True)
+class Eq(TensorComparison):
+    """y = 1 where x0 = x1, else 0."""
+
+    comparison = Comparison.EQ
+
+
+@tpu_op("ne")
+@dataclass(frozen=True)
+class Ne(TensorComparison):
+    """y = 1 where x0 and x1 differ, or one of them is NaN; else 0."""
+
+    comparison = Comparison.NE
+
+
+class ScalarComparison(Op):
+    """Every element of a tensor and one number."""
+
+    inputs = (Operand("tensor_i0"),)
+    dtypes = _DTYPES
+    locality = LOCAL
+    comparison: ClassVar[Comparison]
+
+    scalar_i1: Scalar
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """1 where the relation holds."""
+        return (_HOLDS[self.comparison](x, self.scalar_i1.array).astype(x.dtype),)
+
+
+@tpu_op("gts")
+@dataclass(frozen=True)
+class Gts(ScalarComparison):
+    """y = 1 where x > scalar, else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.GT
+
+
+@tpu_op("ges")
+@dataclass(frozen=True)
+class Ges(ScalarComparison):
+    """y = 1 where x >= scalar, else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.GE
+
+
+@tpu_op("lts")
+@dataclass(frozen=True)
+class Lts(ScalarComparison):
+    """y = 1 where x < scalar, else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.LT
+
+
+@tpu_op("les")
+@dataclass(frozen=True)
+class Les(ScalarComparison):
+    """y = 1 where x <= scalar, else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.LE
+
+
+@tpu_op("eqs")
+@dataclass(frozen=True)
+class Eqs(ScalarComparison):
+    """y = 1 where x = scalar, else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.EQ
+
+
+@tpu_op("nes")
+@dataclass(frozen=True)
+class Nes(ScalarComparison):
+    """y = 1 where x and scalar differ, or one of them is NaN; else 0."""
+
+    scalar_i1: Scalar
+
+    comparison = Comparison.NE

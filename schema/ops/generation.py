@@ -1,0 +1,139 @@
+"""Tensors from shapes and numbers: number_like, sequence_gen, shape_fetch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
+from tpuconvert.schema.errors import ShapeError, UsageError
+from tpuconvert.schema.extents import unknown
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.types import (
+    F16,
+    F32,
+    I8,
+    I16,
+    I32,
+    MAX_RANK,
+    U8,
+    U16,
+    Array,
+    DType,
+    Scalar,
+    TensorType,
+    format_shape,
+)
+
+_FIXED = (F32, I32, I8, U8, I16, U16)
+
+
+def _filled(*dtypes: DType) -> tuple[Case]:
+    return (case({"tensor_like": dtypes, "scalar_i": dtypes, "tensor_o": dtypes}, SCALAR_SAME_OUT),)
+
+
+@tpu_op("number_like")
+@dataclass(frozen=True)
+class NumberLike(Op):
+    """y = scalar_i everywhere, in the data type of the scalar.
+
+    Shapes: as x, whose elements are not read.
+    """
+
+    scalar_i: Scalar
+
+    inputs = (Operand("tensor_like"),)
+    dtypes = on(*_filled(*_FIXED), bm1682=_filled(F32))
+    locality = GLOBAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (TensorType(self.scalar_i.dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """A new array."""
+        return (np.full(x.shape, self.scalar_i.array),)
+
+
+_SEQUENCE = case({"shape_tensor": (I32,), "tensor_o": (F32, I32)})
+
+
+@tpu_op("sequence_gen")
+@dataclass(frozen=True)
+class SequenceGen(Op):
+    """0, 1, 2, ... in row-major order, in the shape that the operand holds.
+
+    ``out_dtype`` is INT32 or FLOAT32; None is the type of the operand.
+
+    Shapes: shape_tensor [rank of y]; the extents of y depend on its data.
+    """
+
+    out_dtype: DType | None = None
+
+    inputs = (Operand("shape_tensor", ranks=(1,), coeff=True),)
+    dtypes = on(_SEQUENCE, bm1682=None, bm1686=todo(_SEQUENCE))
+    locality = GLOBAL
+
+    def infer(self, shape_tensor: TensorType) -> tuple[TensorType]:
+        """Shapes: the number of extents is the rank of the result."""
+        (rank,) = shape_tensor.shape
+        if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+            raise ShapeError(
+                f"{self.name}: shape_tensor {format_shape(shape_tensor.shape)} must hold 1 to {MAX_RANK} extents"
+            )
+        shape = tuple(unknown(self.name, axis) for axis in range(rank))
+        return (TensorType(self._dtype(shape_tensor.dtype), shape),)
+
+    def reference(self, shape_tensor: Array) -> tuple[Array]:
+        """Counts above 2^24 are rounded in FLOAT32."""
+        shape: list[int] = shape_tensor.tolist()
+        if any(extent < 0 for extent in shape):
+            raise UsageError(f"{self.name}: the shape {shape} has a negative extent")
+        count = np.arange(math.prod(shape)).astype(self._dtype(DType.of(shape_tensor.dtype)).numpy)
+        return (count.reshape(shape),)
+
+    def _dtype(self, first: DType) -> DType:
+        return first if self.out_dtype is None else self.out_dtype
+
+
+def _fetched(*dtypes: DType) -> tuple[Case]:
+    return (case({"tensor_i": dtypes, "tensor_o": (I32,)}),)
+
+
+@tpu_op("shape_fetch")
+@dataclass(frozen=True)
+class ShapeFetch(Op):
+    """The extents of x on the axes ``begin_axis``, ``begin_axis + step``, ... before ``end_axis``.
+
+    Shapes: y has one axis. Negative axes count from the end; ``end_axis`` may be the rank.
+    """
+
+    begin_axis: int = 0
+    end_axis: int = 1
+    step: int = 1
+
+    inputs = (Operand("tensor_i"),)
+    outputs = (Operand("tensor_o", ranks=(1,)),)
+    dtypes = on(bm1682=_fetched(F32), bm1684=_fetched(*_FIXED), bm1686=_fetched(F32, F16, I32, I8, U8, I16, U16))
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        if self.step < 1:
+            raise ValueError(f"shape_fetch: step is {self.step}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: at least one axis is fetched."""
+        return (TensorType(I32, (len(self._axes(x.shape, x.rank)),)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """The extents that x has in this run."""
+        return (np.array([x.shape[axis] for axis in self._axes(x.shape, x.ndim)], dtype=np.int32),)
+
+    def _axes(self, shape: tuple[int | str, ...], rank: int) -> range:
+        begin = self.begin_axis + rank if self.begin_axis < 0 else self.begin_axis
+        end = self.end_axis + rank if self.end_axis < 0 else self.end_axis
+        if not 0 <= begin < end <= rank:
+            raise ShapeError(f"{self.name}: {format_shape(shape)} has no axes {self.begin_axis} up to {self.end_axis}")
+        return range(begin, end, self.step)

@@ -1,0 +1,99 @@
+"""Greedy non-maximum suppression: nms, and nms_v2 with a score filter and an output limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal, shapes_of, unknown
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, tpu_op
+from tpuconvert.schema.ops.ordering import falling_order
+from tpuconvert.schema.types import F32, I32, Array, Scalar, TensorType
+
+_CASE: Case = case({"boxes": (F32,), "scores": (F32,), "tensor_o": (I32,)})
+_INFERRED = Support((_CASE,), inferred=True)
+
+
+def _iou(boxes: Array, areas: Array, one: int, others: Array) -> Array:
+    """Overlap of one box with others: intersection / union in binary32, 0 where a box has no area."""
+    top_left = np.maximum(boxes[one, :2], boxes[others, :2])
+    bottom_right = np.minimum(boxes[one, 2:], boxes[others, 2:])
+    extents = np.maximum(bottom_right - top_left, np.float32(0))
+    shared = extents[:, 0] * extents[:, 1]
+    union = areas[one] + areas[others] - shared
+    result: Array = np.where((areas[one] <= 0) | (areas[others] <= 0), np.float32(0), shared / union)
+    return result
+
+
+def _kept(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
+    """Indices of the boxes that are taken, in the order in which they are taken."""
+    corners = boxes.astype(np.float32, copy=False)
+    first, second = corners[:, :2], corners[:, 2:]
+    ordered = np.concatenate((np.minimum(first, second), np.maximum(first, second)), axis=1)
+    kept: list[int] = []
+    with np.errstate(all="ignore"):
+        areas = (ordered[:, 2] - ordered[:, 0]) * (ordered[:, 3] - ordered[:, 1])
+        while candidates.size and len(kept) < most:
+            best, candidates = int(candidates[0]), candidates[1:]
+            kept.append(best)
+            candidates = candidates[_iou(ordered, areas, best, candidates) <= np.float32(limit.value)]
+    return np.array(kept, dtype=np.int32)
+
+
+class Suppression(Op):
+    """Boxes in order of falling scores; one is taken when it overlaps no box that is taken already too much."""
+
+    inputs = (Operand("boxes", ranks=(2,)), Operand("scores", ranks=(1,)))
+    outputs = (Operand("tensor_o", ranks=(1,)),)
+    dtypes = on(bm1682=_INFERRED, bm1684=_INFERRED, bm1686=_INFERRED)
+    locality = GLOBAL
+
+    def infer(self, boxes: TensorType, scores: TensorType) -> tuple[TensorType]:
+        """Shapes: boxes [N, 4] and scores [N]; the number of boxes taken depends on the data."""
+        if not (may_equal(boxes.shape[1], 4) and may_equal(boxes.shape[0], scores.shape[0])):
+            raise ShapeError(f"{self.name} needs boxes [N, 4] and scores [N], got {shapes_of((boxes, scores))}")
+        return (TensorType(I32, (unknown(self.name),)),)
+
+
+@tpu_op("nms")
+@dataclass(frozen=True)
+class Nms(Suppression):
+    """Indices of the boxes taken: each overlaps every better one by an IoU of at most ``threshold``.
+
+    Equal scores are taken by rising index, whether ``stable`` is set or not.
+
+    Shapes: boxes [N, 4] as (y1, x1, y2, x2), corners in any order; scores [N].
+    """
+
+    threshold: Scalar
+    stable: bool = False
+
+    def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
+        """Indices in the order in which the boxes are taken."""
+        return (_kept(boxes, falling_order(scores), self.threshold, len(scores)),)
+
+
+@tpu_op("nms_v2")
+@dataclass(frozen=True)
+class NmsV2(Suppression):
+    """As nms, among the boxes whose score is above ``score_threshold``, and at most ``max_output_size`` of them.
+
+    Shapes: boxes [N, 4] as (y1, x1, y2, x2), corners in any order; scores [N].
+    """
+
+    iou_threshold: Scalar
+    score_threshold: Scalar
+    max_output_size: int
+    stable: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_output_size < 0:
+            raise ValueError(f"nms_v2: max_output_size is {self.max_output_size}")
+
+    def reference(self, boxes: Array, scores: Array) -> tuple[Array]:
+        """Indices in the order in which the boxes are taken."""
+        order = falling_order(scores)
+        above = order[scores[order] > np.float32(self.score_threshold.value)]
+        return (_kept(boxes, above, self.iou_threshold, self.max_output_size),)

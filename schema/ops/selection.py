@@ -1,0 +1,150 @@
+"""Choices by condition: condition_select, select, masked_select, where."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of, unknown
+from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, DType, Shape, TensorType
+
+_CHOICES = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
+
+
+def _fits(choice: TensorType, shape: Shape) -> bool:
+    """A choice has the shape of the result, or one element."""
+    same_rank = choice.rank == len(shape)
+    return (same_rank and all(map(may_equal, choice.shape, shape))) or all(extent == 1 for extent in choice.shape)
+
+
+def _spread(choice: Array, shape: tuple[int, ...]) -> Array:
+    return choice.reshape(()) if choice.size == 1 else choice.reshape(shape)
+
+
+@tpu_op("condition_select")
+@dataclass(frozen=True)
+class ConditionSelect(Op):
+    """y = sel0 where cond > 0, else sel1. NaN selects sel1.
+
+    Shapes: sel0 and sel1 as cond; a constant one has one element.
+    """
+
+    inputs = (Operand("tensor_cond"), Operand("tensor_sel0", coeff=True), Operand("tensor_sel1", coeff=True))
+    dtypes = _CHOICES
+    locality = LOCAL
+
+    def infer(self, cond: TensorType, sel0: TensorType, sel1: TensorType) -> tuple[TensorType]:
+        """Shapes: a choice has the shape of cond, or one element."""
+        if not (_fits(sel0, cond.shape) and _fits(sel1, cond.shape)):
+            raise ShapeError(
+                f"{self.name} needs choices with the shape of the condition or one element, "
+                f"got {shapes_of((cond, sel0, sel1))}"
+            )
+        return (TensorType(sel0.dtype, cond.shape),)
+
+    def reference(self, cond: Array, sel0: Array, sel1: Array) -> tuple[Array]:
+        """The chosen elements."""
+        return (np.where(cond > 0, _spread(sel0, cond.shape), _spread(sel1, cond.shape)),)
+
+
+class SelectType(enum.IntEnum):
+    """The comparison of ``select``."""
+
+    GREATER_THAN = 0
+    GREATER_EQUAL = 1
+    UNKNOWN_SELECT_OP = 2
+
+
+@tpu_op("select")
+@dataclass(frozen=True)
+class Select(Op):
+    """y = c where a > b (or a >= b), else d.
+
+    Shapes: a and b broadcast; c and d have the shape of the result; a constant one has one element.
+    """
+
+    select_type: SelectType
+
+    inputs = tuple(Operand(name, coeff=True) for name in ("tensor_a", "tensor_b", "tensor_c", "tensor_d"))
+    dtypes = _CHOICES
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "select_type", SelectType(self.select_type))
+        if self.select_type is SelectType.UNKNOWN_SELECT_OP:
+            raise ValueError("select: select_type UNKNOWN_SELECT_OP is reserved")
+
+    def infer(self, a: TensorType, b: TensorType, c: TensorType, d: TensorType) -> tuple[TensorType]:
+        """Shapes: a choice has the shape of the compared tensors, or one element."""
+        shape = broadcast_shapes(self.name, a, b)
+        if not (_fits(c, shape) and _fits(d, shape)):
+            raise ShapeError(
+                f"{self.name} needs choices with the shape of the compared tensors or one element, "
+                f"got {shapes_of((a, b, c, d))}"
+            )
+        return (TensorType(c.dtype, shape),)
+
+    def reference(self, a: Array, b: Array, c: Array, d: Array) -> tuple[Array]:
+        """The chosen elements."""
+        holds: Array = a > b if self.select_type is SelectType.GREATER_THAN else a >= b
+        return (np.where(holds, _spread(c, holds.shape), _spread(d, holds.shape)),)
+
+
+def _masked(*dtypes: DType) -> Case:
+    return case({"tensor_i": dtypes, "mask": dtypes, "tensor_o": dtypes}, IO_SAME)
+
+
+@tpu_op("masked_select")
+@dataclass(frozen=True)
+class MaskedSelect(Op):
+    """The elements of x whose mask is not 0, in row-major order. NaN is not 0.
+
+    Shapes: the mask has extent 1 on some leading axes and the extents of x on the others; y has one axis, whose
+    extent depends on the data.
+    """
+
+    inputs = (Operand("tensor_i"), Operand("mask"))
+    outputs = (Operand("tensor_o", ranks=(1,)),)
+    dtypes = on(bm1682=(F32,), bm1684=(_masked(F32, I32),), bm1686=todo(_masked(F32, I32, F16)))
+    locality = GLOBAL
+
+    def infer(self, x: TensorType, mask: TensorType) -> tuple[TensorType]:
+        """Shapes: only leading axes of the mask are expanded."""
+        leading = next((axis for axis, extent in enumerate(mask.shape) if extent != 1), mask.rank)
+        if mask.rank != x.rank or not all(map(may_equal, mask.shape[leading:], x.shape[leading:])):
+            raise ShapeError(f"{self.name} cannot expand the mask along leading axes only: {shapes_of((x, mask))}")
+        return (TensorType(x.dtype, (unknown(self.name),)),)
+
+    def reference(self, x: Array, mask: Array) -> tuple[Array]:
+        """The elements that stay."""
+        return (x[np.broadcast_to(mask != 0, x.shape)],)
+
+
+_WHERE = case({"tensor_i": (F32,), "tensor_o": (I32,)})
+
+
+@tpu_op("where")
+@dataclass(frozen=True)
+class Where(Op):
+    """The coordinates of the elements of x that are not 0, one row each, in row-major order.
+
+    Shapes: [number of elements, rank of x], of which the first depends on the data.
+    """
+
+    inputs = (Operand("tensor_i"),)
+    outputs = (Operand("tensor_o", ranks=(2,)),)
+    dtypes = on(_WHERE, bm1686=todo(_WHERE))
+    locality = GLOBAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: one column per axis."""
+        return (TensorType(I32, (unknown(self.name), x.rank)),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """One column per axis."""
+        return (np.argwhere(x != 0).astype(np.int32),)

@@ -1,0 +1,285 @@
+"""Arithmetic of tensors that are sampled on the way: stride_add, ..., stride_cpy, and the forms with a start offset.
+
+On every axis result o reads element offset + o * stride. An operand of extent 1 on an axis is not sampled there, but
+expanded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
+from tpuconvert.schema.elementwise import Arithmetic, combine
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, case, on, same, todo, tpu_op
+from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Chip, Dim, DType, Shape, TensorType
+
+_BYTES = (I8, U8)
+_SMALL = (I8, U8, I16, U16)
+_SUM = case({"tensor_i0": _SMALL, "tensor_i1": _SMALL, "tensor_o": _SMALL}, U16_OUT_NO_I16_IN, compute="EXACT_INT")
+_PRODUCT = case({"tensor_i0": _BYTES, "tensor_i1": _BYTES, "tensor_o": _SMALL}, compute="EXACT_INT")
+
+_SUM_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SUM), bm1686=todo(same(F32), same(F16), _SUM))
+_PRODUCT_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _PRODUCT), bm1686=todo(same(F32), same(F16), _PRODUCT))
+_QUOTIENT_DTYPES = on(bm1682=(F32,), bm1684=(F32,), bm1686=todo(same(F32), same(F16)))
+_CHOICE_DTYPES = on(bm1682=(F32,), bm1684=(same(F32), same(*_SMALL)), bm1686=todo(same(F32), same(F16), same(*_SMALL)))
+_COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *_SMALL), bm1686=todo(F32, F16, *_SMALL))
+
+
+class Sampling(Op):
+    """What all of them share: a stride per axis, and an offset per axis, which is 0 where there is no parameter."""
+
+    locality = LOCAL
+
+    stride: tuple[int, ...]
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """First index per axis."""
+        return (0,) * len(self.stride)
+
+    def __post_init__(self) -> None:
+        if any(step < 1 for step in self.stride) or any(first < 0 for first in self.offsets):
+            raise ValueError(f"{self.name}: strides {self.stride} from {self.offsets}")
+        if len(self.stride) != len(self.offsets):
+            raise ValueError(f"{self.name}: {len(self.stride)} strides with {len(self.offsets)} offsets")
+
+    def sampled(self, extent: Dim, axis: int, *types: TensorType) -> Dim:
+        """How many elements are read along an axis.
+
+        Raises:
+            ShapeError: when the first one lies behind the last.
+        """
+        if isinstance(extent, int) and self.offsets[axis] >= extent:
+            raise ShapeError(
+                f"{self.name}: offset {self.offsets[axis]} is outside of axis {axis} of {shapes_of(types)}"
+            )
+        return ceil_div(plus(extent, -self.offsets[axis]), self.stride[axis])
+
+    def sample(self, x: Array, expand: bool) -> Array:
+        """The elements of one operand; with ``expand`` axes of extent 1 stay as they are."""
+        places = zip(x.shape, self.offsets, self.stride, strict=True)
+        return x[tuple(slice(None) if expand and n == 1 else slice(first, None, step) for n, first, step in places)]
+
+
+class StartsAtOffset(Sampling):
+    """Puts the parameter ``offset`` in the place of the zeros; stands before the class that computes."""
+
+    offset: tuple[int, ...]
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """``offset``."""
+        return self.offset
+
+
+class SampledArithmetic(Sampling):
+    """Two tensors, both of which may be expanded along axes of extent 1."""
+
+    inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
+    arithmetic: ClassVar[Arithmetic]
+
+    def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
+        """Shapes: as for the plain operator, then sampled; axes of extent 1 are not."""
+        whole = broadcast_shapes(self.name, x0, x1)
+        check_length(self.name, "stride", self.stride, x0.rank, x0)
+        shape: Shape = tuple(n if n == 1 else self.sampled(n, axis, x0, x1) for axis, n in enumerate(whole))
+        return (TensorType(self.result_dtype(x0.dtype), shape),)
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        """Sample, then compute as the plain operator; its INT32 forms do not exist here."""
+        out = self.result_dtype(DType.of(x0.dtype))
+        return (combine(self.arithmetic, self.sample(x0, True), self.sample(x1, True), out, Chip.BM1686),)
+
+    def result_dtype(self, first: DType) -> DType:
+        """The result's data type, where it is not free that of the first operand."""
+        return first
+
+
+class FreeSampledArithmetic(SampledArithmetic):
+    """As above, where fixed-point results may have another type than the operands."""
+
+    out_dtype: DType | None
+
+    def result_dtype(self, first: DType) -> DType:
+        """``out_dtype``, or the type of the first operand."""
+        return first if self.out_dtype is None else self.out_dtype
+
+
+class SampledCopy(Sampling):
+    """One tensor."""
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = _COPY_DTYPES
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: every axis is sampled."""
+        check_length(self.name, "stride", self.stride, x.rank, x)
+        return (TensorType(x.dtype, tuple(self.sampled(n, axis, x) for axis, n in enumerate(x.shape))),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """A copy of the elements that are read."""
+        return (self.sample(x, False).copy(),)
+
+
+@tpu_op("stride_add")
+@dataclass(frozen=True)
+class StrideAdd(FreeSampledArithmetic):
+    """y[o] = sat(x0[o * stride] + x1[o * stride])."""
+
+    stride: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.ADD
+    dtypes = _SUM_DTYPES
+
+
+@tpu_op("stride_sub")
+@dataclass(frozen=True)
+class StrideSub(FreeSampledArithmetic):
+    """y[o] = sat(x0[o * stride] - x1[o * stride])."""
+
+    stride: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.SUB
+    dtypes = _SUM_DTYPES
+
+
+@tpu_op("stride_mul")
+@dataclass(frozen=True)
+class StrideMul(FreeSampledArithmetic):
+    """y[o] = sat(x0[o * stride] * x1[o * stride])."""
+
+    stride: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.MUL
+    dtypes = _PRODUCT_DTYPES
+
+
+@tpu_op("stride_div")
+@dataclass(frozen=True)
+class StrideDiv(SampledArithmetic):
+    """y[o] = x0[o * stride] / x1[o * stride]."""
+
+    stride: tuple[int, ...]
+
+    arithmetic = Arithmetic.DIV
+    dtypes = _QUOTIENT_DTYPES
+
+
+@tpu_op("stride_max")
+@dataclass(frozen=True)
+class StrideMax(SampledArithmetic):
+    """y[o] = the larger of x0[o * stride] and x1[o * stride]."""
+
+    stride: tuple[int, ...]
+
+    arithmetic = Arithmetic.MAX
+    dtypes = _CHOICE_DTYPES
+
+
+@tpu_op("stride_min")
+@dataclass(frozen=True)
+class StrideMin(SampledArithmetic):
+    """y[o] = the smaller of x0[o * stride] and x1[o * stride]."""
+
+    stride: tuple[int, ...]
+
+    arithmetic = Arithmetic.MIN
+    dtypes = _CHOICE_DTYPES
+
+
+@tpu_op("stride_cpy")
+@dataclass(frozen=True)
+class StrideCpy(SampledCopy):
+    """y[o] = x[o * stride]."""
+
+    stride: tuple[int, ...]
+
+
+@tpu_op("stride_add_offset")
+@dataclass(frozen=True)
+class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
+    """y[o] = sat(x0[offset + o * stride] + x1[offset + o * stride])."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.ADD
+    dtypes = _SUM_DTYPES
+
+
+@tpu_op("stride_sub_offset")
+@dataclass(frozen=True)
+class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
+    """y[o] = sat(x0[offset + o * stride] - x1[offset + o * stride])."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.SUB
+    dtypes = _SUM_DTYPES
+
+
+@tpu_op("stride_mul_offset")
+@dataclass(frozen=True)
+class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
+    """y[o] = sat(x0[offset + o * stride] * x1[offset + o * stride])."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+    out_dtype: DType | None = None
+
+    arithmetic = Arithmetic.MUL
+    dtypes = _PRODUCT_DTYPES
+
+
+@tpu_op("stride_div_offset")
+@dataclass(frozen=True)
+class StrideDivOffset(StartsAtOffset, SampledArithmetic):
+    """y[o] = x0[offset + o * stride] / x1[offset + o * stride]."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+
+    arithmetic = Arithmetic.DIV
+    dtypes = _QUOTIENT_DTYPES
+
+
+@tpu_op("stride_max_offset")
+@dataclass(frozen=True)
+class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
+    """y[o] = the larger of x0[offset + o * stride] and x1[offset + o * stride]."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+
+    arithmetic = Arithmetic.MAX
+    dtypes = _CHOICE_DTYPES
+
+
+@tpu_op("stride_min_offset")
+@dataclass(frozen=True)
+class StrideMinOffset(StartsAtOffset, SampledArithmetic):
+    """y[o] = the smaller of x0[offset + o * stride] and x1[offset + o * stride]."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
+
+    arithmetic = Arithmetic.MIN
+    dtypes = _CHOICE_DTYPES
+
+
+@tpu_op("stride_cpy_offset")
+@dataclass(frozen=True)
+class StrideCpyOffset(StartsAtOffset, SampledCopy):
+    """y[o] = x[offset + o * stride]."""
+
+    stride: tuple[int, ...]
+    offset: tuple[int, ...]
