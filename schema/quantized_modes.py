@@ -116,7 +116,8 @@ def _accumulated(sums: Array, bias: Array | None) -> Array:
 def _rescaled(result: Array, s: np.float32, shift: int) -> Array:
     """Two binary32 products; the second, by a power of two, is exact."""
     with np.errstate(all="ignore"):
-        return np.ldexp(result.astype(np.float32) * s, np.int32(shift))
+        rescaled: Array = np.ldexp(result.astype(np.float32) * s, np.int32(shift))
+        return rescaled
 
 
 def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple[DType, ...]) -> tuple[Case, ...]:

@@ -1,0 +1,112 @@
+"""pool: two-dimensional max or average pooling."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.extents import plus
+from tpuconvert.schema.fixed_point import saturate
+from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.pooling import Span, quotient_half_away, window_counts, window_max, window_sum
+from tpuconvert.schema.shape_checks import check_ranks, window_extent
+from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
+
+
+class PoolType(enum.IntEnum):
+    """What a window is reduced to. UNKNOWN is reserved."""
+
+    MAX = 0
+    AVE = 1
+    UNKNOWN = 2
+
+
+@tpu_op("pool")
+@dataclass(frozen=True, kw_only=True)
+class Pool(Op):
+    """Largest element, or average, of every window.
+
+    The window of result (i, j) starts at row i*stride_h - pad_h and is cut to the padded image. An average is divided
+    by the elements of the cut window, padding included (``is_ave_count_zero_pad``), or by those inside the image.
+    Averages of integers round half away from zero.
+
+    Shapes: x [N, C, H, W], y [N, C, oh, ow] with
+    oh = floor((H + 2*pad_h + pad_h_offset - kernel_h) / stride_h) + 1, or ceil with ``is_ceil_mode``; one less with
+    ``ensure_pool_image`` when the last window would start at or beyond the end of leading padding plus image. With
+    ``is_global_pooling`` oh = ow = 1, and kernel, strides and pads are ignored.
+    """
+
+    stride_h: int
+    stride_w: int
+    pad_h: int = 0
+    pad_w: int = 0
+    pad_h_offset: int = 0
+    pad_w_offset: int = 0
+    kernel_h: int
+    kernel_w: int
+    pooling_type: PoolType = PoolType.MAX
+    is_global_pooling: bool = False
+    is_ceil_mode: bool = False
+    is_ave_count_zero_pad: bool = True
+    ensure_pool_image: bool = False
+
+    inputs = (Operand("tensor_i", (4,), "NCHW"),)
+    outputs = (Operand("tensor_o", (4,), "NCHW"),)
+    dtypes = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        if self.pooling_type not in (PoolType.MAX, PoolType.AVE):
+            raise ValueError(f"pool: pooling_type {self.pooling_type!r} is reserved")
+        if not self.is_global_pooling and min(self.stride_h, self.stride_w, self.kernel_h, self.kernel_w) < 1:
+            raise ValueError(f"pool: kernel and strides must be at least 1, found {self}")
+        trailing = self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset
+        if min(self.pad_h, self.pad_w, *trailing) < 0:
+            raise ValueError(f"pool: pads must not be negative, found {self}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_ranks(self, x)
+        n, c, h, w = x.shape
+        if self.is_global_pooling:
+            return (TensorType(x.dtype, (n, c, 1, 1)),)
+        down = self._extent(x, h, self.pad_h, self.pad_h_offset, self.kernel_h, self.stride_h)
+        along = self._extent(x, w, self.pad_w, self.pad_w_offset, self.kernel_w, self.stride_w)
+        return (TensorType(x.dtype, (n, c, down, along)),)
+
+    def _extent(self, x: TensorType, extent: Dim, pad: int, offset: int, kernel: int, stride: int) -> Dim:
+        count = window_extent(self, extent, 2 * pad + offset, kernel, stride, x, ceil=self.is_ceil_mode)
+        if self.ensure_pool_image:
+            if isinstance(count, int) and isinstance(extent, int):
+                return count - 1 if (count - 1) * stride >= extent + pad else count
+            if self._may_start_outside(pad + offset, kernel, stride):
+                return f"min({count},ceil({plus(extent, pad)}/{stride}))"
+        return count
+
+    def _may_start_outside(self, trailing: int, kernel: int, stride: int) -> bool:
+        """Whether a last window can start at or beyond the image for some extent of the image.
+
+        The last window starts at most trailing - kernel after the image, stride - 1 more in ceil mode.
+        """
+        return trailing - kernel + (stride - 1 if self.is_ceil_mode else 0) >= 0
+
+    def reference(self, x: Array) -> tuple[Array]:
+        dtype = DType.of(x.dtype)
+        shape = self.infer(TensorType(dtype, x.shape))[0].static_shape
+        if self.is_global_pooling:
+            down, along = (Span(extent, 1, extent, 1, 0) for extent in x.shape[2:])
+            after = 0, 0
+        else:
+            down = Span(x.shape[2], shape[2], self.kernel_h, self.stride_h, self.pad_h)
+            along = Span(x.shape[3], shape[3], self.kernel_w, self.stride_w, self.pad_w)
+            after = self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset
+        if self.pooling_type == PoolType.MAX:
+            return (window_max(x, down, along),)
+        total = window_sum(x, down, along)
+        count = window_counts(down, along, after, with_padding=self.is_ave_count_zero_pad)
+        if dtype.is_float:
+            with np.errstate(all="ignore"):
+                total /= np.maximum(count, 1)
+                return (total.astype(x.dtype),)
+        return (saturate(quotient_half_away(total, count), dtype),)
