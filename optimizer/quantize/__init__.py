@@ -1,1 +1,8 @@
-"""quantize package."""
+"""Calibration, quantization and legalization: from a float graph to one chip's integer operators."""
+
+from tpuconvert.optimizer.quantize.annotate import quantize
+from tpuconvert.optimizer.quantize.calibration import calibrate
+from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, legalize
+from tpuconvert.optimizer.quantize.ranges import Method, Range
+
+__all__ = ["FloatNode", "Legalized", "Method", "Range", "calibrate", "legalize", "quantize"]

@@ -1,0 +1,104 @@
+"""Patterns of a few connected nodes, and what a match of one holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tpuconvert.schema.graph import Graph, Node, Source, Value
+from tpuconvert.schema.op import Op
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A node of one of some operators, whose operands are patterns, or names to bind values to.
+
+    A name in lower case binds any value, one in capitals a constant; a trailing ``?`` allows an absent operand, which
+    binds None. Operands beyond the listed ones are not looked at.
+    """
+
+    ops: tuple[type[Op], ...]
+    operands: tuple[Pattern | str, ...]
+    name: str
+    sole_user: bool
+
+
+def p(ops: type[Op] | tuple[type[Op], ...], *operands: Pattern | str, name: str, sole_user: bool = False) -> Pattern:
+    """Make a pattern.
+
+    Args:
+        ops: the operator, or several of which any will do.
+        operands: one per operand that matters.
+        name: the node is bound to this name.
+        sole_user: the node's result must have no other reader and not leave the graph; where it has, the match is
+            counted as skipped.
+    """
+    return Pattern(ops if isinstance(ops, tuple) else (ops,), operands, name, sole_user)
+
+
+class Match:
+    """The nodes and values that a pattern bound, as attributes under their names.
+
+    ``root`` is the pattern's outermost node; ``sources`` those of all matched nodes.
+    """
+
+    def __init__(self, root: Node) -> None:
+        self.root = root
+        self._bound: dict[str, Any] = {}
+        self.shared = ""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._bound[name]
+        except KeyError:
+            raise AttributeError(f"the pattern binds no '{name}'") from None
+
+    def bind(self, name: str, item: Node | Value | None) -> bool:
+        """Bind a name; False when it is bound to something else already."""
+        if name in self._bound and self._bound[name] is not item:
+            return False
+        self._bound[name] = item
+        return True
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The matched nodes, the root first."""
+        return [item for item in self._bound.values() if isinstance(item, Node)]
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources of all matched nodes, operands before their users."""
+        return tuple(dict.fromkeys(source for node in reversed(self.nodes) for source in node.sources))
+
+
+def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
+    """Match a pattern with ``node`` as its root.
+
+    Returns:
+        None when it does not match. A match whose ``shared`` names a node fits but for a ``sole_user`` demand.
+    """
+    found = Match(node)
+    return found if _fits(pattern, node, graph, found) else None
+
+
+def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
+    if not isinstance(node.op, pattern.ops) or not found.bind(pattern.name, node):
+        return False
+    for index, wanted in enumerate(pattern.operands):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if isinstance(wanted, str):
+            if not _binds(wanted, value, found):
+                return False
+            continue
+        if value is None or value.producer is None or not _fits(wanted, value.producer, graph, found):
+            return False
+        if wanted.sole_user and not graph.is_sole_use(value):
+            found.shared = wanted.name
+    return True
+
+
+def _binds(wanted: str, value: Value | None, found: Match) -> bool:
+    name = wanted.rstrip("?")
+    if value is None:
+        return wanted.endswith("?") and found.bind(name, None)
+    return (value.is_constant or not name.isupper()) and found.bind(name, value)

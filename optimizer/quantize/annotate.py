@@ -1,0 +1,220 @@
+"""Deciding the scale of every activation and weight from calibrated ranges.
+
+The graph stays a float graph; what is decided is written onto its values as ``quant`` (and onto constant weights as
+``quant`` and ``stored``). Which integer operators this becomes is the business of legalization.
+
+Decisions, in this order:
+1. Which nodes have an integer form. Products with constant weights always; element-wise arithmetic and data movement
+   when their operands are quantized; everything else stays float.
+2. Results that only float nodes and graph outputs read are wide (INT16): an 8-bit rounding just before the end of the
+   integer part would cost accuracy and buy nothing. A non-linear function in that place stays float.
+3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
+   threshold / 127; data movement keeps its operand's scale.
+4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
+   twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.traits import (
+    ARITHMETIC,
+    ELEMENTWISE_UNARY,
+    WEIGHTED,
+    has_constant_weight,
+    is_average_pool,
+    keeps_scale,
+)
+from tpuconvert.optimizer.quantize.weights import quantize_weights, weight_params
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
+
+
+def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str, str]:
+    """Annotate a float graph for one chip.
+
+    Args:
+        graph: float graph that was calibrated; its values are annotated in place.
+        ranges: of its values, by name.
+        chip: decides between one weight scale per output channel and one per layer.
+
+    Returns:
+        For every node that stays float, by the name of its first result: the reason.
+    """
+    reasons = _nodes_that_stay_float(graph)
+    floats = set(reasons)
+    wide = _results_read_by_float_only(graph, floats, reasons)
+    _annotate_activations(graph, ranges, floats, wide)
+    share_scales(graph, stated=False)
+    per_channel = chip is Chip.BM1686
+    for node in graph.nodes:
+        if node.name not in floats and isinstance(node.op, WEIGHTED):
+            _annotate_weights(node, per_channel)
+    return reasons
+
+
+def _nodes_that_stay_float(graph: Graph) -> dict[str, str]:
+    reasons: dict[str, str] = {}
+    quantized = {value for value in graph.inputs if value.dtype.is_float}
+    for node in graph.sorted_nodes():
+        reason = _why_float(node, quantized)
+        if reason:
+            reasons[node.name] = reason
+        else:
+            quantized.update(node.outputs)
+    return reasons
+
+
+def _why_float(node: Node, quantized: set[Value]) -> str:
+    op = node.op
+    if not all(value.dtype.is_float for value in node.outputs):
+        return "works on integers of the source, not on quantized reals"
+    operands = [value for value in node.inputs if value is not None and not value.is_constant]
+    if not operands:
+        return "does not depend on the input"
+    if isinstance(op, WEIGHTED):
+        if not has_constant_weight(node):
+            return "its weights are computed while the model runs"
+    elif op.name == "softmax":
+        return "8-bit probabilities would lose accuracy"
+    elif not (keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY):
+        return f"{op.name} has no integer form here"
+    unquantized = [value.name for value in operands if value not in quantized]
+    if unquantized and not isinstance(op, WEIGHTED):
+        return f"its operand '{unquantized[0]}' is float"
+    return ""
+
+
+def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
+    """Values that no 8-bit node reads. Adds the non-linear functions in that place to the float nodes."""
+    wide: set[Value] = set()
+    for node in reversed(graph.sorted_nodes()):
+        if node.name in floats:
+            continue
+        if not all(_read_by_float_only(value, floats, wide) for value in node.outputs):
+            continue
+        if node.op.name in ELEMENTWISE_UNARY and interval(node.op) is None:
+            floats.add(node.name)
+            reasons[node.name] = "nothing after it is quantized"
+        elif isinstance(node.op, WEIGHTED) or _passes_wide(graph, node):
+            wide.update(node.outputs)
+    # Data movement and clamps are wide only when what they read is: they do not widen anything themselves.
+    changed = True
+    while changed:
+        narrow = [
+            node
+            for node in graph.nodes
+            if node.outputs[0] in wide and not isinstance(node.op, WEIGHTED) and not wide.issuperset(node.inputs)
+        ]
+        # An operand of a narrow concatenation is narrow too, and so on upwards.
+        narrow_operands = {
+            value for node in graph.nodes if node.name not in floats and node.outputs[0] not in wide
+            for value in node.inputs if value in wide
+        }  # fmt: skip
+        wide.difference_update(*(node.outputs for node in narrow), narrow_operands)
+        changed = bool(narrow or narrow_operands)
+    return wide
+
+
+def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> bool:
+    return all(user.name in floats or wide.issuperset(user.outputs) for user in value.users)
+
+
+_PASSES_WIDE = frozenset({"permute", "reshape", "squeeze", "expand_dims", "extract"})
+
+
+def _passes_wide(graph: Graph, node: Node) -> bool:
+    """Nodes that handle 16 bits as they handle 8: permute and the like, clamps, concatenations of their own."""
+    if node.op.name == "concat":
+        return all(value is not None and graph.is_sole_use(value) for value in node.inputs)
+    return node.op.name in _PASSES_WIDE or interval(node.op) is not None
+
+
+def _annotate_activations(graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value]) -> None:
+    for value in graph.inputs:
+        if any(user.name not in floats for user in value.users):
+            value.quant = activation_params(ranges[value.name])
+    for node in graph.sorted_nodes():
+        if node.name in floats:
+            for operand in node.inputs:
+                _forget_unread(operand, floats)
+            continue
+        source = node.inputs[0]
+        for value in node.outputs:
+            if keeps_scale(node.op) and len(node.inputs) == 1 and source is not None and source.quant is not None:
+                value.quant = source.quant
+            elif value in wide:
+                value.quant = wide_params(ranges[value.name])
+            else:
+                value.quant = activation_params(ranges[value.name])
+
+
+def _forget_unread(value: Value | None, floats: set[str]) -> None:
+    """A graph input that only float nodes read needs no integers."""
+    if value is not None and value.producer is None and all(user.name in floats for user in value.users):
+        value.quant = None
+
+
+def activation_params(found: Range) -> QuantParams:
+    """UINT8 for values that are never negative, else symmetric INT8; the scale is a binary32 number."""
+    threshold = found.threshold if found.threshold > 0 else 1.0
+    dtype, levels = (U8, 255) if found.is_never_negative else (I8, 127)
+    return QuantParams.per_tensor(float(np.float32(threshold / levels)), 0, dtype)
+
+
+def wide_params(found: Range) -> QuantParams:
+    """Symmetric INT16 over everything that was seen, with a factor of two to spare."""
+    largest = max(-found.low, found.high, 0.0) or 1.0
+    return QuantParams.per_tensor(float(np.float32(2 * largest / 32767)), 0, I16)
+
+
+def share_scales(graph: Graph, stated: bool) -> None:
+    """Let a value that only a clamp, a concatenation or data movement reads take over the scale of the result.
+
+    Saturation then does what the clamp would do, and elements move without being rounded again.
+
+    Args:
+        graph: annotated graph; values are changed in place.
+        stated: the scales are the source file's own and stay; only values that have none, such as the operand of a
+            fused activation, are given one.
+    """
+    for node in reversed(graph.sorted_nodes()):
+        operands = [value for value in node.inputs if value is not None and not value.is_constant]
+        result = node.outputs[0].quant
+        if result is None or len(node.outputs) != 1:
+            continue
+        takes_over = keeps_scale(node.op) or interval(node.op) is not None
+        for value in operands:
+            free = graph.is_sole_use(value) and value.producer is not None
+            if takes_over and free and not (stated and value.quant is not None):
+                value.quant = result
+
+
+def _annotate_weights(node: Node, per_channel: bool) -> None:
+    weight, x = node.inputs[1], node.inputs[0]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if weight is None or weight.quant is not None or x is None or x.quant is None:
+        return
+    axis = output_channel_axis(node) if per_channel else None
+    weight.quant = weight_params(weight.array, axis, None if bias is None else bias.array, x.quant.scale[0])
+    weight.stored = quantize_weights(weight.array, weight.quant)
+
+
+def output_channel_axis(node: Node) -> int | None:
+    """The axis of a constant weight that counts output channels; None where groups keep it from being one axis."""
+    if isinstance(node.op, MatrixMul):
+        return 1
+    if node.op.name == "conv":
+        return 0
+    weight = node.inputs[1]
+    groups = node.op.attributes()["groups"]
+    if groups == 1:
+        return 1
+    depthwise = weight is not None and weight.shape[0] == groups and weight.shape[1] == 1
+    return 0 if depthwise else None

@@ -1,0 +1,106 @@
+"""From an annotated float graph to the integer operators of one chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# The lowerings register themselves when their modules are loaded.
+import tpuconvert.optimizer.quantize.lower_bm1684
+import tpuconvert.optimizer.quantize.lower_bm1686
+import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
+from tpuconvert.optimizer.quantize.annotate import share_scales
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, find_lowering, integer_type
+from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.types import Chip
+
+
+@dataclass(frozen=True)
+class FloatNode:
+    """A node that stays float in a quantized model, and why."""
+
+    node: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Legalized:
+    """A graph of one chip's operators, and what of it stayed float."""
+
+    graph: Graph
+    float_nodes: tuple[FloatNode, ...]
+
+
+def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None) -> Legalized:
+    """Lower every annotated node that the chip has an integer form for.
+
+    Args:
+        graph: annotated float graph. A graph without annotations comes back as it is.
+        chip: the target. BM1682 has no fixed point: annotated inputs are dequantized at the model's border.
+        reasons: why nodes stay float that quantization decided to leave, by the name of the first result.
+
+    Returns:
+        A new graph whose values keep their names.
+    """
+    if not any(value.quant is not None for value in graph.values):
+        return Legalized(graph, ())
+    if graph.rescale:
+        share_scales(graph, stated=True)
+    lowering = Lowering(graph, chip)
+    floats: list[FloatNode] = []
+    for value, port in zip(graph.inputs, graph.input_ports, strict=True):
+        _input(lowering, value, port)
+    for node in graph.sorted_nodes():
+        with lowering.g.source(*node.sources):
+            lowered = _lower(node, lowering)
+            if isinstance(lowered, Declined):
+                reason = (reasons or {}).get(node.name, lowered.reason)
+                floats.append(FloatNode(node.name, node.op.name, reason))
+                _keep(node, lowering)
+            else:
+                _state(node, lowering, lowered)
+    for value, port in zip(graph.outputs, graph.output_ports, strict=True):
+        integers = value.quant is not None and value.quant.dtype.numpy.name == port.dtype and chip is not Chip.BM1682
+        lowering.g.output(lowering.quantized(value) if integers else lowering.real(value), port)
+    lowering.g.prune()
+    lowering.g.sort()
+    kept = {node.name for node in lowering.g.nodes}
+    return Legalized(lowering.g, tuple(item for item in floats if item.node in kept))
+
+
+def _input(lowering: Lowering, value: Value, port: Port) -> None:
+    quant = value.quant
+    if quant is not None and quant.dtype.numpy.name == port.dtype and lowering.chip is not Chip.BM1682:
+        lowering.set_quantized(value, lowering.g.input(value.name, integer_type(value), port, quant))
+    else:
+        lowering.set_real(value, lowering.g.input(value.name, value.type, port))
+
+
+def _lower(node: Node, lowering: Lowering) -> Lowered:
+    for value in node.outputs:
+        if value.quant is None:
+            return Declined("its result is not quantized")
+    for operand in node.inputs:
+        if operand is not None and operand.quant is None and not operand.is_constant:
+            return Declined(f"its operand '{operand.name}' is not quantized")
+    function = find_lowering(node.op.name, lowering.chip)
+    if function is None:
+        return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
+    return function(node, lowering)
+
+
+def _keep(node: Node, lowering: Lowering) -> None:
+    """The node as it is, on real numbers."""
+    inputs = [None if value is None else lowering.real(value) for value in node.inputs]
+    results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
+    for old, new in zip(node.outputs, results, strict=True):
+        lowering.set_real(old, new)
+
+
+def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:
+    """Remember the integer forms; a node that needed no operator hands its name to its operand's value."""
+    for old, new in zip(node.outputs, results, strict=True):
+        if new.name != old.name and lowering.g.find(old.name) is None and new.producer is not None:
+            lowering.g.rename(new, old.name)
+        lowering.set_quantized(old, new)

@@ -1,0 +1,145 @@
+"""Integer forms for BM1684: products with the rescale fused in, one factor per layer, and rounding-shift arithmetic.
+
+Everything is symmetric here: the high-precision symmetric mode takes no zero points.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.lower_bm1686 import integer_weights, operands, whole_window
+from tpuconvert.optimizer.quantize.lower_shared import geometry, names_of, result_params, with_params
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.traits import is_average_pool
+from tpuconvert.optimizer.quantize.weights import quantize_bias
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.conv import Conv, QCalMode
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.shift_arithmetic import AddShift, MulsShift, SubShift
+from tpuconvert.schema.types import I8, I16, U8, U16, Chip, DType, Scalar
+
+CHIP = (Chip.BM1684,)
+_MOST_FRACTION_BITS = 6
+
+
+@lowers("conv", "matrix_mul", chips=CHIP)
+def product(node: Node, lowering: Lowering) -> Lowered:
+    """Conv or matrix_mul in its high-precision symmetric mode, bias in INT32."""
+    x, w, bias = operands(node)
+    params = result_params(node)
+    if not isinstance(weights := integer_weights(w), tuple):
+        return weights
+    if x.quant is None or x.quant.dtype.bits != 8:
+        return Declined("its operand is not quantized to 8 bits")
+    _, weight_params = weights
+    if len(weight_params.scale) > 1:
+        return Declined("BM1684 has one multiplier per layer, the source has one per output channel")
+    if any((*x.quant.zero_point, *weight_params.zero_point, *params.zero_point)):
+        return Declined("zero points are not 0, which the symmetric mode needs")
+    scale = float(np.float32(x.quant.scale[0] * weight_params.scale[0] / params.scale[0]))
+    inputs = [lowering.quantized(x), lowering.quantized(w)]
+    if bias is not None:
+        integers = (
+            bias.stored if bias.stored is not None else quantize_bias(bias.array, x.quant.scale[0], weight_params.scale)
+        )
+        inputs.append(lowering.g.constant(integers, bias.name))
+    return with_params((lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name),), params)
+
+
+def _op(node: Node, scale: float, dtype: DType) -> Op:
+    if isinstance(node.op, MatrixMul):
+        return MatrixMul(scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=dtype)
+    return Conv(**geometry(node.op), scale=scale, mode=QCalMode.HighPrecisionSymmetric, out_dtype=dtype)
+
+
+@lowers("deconv", chips=CHIP)
+def deconvolution(node: Node, lowering: Lowering) -> Lowered:
+    """Not lowered."""
+    return Declined("deconv has only the low-precision mode on BM1684, whose scale is a power of two")
+
+
+@lowers("pool", chips=CHIP)
+def pool(node: Node, lowering: Lowering) -> Lowered:
+    """Maxima keep the scale. An average of whole windows is a depthwise convolution with ones, which also rescales."""
+    (x,) = node.inputs
+    assert x is not None and x.quant is not None and isinstance(node.op, Pool)
+    params = result_params(node)
+    window = whole_window(node) if is_average_pool(node.op) else None
+    if window is None or params == x.quant:
+        return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
+    if x.quant.zero_point != (0,) or params.zero_point != (0,):
+        return Declined("zero points are not 0, which the symmetric mode needs")
+    channels = x.shape[1]
+    assert isinstance(channels, int)
+    ones = lowering.g.constant(np.ones((channels, 1, *window), dtype=np.int8), f"{node.outputs[0].name}:ones")
+    op = Conv(
+        stride_h=1 if node.op.is_global_pooling else node.op.stride_h,
+        stride_w=1 if node.op.is_global_pooling else node.op.stride_w,
+        groups=channels,
+        scale=float(np.float32(x.quant.scale[0] / (params.scale[0] * window[0] * window[1]))),
+        mode=QCalMode.HighPrecisionSymmetric,
+        out_dtype=params.dtype,
+    )
+    return with_params((lowering.g.add(op, lowering.quantized(x), ones, name=node.outputs[0].name),), params)
+
+
+@lowers("add", "sub", chips=CHIP)
+def add(node: Node, lowering: Lowering) -> Lowered:
+    """Both operands in 16 bits with common fraction bits, then a sum with a rounding shift."""
+    name, params = node.outputs[0].name, result_params(node)
+    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    found = [value.quant for value in values if value.quant is not None]
+    if any(quant.zero_point != (0,) for quant in (*found, params)):
+        return Declined("zero points are not 0, which symmetric arithmetic needs")
+    if values[0].shape != values[1].shape:
+        return Declined("the rounding-shift operators do not broadcast")
+    largest = sum(quant.scale[0] * max(-quant.dtype.min, quant.dtype.max) for quant in found) / params.scale[0]
+    bits = min(_MOST_FRACTION_BITS, math.floor(math.log2(32767 / largest)))
+    if bits < 0:
+        return Declined("the scales of operands and result are too far apart for 16 bits")
+    terms = []
+    for index, (value, quant) in enumerate(zip(values, found, strict=True)):
+        term = _rescale(lowering, value, quant.scale[0] / params.scale[0] * 2**bits, I16, f"{name}:int16.{index}")
+        if isinstance(term, Declined):
+            return term
+        terms.append(term)
+    kind = AddShift if node.op.name == "add" else SubShift
+    return with_params((lowering.g.add(kind(shift=bits, out_dtype=params.dtype), *terms, name=name),), params)
+
+
+@lowers("mul", chips=CHIP)
+def mul(node: Node, lowering: Lowering) -> Lowered:
+    """The exact product in 16 bits, then a multiplication with a rounding shift."""
+    name, params = node.outputs[0].name, result_params(node)
+    a, b = (lowering.quantized(value) for value in node.inputs if value is not None)
+    assert a.quant is not None and b.quant is not None
+    if any(quant.zero_point != (0,) for quant in (a.quant, b.quant, params)):
+        return Declined("zero points are not 0, which symmetric arithmetic needs")
+    unsigned = not a.dtype.is_signed and not b.dtype.is_signed
+    exact = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
+    factor = a.quant.scale[0] * b.quant.scale[0] / params.scale[0]
+    signed_result = unsigned or params.dtype is I8
+    result = _rescale(lowering, exact, factor, params.dtype if signed_result else I16, name)
+    if isinstance(result, Declined):
+        return result
+    if not signed_result:  # a signed 16-bit operand has no unsigned result: saturate afterwards
+        result = lowering.g.add(Cast(out_dtype=params.dtype), result, name=f"{name}:saturated")
+    return with_params((result,), params)
+
+
+def _rescale(lowering: Lowering, x: Value, factor: float, dtype: DType, name: str) -> Value | Declined:
+    """Integers times a factor that is rounded to 8 significant bits."""
+    fraction, exponent = math.frexp(factor)
+    multiplier = round(fraction * 256)
+    if multiplier == 256:
+        multiplier, exponent = 128, exponent + 1
+    shift = 8 - exponent
+    if not 0 <= shift <= 31:
+        return Declined("the scales of operands and result are too far apart")
+    return lowering.g.add(MulsShift(scalar=Scalar(U8, multiplier), shift=shift, out_dtype=dtype), x, name=name)

@@ -1,0 +1,131 @@
+"""Integer forms that BM1684 and BM1686 share: data movement, tables, clamps, maxima."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.traits import ELEMENTWISE_UNARY
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
+
+INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
+
+
+@lowers("permute", "reshape", "squeeze", "expand_dims", "extract", "tile", "upsample", "split", chips=INTEGER_CHIPS)
+def move(node: Node, lowering: Lowering) -> Lowered:
+    """Elements move as integers; the result has the operand's scale."""
+    x = node.inputs[0]
+    assert x is not None
+    results = lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
+    return with_params(results, result_params(node))
+
+
+@lowers("copy", chips=INTEGER_CHIPS)
+def copy(node: Node, lowering: Lowering) -> Lowered:
+    """A copy changes at most the scale: a rescale that the source file asks for."""
+    (x,) = node.inputs
+    assert x is not None
+    return (lowering.quantized(x, result_params(node)),)
+
+
+@lowers("concat", chips=INTEGER_CHIPS)
+def concat(node: Node, lowering: Lowering) -> Lowered:
+    """Operands are brought to the scale of the result first."""
+    params = result_params(node)
+    operands = [lowering.quantized(value, params) for value in node.inputs if value is not None]
+    return with_params(lowering.moves(node.op, *operands, names=names_of(node)), params)
+
+
+@lowers("max", "min", chips=INTEGER_CHIPS)
+def select(node: Node, lowering: Lowering) -> Lowered:
+    """Maximum and minimum of integers at the scale of the result."""
+    return concat(node, lowering)
+
+
+@lowers("pad", chips=INTEGER_CHIPS)
+def pad(node: Node, lowering: Lowering) -> Lowered:
+    """The pad value becomes an integer at the operand's scale."""
+    params = result_params(node)
+    (x,) = node.inputs
+    assert x is not None and isinstance(node.op, Pad)
+    real = np.asarray(node.op.pad_val.value, dtype=np.float32)
+    op = dataclasses.replace(node.op, pad_val=Scalar(params.dtype, int(params.quantize(real))))
+    return with_params(lowering.moves(op, lowering.quantized(x, params), names=names_of(node)), params)
+
+
+@lowers(*sorted(ELEMENTWISE_UNARY), chips=INTEGER_CHIPS)
+def unary(node: Node, lowering: Lowering) -> Lowered:
+    """A clamp at one scale limits the integers; every other function of one element is a table."""
+    (x,) = node.inputs
+    assert x is not None and x.quant is not None
+    params = result_params(node)
+    bounds = interval(node.op)
+    if bounds is not None and params == x.quant:
+        return (clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name),)
+    if x.quant.dtype.bits != 8 or params.dtype.bits != 8:
+        return Declined("a table has 256 entries: its operand must have 8 bits")
+    return (lowering.table(lowering.quantized(x), params, _function(node.op), node.outputs[0].name),)
+
+
+def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Value:
+    """Limit integers to the nearest integers of real bounds. Bounds beyond the type need no operator."""
+    params = x.quant
+    assert params is not None
+    low, high = (_bound(bound, params) for bound in bounds)
+    if low <= params.dtype.min and high >= params.dtype.max:
+        return x
+    op = Clamp(min=Scalar(params.dtype, low), max=Scalar(params.dtype, high))
+    result = lowering.g.add(op, x, name=name)
+    result.quant = params
+    return result
+
+
+def _bound(bound: float, params: QuantParams) -> int:
+    if math.isinf(bound):
+        return params.dtype.max if bound > 0 else params.dtype.min
+    return int(params.quantize(np.asarray(bound, dtype=np.float32)))
+
+
+def _function(op: Op) -> Callable[[Array], Array]:
+    def evaluate(real: Array) -> Array:
+        with np.errstate(all="ignore"):
+            (result,) = op.evaluate(real)
+        return np.nan_to_num(result, nan=0.0)
+
+    return evaluate
+
+
+def result_params(node: Node) -> QuantParams:
+    """Parameters of the first result; the driver lowers only nodes that have them."""
+    params = node.outputs[0].quant
+    assert params is not None
+    return params
+
+
+def names_of(node: Node) -> tuple[str, ...]:
+    """The names of the results."""
+    return tuple(value.name for value in node.outputs)
+
+
+def with_params(results: Lowered, params: QuantParams) -> Lowered:
+    """State the parameters of results that were lowered."""
+    if not isinstance(results, Declined):
+        for value in results:
+            value.quant = params
+    return results
+
+
+def geometry(op: Op) -> dict[str, int]:
+    """Dilations, pads, strides and groups: the parameters that convolutions of all kinds share by name."""
+    names = ("dh", "dw", "pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "stride_h", "stride_w", "groups")
+    attributes = op.attributes()
+    return {name: attributes[name] for name in names}

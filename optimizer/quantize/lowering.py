@@ -1,0 +1,230 @@
+"""The frame in which an annotated float graph becomes a graph of one chip's integer operators.
+
+A new graph is built. Every value of the old graph has up to two forms in it: ``real`` (FLOAT32) and ``quantized``
+(integers, as its annotation says). A node's lowering makes one of them; the other is made by a conversion node at the
+first use that needs it.
+
+Lowerings register per operator and chip. One that cannot serve a node returns ``Declined`` with the reason; the node
+then stays float.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, Subs
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
+
+
+@dataclass(frozen=True)
+class Declined:
+    """Why a node has no integer form here."""
+
+    reason: str
+
+
+Lowered = tuple[Value, ...] | Declined
+LoweringFunction = Callable[[Node, "Lowering"], Lowered]
+
+_LOWERINGS: dict[tuple[str, Chip], LoweringFunction] = {}
+
+
+def lowers(*names: str, chips: tuple[Chip, ...]) -> Callable[[LoweringFunction], LoweringFunction]:
+    """Register the integer form of operators on chips. A second one for the same pair is an error."""
+
+    def register(function: LoweringFunction) -> LoweringFunction:
+        for name in names:
+            for chip in chips:
+                if (name, chip) in _LOWERINGS:
+                    raise ValueError(f"two lowerings of {name} for {chip.value}")
+                _LOWERINGS[name, chip] = function
+        return function
+
+    return register
+
+
+def find_lowering(name: str, chip: Chip) -> LoweringFunction | None:
+    """The integer form of an operator on a chip, if there is one."""
+    return _LOWERINGS.get((name, chip))
+
+
+class Lowering:
+    """The new graph, and the forms that the old graph's values have in it."""
+
+    def __init__(self, old: Graph, chip: Chip) -> None:
+        self.chip = chip
+        self.g = Graph(old.name, old.file)
+        self.g.notes = list(old.notes)
+        self.rescale = old.rescale
+        self._real: dict[Value, Value] = {}
+        self._quantized: dict[Value, Value] = {}
+
+    # Forms of a value
+
+    def set_real(self, old: Value, new: Value) -> None:
+        """State the FLOAT32 form of a value."""
+        self._real[old] = new
+
+    def set_quantized(self, old: Value, new: Value) -> None:
+        """State the integer form of a value."""
+        new.quant = old.quant if new.quant is None else new.quant
+        self._quantized[old] = new
+
+    def real(self, old: Value) -> Value:
+        """The FLOAT32 form; dequantized at the first use."""
+        if old not in self._real:
+            if old.is_constant:
+                self._real[old] = self.g.constant(old.array, old.name)
+            else:
+                self._real[old] = self._dequantize(self._quantized[old], f"{old.name}:float32")
+        return self._real[old]
+
+    def quantized(self, old: Value, params: QuantParams | None = None) -> Value:
+        """The integer form.
+
+        Args:
+            old: an annotated value, or a constant, which is given symmetric INT8 integers when it has none.
+            params: ask for other parameters than the annotation; costs a table.
+        """
+        if old.is_constant:
+            return self._quantized_constant(old, params)
+        if old not in self._quantized:
+            assert old.quant is not None, f"'{old.name}' is not annotated"
+            name = f"{old.name}:{old.quant.dtype.value.lower()}"
+            self.set_quantized(old, self._quantize(self._real[old], old.quant, name))
+        new = self._quantized[old]
+        if params is None or params == new.quant:
+            return new
+        return self._change_params(new, params, f"{old.name}:rescaled")
+
+    def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
+        wanted = params or old.quant
+        if wanted is None:
+            largest = float(np.abs(old.array).max(initial=0.0)) or 1.0
+            wanted = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
+        if old.stored is not None and wanted == old.quant:
+            return self.g.constant(old.stored, old.name, wanted)
+        return self.g.constant(wanted.quantize(old.array), old.name, wanted)
+
+    # Building blocks
+
+    def table(self, x: Value, params: QuantParams, function: Callable[[Array], Array], name: str) -> Value:
+        """A function of one 8-bit element as a table: entry = quantize(function(dequantize(index))).
+
+        The entries are ordered by the unsigned bit pattern of the operand.
+        """
+        assert x.quant is not None
+        index = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
+        entries = params.quantize(function(x.quant.dequantize(index)))
+        result = self.g.add(Lut(), x, self.g.constant(entries, f"{name}:table"), name=name)
+        result.quant = params
+        return result
+
+    def requantize(self, x: Value, factors: list[float], params: QuantParams, name: str) -> Value:
+        """Integers times real factors (one, or one per index of axis 1), plus the zero point.
+
+        A TFLite source rounds twice (mode 0), everything else once (mode 2). Mode 0 has no unsigned 8-bit result: it
+        goes through INT16, which saturates to the same value.
+        """
+        pairs = [multiplier_shift(factor) for factor in factors]
+        tflite = self.rescale == "tflite"
+        multipliers = tuple(pair[0] for pair in pairs)
+        shifts = tuple(pair[1] - (0 if tflite else 31) for pair in pairs)
+        narrow = tflite and params.dtype is U8
+        per_channel = len(pairs) > 1
+        op = RequantInt32(
+            is_mul_shift_pc=per_channel,
+            multiplier_val=1 if per_channel else multipliers[0],
+            shift_val=0 if per_channel else shifts[0],
+            multiplier_vec=multipliers if per_channel else (),
+            shift_vec=shifts if per_channel else (),
+            offset_val=params.zero_point[0],
+            mode=0 if tflite else 2,
+            out_dtype=I16 if narrow else params.dtype,
+        )
+        result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
+        if narrow:
+            result = self.g.add(Cast(out_dtype=U8), result, name=name)
+        result.quant = params
+        return result
+
+    def widen(self, x: Value, left_shift: int, name: str) -> Value:
+        """(x - zero_point) * 2^left_shift as INT32, exactly."""
+        assert x.quant is not None
+        op = RequantInt32(
+            multiplier_val=1 << 30,
+            shift_val=left_shift + 1,
+            offset_val=-(x.quant.zero_point[0] << left_shift),
+            mode=0,
+            out_dtype=I32,
+        )
+        return self.g.add(op, x, name=name)
+
+    def scale_int32(self, x: Value, factor: float, name: str) -> Value:
+        """INT32 times a real factor below one, rounded, as INT32."""
+        multiplier, shift = multiplier_shift(factor)
+        op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=0, out_dtype=I32)
+        return self.g.add(op, x, name=name)
+
+    def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
+        """The operator itself on integers, when the chip has it for them."""
+        types = [value.type for value in inputs]
+        verdict = check(op, self.chip, types, op.infer(*types))
+        if verdict.status is Status.ILLEGAL:
+            return Declined(verdict.reason)
+        return self.g.add_all(op, *inputs, names=names)
+
+    def _change_params(self, x: Value, params: QuantParams, name: str) -> Value:
+        if x.dtype.bits == 8 and params.dtype.bits == 8:
+            return self.table(x, params, lambda real: real, name)
+        return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
+
+    def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
+        """Float to integer: multiplied by f32(1/scale); exact division where a source file's scales are kept."""
+        scale, zero_point = params.scale[0], params.zero_point[0]
+        factor = float(np.float32(1.0) / np.float32(scale))
+        if self.chip is Chip.BM1686:
+            if self.rescale:
+                x, factor = self.g.add(Divs(Scalar.f32(scale)), x, name=f"{name}:divided"), 1.0
+            op = RequantFp32ToInt(scale_val=factor, offset_val=zero_point, mode=0, out_dtype=params.dtype)
+            result = self.g.add(op, x, name=name)
+        else:
+            assert zero_point == 0, "this chip quantizes symmetrically"
+            scaled = self.g.add(Muls(Scalar.f32(factor)), x, name=f"{name}:scaled")
+            result = self.g.add(Cast(out_dtype=params.dtype), scaled, name=name)
+        result.quant = params
+        return result
+
+    def _dequantize(self, x: Value, name: str) -> Value:
+        assert x.quant is not None
+        scale, zero_point = x.quant.scale[0], x.quant.zero_point[0]
+        if self.chip is Chip.BM1686:
+            return self.g.add(DequantIntToFp32(scale_val=scale, offset_val=zero_point), x, name=name)
+        real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
+        if zero_point:
+            real = self.g.add(Subs(Scalar.f32(zero_point)), real, name=f"{name}:centred")
+        return self.g.add(Muls(Scalar.f32(scale)), real, name=name)
+
+
+def with_scalar(op: Op, field: str, dtype: DType, value: int) -> Op:
+    """The operator with one scalar parameter replaced."""
+    return dataclasses.replace(op, **{field: Scalar(dtype, value)})  # type: ignore[arg-type]  # field names vary
+
+
+def integer_type(value: Value) -> TensorType:
+    """The type a value has once it is quantized."""
+    assert value.quant is not None
+    return TensorType(value.quant.dtype, value.shape)

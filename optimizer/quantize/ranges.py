@@ -1,0 +1,128 @@
+"""How large the values of a tensor get: collected over calibration data, turned into a threshold.
+
+Two methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit histogram
+diverges least from the histogram of the real values (Kullback-Leibler), which cuts rare outliers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.types import Array
+
+Method = Literal["minmax", "kl"]
+
+_BINS = 4096
+_STEP = 16  # bins between two thresholds that are tried: 256 candidates at most
+
+
+@dataclass(frozen=True)
+class Range:
+    """What calibration found for one tensor, in real units.
+
+    Args:
+        low: smallest value seen.
+        high: largest value seen.
+        threshold: magnitude that is worth representing; at most max(-low, high).
+    """
+
+    low: float
+    high: float
+    threshold: float
+
+    @property
+    def is_never_negative(self) -> bool:
+        """Whether no negative value was seen."""
+        return self.low >= 0.0
+
+
+class RangeCollector:
+    """Collects one tensor's values over any number of batches, in constant memory."""
+
+    def __init__(self, method: Method) -> None:
+        self._method = method
+        self._low = np.inf
+        self._high = -np.inf
+        self._width = 0.0  # the histogram of magnitudes covers [0, width]
+        self._counts: npt.NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
+
+    def add(self, array: Array) -> None:
+        """Look at one batch. NaN and infinite values are left out: no threshold represents them."""
+        low, high = float(array.min(initial=np.inf)), float(array.max(initial=-np.inf))
+        if not (np.isfinite(low) and np.isfinite(high)):
+            array = array[np.isfinite(array)]
+            low, high = float(array.min(initial=np.inf)), float(array.max(initial=-np.inf))
+        if array.size == 0:
+            return
+        self._low, self._high = min(self._low, low), max(self._high, high)
+        if self._method == "kl":
+            self._count(np.abs(array))
+
+    def result(self) -> Range:
+        """The range of everything seen. A tensor that was never seen or is all zero has threshold 0."""
+        if self._low > self._high:
+            return Range(0.0, 0.0, 0.0)
+        largest = max(-self._low, self._high, 0.0)
+        threshold = largest
+        if self._method == "kl" and self._width > 0:
+            levels = 256 if self._low >= 0 else 128
+            threshold = min(kl_threshold(self._counts, self._width / _BINS, levels), largest)
+        return Range(self._low, self._high, threshold)
+
+    def _count(self, magnitudes: Array) -> None:
+        largest = float(magnitudes.max())
+        if self._width == 0.0:
+            self._width = largest
+        while 0.0 < self._width < largest:  # twice the width, half the resolution
+            self._counts = np.concatenate([self._counts.reshape(-1, 2).sum(axis=1), np.zeros(_BINS // 2, np.int64)])
+            self._width *= 2
+        if self._width > 0.0:
+            self._counts += np.histogram(magnitudes, bins=_BINS, range=(0.0, self._width))[0]
+
+
+def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:
+    """The upper edge of the best prefix of a histogram of magnitudes.
+
+    For every candidate prefix, P is the prefix with everything beyond it added to its last bin; Q is the prefix merged
+    into ``levels`` bins and spread again over the bins that are not empty. The candidate with the smallest KL
+    divergence of Q from P wins. The first bin is left out of the comparison: zeros are represented exactly at any
+    threshold, and after a rectifier they would outweigh everything else.
+
+    Args:
+        counts: one count per bin, the first bin starting at magnitude 0.
+        bin_width: in real units.
+        levels: number of magnitudes that the quantized type has.
+    """
+    hist = counts.astype(np.float64)
+    hist[0] = 0.0
+    used = np.flatnonzero(hist)
+    if used.size == 0:
+        return len(counts) * bin_width
+    last = int(used[-1]) + 1
+    best, best_end = np.inf, last
+    for end in range(min(levels, last), last + 1, _STEP):
+        p = hist[:end].copy()
+        p[-1] += hist[end:].sum()
+        merged = np.arange(end) * levels // end
+        filled = hist[:end] > 0
+        per_level = np.bincount(merged, weights=hist[:end], minlength=levels)
+        bins_per_level = np.bincount(merged, weights=filled, minlength=levels)
+        q = np.where(filled, per_level[merged] / np.maximum(bins_per_level[merged], 1), 0.0)
+        divergence = _divergence(p, q)
+        if divergence < best:
+            best, best_end = divergence, end
+    return best_end * bin_width
+
+
+def _divergence(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:
+    total_p, total_q = p.sum(), q.sum()
+    if total_q == 0:
+        return np.inf
+    p, q = p / total_p, q / total_q
+    floor = 1e-9  # where Q is empty and P is not, the divergence would be infinite
+    inside = p > 0
+    return float(np.sum(p[inside] * np.log(p[inside] / np.maximum(q[inside], floor))))

@@ -1,0 +1,44 @@
+"""Activations that only limit their operand, one after the other, are one.
+
+relu, maxs, mins and clamp are intervals; applying two of them is the intersection where it is not empty.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.types import F32, Scalar
+
+LIMITS = (Active, Clamp, Maxs, Mins)
+
+
+@rule(p(LIMITS, p(LIMITS, "x", name="inner", sole_user=True), name="outer"), stage="fuse")
+def merge_limits(graph: Graph, m: Match) -> Replacement:
+    """limit(limit(x)) = one limit."""
+    inner, outer = interval(m.inner.op), interval(m.outer.op)
+    if inner is None or outer is None or m.x.dtype is not F32:
+        return Skip("one of them is not a limit of reals")
+    if m.inner.output.quant is not None and m.inner.output.quant != m.outer.output.quant:
+        return Skip("the source file quantizes what is between them")
+    low, high = max(inner[0], outer[0]), min(inner[1], outer[1])
+    if low > high:
+        return Skip("the intervals do not meet")
+    return graph.add(_limit(low, high), m.x)
+
+
+def _limit(low: float, high: float) -> Op:
+    if low == 0 and math.isinf(high):
+        return Active(ActiveType.ACTIVE_RELU)
+    if math.isinf(high):
+        return Maxs(Scalar(F32, low))
+    if math.isinf(low):
+        return Mins(Scalar(F32, high))
+    return Clamp(min=Scalar(F32, low), max=Scalar(F32, high))
