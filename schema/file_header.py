@@ -7,8 +7,8 @@ All numbers are little-endian; offsets count bytes from the start of the file:
     12   header size      u32      128
     16   file size        u64
     24   metadata offset  u64      128
-    32   metadata size    u64
-    40   weights offset   u64      the first multiple of 64 behind the metadata
+    32   metadata size    u64      with the zeros behind it, a multiple of 64
+    40   weights offset   u64      right behind the metadata
     48   weights size     u64      up to the end of the file
     56   SHA-256          32 bytes of everything behind the header
     88   zeros up to 128
@@ -48,7 +48,7 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """Where the parts of the file are. Everything else follows from two sizes."""
+    """Where the parts of the file are. Everything else follows from two sizes, so no number can change unnoticed."""
 
     metadata_size: int
     weights_size: int
@@ -57,7 +57,7 @@ class Header:
     @property
     def weights_offset(self) -> int:
         """Where the weight segment starts."""
-        return aligned(HEADER_SIZE + self.metadata_size)
+        return HEADER_SIZE + self.metadata_size
 
     @property
     def file_size(self) -> int:
@@ -97,6 +97,7 @@ class Header:
         header = Header(metadata_size=sizes[5], weights_size=sizes[7], digest=sizes[8])
         if sizes[3] > file_size:
             raise HeaderError(f"it has {file_size} bytes of {sizes[3]}: it was cut off")
-        if header.file_size != file_size or header.pack() != start[:HEADER_SIZE]:
+        fits = header.file_size == file_size and header.metadata_size % ALIGNMENT == 0
+        if not fits or header.pack() != start[:HEADER_SIZE]:
             raise HeaderError(f"its header does not describe a file of {file_size} bytes")
         return header

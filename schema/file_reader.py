@@ -69,15 +69,18 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UsageError("it is a folder or a device, not a model file", file=str(path))
-        try:
-            mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ) if status.st_size else None
-            return mapped, file.read(HEADER_SIZE), status.st_size
-        except (OSError, ValueError, OverflowError) as error:
-            raise UsageError(f"cannot be read: {error}", file=str(path)) from error
+        if not status.st_size:
+            return None, b"", 0
+        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        return mapped, mapped[:HEADER_SIZE], status.st_size
+    except (OSError, ValueError, OverflowError) as error:  # the last: more than the address space holds
+        raise UsageError(f"cannot be read: {error}", file=str(path)) from error
+    finally:
+        os.close(descriptor)  # the mapping stays
 
 
 def _check_digest(view: memoryview, header: Header) -> None:

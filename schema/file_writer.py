@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-import flatbuffers
 import numpy as np
-from flatbuffers.builder import BuilderSizeError
 
 from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
 from tpuconvert.schema.file_decoder import decode
 from tpuconvert.schema.file_encoder import Blob, encode
-from tpuconvert.schema.file_header import HEADER_SIZE, Header
+from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.types import Array, DType
 
 _CHUNK = 1 << 24  # bytes written and hashed at a time
@@ -38,8 +37,11 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
         ResourceLimitError: the disk is full, or the description of the graph exceeds 2 GiB.
     """
     target = Path(os.path.realpath(path))  # a link stays one
-    tables, blobs = _checked_tables(model)
-    metadata = _pack(tables)
+    try:
+        tables, blobs = _checked_tables(model)
+        metadata = _pack(tables)
+    except ValueError as error:
+        raise InternalError(f"the model cannot be written: {error}", file=model.graph.file) from error
     if target.exists() and not target.is_file():
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:
@@ -51,11 +53,8 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
 
 def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
     """The tables of a model, which have been read back as a reader will do it."""
-    try:
-        tables, blobs = encode(model)
-        decode(tables, sum(_last(tables)), _stand_in)
-    except ValueError as error:
-        raise InternalError(f"the model cannot be written: {error}", file=model.graph.file) from error
+    tables, blobs = encode(model)
+    decode(tables, sum(_last(tables)), _stand_in)
     return tables, blobs
 
 
@@ -70,12 +69,12 @@ def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 
 def _pack(tables: tpum.Model) -> bytes:
-    builder = flatbuffers.Builder(1 << 16)
+    writer = FlatBufferWriter()
     try:
-        builder.Finish(tables.pack(builder), file_identifier=tpum.FILE_IDENTIFIER)
-    except BuilderSizeError as error:
+        metadata = writer.finish(tables.pack(writer), tpum.FILE_IDENTIFIER)
+    except OverflowError as error:
         raise ResourceLimitError("the description of the graph exceeds 2 GiB") from error
-    return bytes(builder.Output())
+    return metadata.ljust(aligned(len(metadata)), b"\0")
 
 
 def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob]) -> None:

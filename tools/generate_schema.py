@@ -4,8 +4,8 @@
     python tools/generate_schema.py --check    only say whether it is up to date (exit code 1 when it is not)
 
 Understands what tpum.fbs uses of the FlatBuffers schema language: enums, tables, scalars, strings, vectors of these,
-defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself with the flatbuffers package and
-unpacks itself from a verified buffer; the description that the verifier walks by comes from the same lines.
+defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself into a buffer and unpacks itself
+from a verified one; the description that the verifier walks by comes from the same lines.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ GENERATED = ROOT / "schema" / "tpum_generated" / "__init__.py"
 
 @dataclass(frozen=True)
 class Scalar:
-    """One scalar type: its name for the verifier, in the struct module, in the builder, and its bytes."""
+    """One scalar type: its name for the verifier, its letter in the struct module, its bytes, and zero in Python."""
 
     verifier: str
     code: str
-    builder: str
     size: int
+    zero: str = "0"
 
 
 SCALARS = {
-    "bool": Scalar("bool", "?", "Bool", 1),
-    "ubyte": Scalar("u8", "B", "Uint8", 1),
-    "int": Scalar("i32", "i", "Int32", 4),
-    "long": Scalar("i64", "q", "Int64", 8),
-    "ulong": Scalar("u64", "Q", "Uint64", 8),
-    "double": Scalar("f64", "d", "Float64", 8),
+    "bool": Scalar("bool", "?", 1, "False"),
+    "ubyte": Scalar("u8", "B", 1),
+    "int": Scalar("i32", "i", 4),
+    "long": Scalar("i64", "q", 8),
+    "ulong": Scalar("u64", "Q", 8),
+    "double": Scalar("f64", "d", 8, "0.0"),
 }
 
 
@@ -185,14 +185,11 @@ def _head(schema: Schema, digest: str) -> str:
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from tpuconvert.schema.flatbuffer_tables import TableReader
 from tpuconvert.schema.flatbuffer_verifier import Schema
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -202,21 +199,6 @@ SCHEMA = Schema(
 {tables}
     }}
 )
-
-
-def _vector(builder: Any, items: Sequence[Any], dtype: str) -> int:
-    """Offset of a vector of numbers, 0 for an empty one, which is not stored."""
-    return int(builder.CreateNumpyVector(np.array(items, dtype=dtype))) if items else 0
-
-
-def _offsets(builder: Any, offsets: Sequence[int]) -> int:
-    """Offset of a vector of strings or tables, 0 for an empty one, which is not stored."""
-    if not offsets:
-        return 0
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return int(builder.EndVector())
 '''
 
 
@@ -244,19 +226,19 @@ def _enum(item: EnumType) -> str:
 
 def _table(schema: Schema, table: TableType) -> str:
     declared = "".join(f"    {item.name}: {_declared(schema, item)}\n" for item in table.fields)
-    children = "".join(filter(None, (_child(schema, item) for item in table.fields)))
-    slots = "".join(_slot(schema, slot, item) for slot, item in _widest_first(schema, table))
-    unpacked = "".join(
-        f"            {item.name}={_unpacked(schema, i, item)},\n" for i, item in enumerate(table.fields)
-    )
+    slots = "".join(f"                {_slot(schema, slot, item)},\n" for slot, item in _widest_first(schema, table))
+    fields = enumerate(table.fields)
+    unpacked = "".join(f"            {item.name}={_unpacked(schema, slot, item)},\n" for slot, item in fields)
     return f'''@dataclass(frozen=True, slots=True, kw_only=True)
 class {table.name}:
 {_doc(table.doc, f"The table {table.name}.")}
 {declared}
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-{children}        builder.StartObject({len(table.fields)})
-{slots}        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+{slots}            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> {table.name}:
@@ -278,41 +260,10 @@ def _declared(schema: Schema, item: FieldType) -> str:
     if item.type.startswith("["):
         return f"tuple[{word}, ...]" + ("" if item.required else " = ()")
     if inner in SCALARS:
-        start = {"bool": "False", "double": "0.0"}.get(inner, "0")
-        return f"{word} = {item.default or start}"
+        return f"{word} = {item.default or SCALARS[inner].zero}"
     if inner == "string":
         return "str" if item.required else 'str = ""'
     return word if item.required else f"{word} | None = None"
-
-
-def _child(schema: Schema, item: FieldType) -> str:
-    """What must be written before the table: strings, vectors and tables it refers to."""
-    inner = item.type.strip("[]")
-    is_vector = item.type.startswith("[")
-    if inner in SCALARS and is_vector:
-        kind = "<f8" if inner == "double" else f"<i{SCALARS[inner].size}"
-        source = f'_vector(builder, self.{item.name}, "{kind}")'
-    elif inner == "string":
-        source = (
-            f"_offsets(builder, [builder.CreateSharedString(item) for item in self.{item.name}])"
-            if is_vector
-            else f"builder.CreateSharedString(self.{item.name})"
-        )
-        if not is_vector and not item.required:
-            source += f" if self.{item.name} else 0"
-    elif inner in schema.tables:
-        source = (
-            f"_offsets(builder, [item.pack(builder) for item in self.{item.name}])"
-            if is_vector
-            else f"self.{item.name}.pack(builder)"
-        )
-        if not is_vector and not item.required:
-            source += f" if self.{item.name} is not None else 0"
-    else:
-        return ""
-    if item.required and is_vector:
-        raise ValueError(f"{item.name}: an empty vector is not stored, so none can be required")
-    return f"        {item.name} = {source}\n"
 
 
 def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType]]:
@@ -326,16 +277,26 @@ def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType
 
 
 def _slot(schema: Schema, slot: int, item: FieldType) -> str:
-    inner = schema.enums[item.type].scalar if item.type in schema.enums else item.type
-    if inner not in SCALARS:
-        return f"        builder.PrependUOffsetTRelativeSlot({slot}, {item.name}, 0)\n"
-    if inner == "double":  # the builder takes -0.0 for the default 0.0
-        return (
-            f"        if repr(self.{item.name}) != repr({float(item.default or 0)}):\n"
-            f"            builder.PrependFloat64(self.{item.name})\n            builder.Slot({slot})\n"
-        )
-    default = {"bool": "False"}.get(inner, "0") if not item.default else item.default
-    return f"        builder.Prepend{SCALARS[inner].builder}Slot({slot}, self.{item.name}, {default})\n"
+    """What the writer is told about a field."""
+    inner, is_vector, name = item.type.strip("[]"), item.type.startswith("["), f"self.{item.name}"
+    if not is_vector and (inner in SCALARS or inner in schema.enums):
+        scalar = SCALARS[schema.enums[inner].scalar if inner in schema.enums else inner]
+        return f'({slot}, "{scalar.code}", {name}, {item.default or scalar.zero})'
+    if is_vector and item.required:
+        raise ValueError(f"{item.name}: an empty vector is not stored, so none can be required")
+    if is_vector and inner in SCALARS:
+        place = f'writer.scalars("{SCALARS[inner].code}", {name})'
+    elif is_vector:
+        place = f"writer.offsets([{_place(inner, 'item')} for item in {name}])"
+    elif item.required:
+        place = _place(inner, name)
+    else:
+        place = f"{_place(inner, name)} if {name} else 0"
+    return f'({slot}, "O", {place}, 0)'
+
+
+def _place(type_: str, name: str) -> str:
+    return f"writer.string({name})" if type_ == "string" else f"{name}.pack(writer)"
 
 
 def _unpacked(schema: Schema, slot: int, item: FieldType) -> str:
@@ -349,8 +310,7 @@ def _unpacked(schema: Schema, slot: int, item: FieldType) -> str:
             return f"table.strings({slot})"
         return f"tuple({inner}.unpack(item) for item in table.tables({slot}))"
     if inner in SCALARS:
-        start = item.default or {"bool": "False", "double": "0.0"}.get(inner, "0")
-        return f'table.scalar({slot}, "{SCALARS[inner].code}", {start})'
+        return f'table.scalar({slot}, "{SCALARS[inner].code}", {item.default or SCALARS[inner].zero})'
     if inner == "string":
         return f"table.string({slot})"
     if item.required:

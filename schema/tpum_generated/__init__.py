@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from tpuconvert.schema.flatbuffer_tables import TableReader
 from tpuconvert.schema.flatbuffer_verifier import Schema
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 
 SCHEMA_SHA256 = "d36f2e3b94e06832e56ce5c1503f88fb21e09954d7749d346ccc2f14029923cb"
 FILE_IDENTIFIER = b"TPUM"
@@ -30,21 +27,6 @@ SCHEMA = Schema(
         "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry]",
     }
 )
-
-
-def _vector(builder: Any, items: Sequence[Any], dtype: str) -> int:
-    """Offset of a vector of numbers, 0 for an empty one, which is not stored."""
-    return int(builder.CreateNumpyVector(np.array(items, dtype=dtype))) if items else 0
-
-
-def _offsets(builder: Any, offsets: Sequence[int]) -> int:
-    """Offset of a vector of strings or tables, 0 for an empty one, which is not stored."""
-    if not offsets:
-        return 0
-    builder.StartVector(4, len(offsets), 4)
-    for offset in reversed(offsets):
-        builder.PrependUOffsetTRelative(offset)
-    return int(builder.EndVector())
 
 
 class DType(enum.IntEnum):
@@ -102,26 +84,21 @@ class Attribute:
     reals: tuple[float, ...] = ()
     strings: tuple[str, ...] = ()
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        name = builder.CreateSharedString(self.name)
-        string = builder.CreateSharedString(self.string) if self.string else 0
-        integers = _vector(builder, self.integers, "<i8")
-        reals = _vector(builder, self.reals, "<f8")
-        strings = _offsets(builder, [builder.CreateSharedString(item) for item in self.strings])
-        builder.StartObject(9)
-        builder.PrependInt64Slot(2, self.integer, 0)
-        if repr(self.real) != repr(0.0):
-            builder.PrependFloat64(self.real)
-            builder.Slot(3)
-        builder.PrependUOffsetTRelativeSlot(0, name, 0)
-        builder.PrependUOffsetTRelativeSlot(5, string, 0)
-        builder.PrependUOffsetTRelativeSlot(6, integers, 0)
-        builder.PrependUOffsetTRelativeSlot(7, reals, 0)
-        builder.PrependUOffsetTRelativeSlot(8, strings, 0)
-        builder.PrependUint8Slot(1, self.kind, 0)
-        builder.PrependUint8Slot(4, self.dtype, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (2, "q", self.integer, 0),
+                (3, "d", self.real, 0.0),
+                (0, "O", writer.string(self.name), 0),
+                (5, "O", writer.string(self.string) if self.string else 0, 0),
+                (6, "O", writer.scalars("q", self.integers), 0),
+                (7, "O", writer.scalars("d", self.reals), 0),
+                (8, "O", writer.offsets([writer.string(item) for item in self.strings]), 0),
+                (1, "B", self.kind, 0),
+                (4, "B", self.dtype, 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Attribute:
@@ -153,17 +130,17 @@ class Quantization:
     per_axis: bool = False
     axis: int = 0
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        scale = _vector(builder, self.scale, "<f8")
-        zero_point = _vector(builder, self.zero_point, "<i8")
-        builder.StartObject(5)
-        builder.PrependInt64Slot(4, self.axis, 0)
-        builder.PrependUOffsetTRelativeSlot(0, scale, 0)
-        builder.PrependUOffsetTRelativeSlot(1, zero_point, 0)
-        builder.PrependUint8Slot(2, self.dtype, 0)
-        builder.PrependBoolSlot(3, self.per_axis, False)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (4, "q", self.axis, 0),
+                (0, "O", writer.scalars("d", self.scale), 0),
+                (1, "O", writer.scalars("q", self.zero_point), 0),
+                (2, "B", self.dtype, 0),
+                (3, "?", self.per_axis, False),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Quantization:
@@ -188,12 +165,14 @@ class Buffer:
     offset: int = 0
     size: int = 0
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        builder.StartObject(2)
-        builder.PrependUint64Slot(0, self.offset, 0)
-        builder.PrependUint64Slot(1, self.size, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "Q", self.offset, 0),
+                (1, "Q", self.size, 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Buffer:
@@ -216,16 +195,15 @@ class Source:
     node: str
     op: str
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        file = builder.CreateSharedString(self.file)
-        node = builder.CreateSharedString(self.node)
-        op = builder.CreateSharedString(self.op)
-        builder.StartObject(3)
-        builder.PrependUOffsetTRelativeSlot(0, file, 0)
-        builder.PrependUOffsetTRelativeSlot(1, node, 0)
-        builder.PrependUOffsetTRelativeSlot(2, op, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.file), 0),
+                (1, "O", writer.string(self.node), 0),
+                (2, "O", writer.string(self.op), 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Source:
@@ -249,16 +227,15 @@ class Note:
     node: str
     message: str
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        kind = builder.CreateSharedString(self.kind)
-        node = builder.CreateSharedString(self.node)
-        message = builder.CreateSharedString(self.message)
-        builder.StartObject(3)
-        builder.PrependUOffsetTRelativeSlot(0, kind, 0)
-        builder.PrependUOffsetTRelativeSlot(1, node, 0)
-        builder.PrependUOffsetTRelativeSlot(2, message, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.kind), 0),
+                (1, "O", writer.string(self.node), 0),
+                (2, "O", writer.string(self.message), 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Note:
@@ -281,14 +258,14 @@ class Entry:
     key: str
     json: str
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        key = builder.CreateSharedString(self.key)
-        json = builder.CreateSharedString(self.json)
-        builder.StartObject(2)
-        builder.PrependUOffsetTRelativeSlot(0, key, 0)
-        builder.PrependUOffsetTRelativeSlot(1, json, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.key), 0),
+                (1, "O", writer.string(self.json), 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Entry:
@@ -315,20 +292,19 @@ class Value:
     stored: int = -1
     stored_dtype: DType = DType(0)
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        name = builder.CreateSharedString(self.name)
-        shape = _vector(builder, self.shape, "<i8")
-        quantization = self.quantization.pack(builder) if self.quantization is not None else 0
-        builder.StartObject(7)
-        builder.PrependUOffsetTRelativeSlot(0, name, 0)
-        builder.PrependUOffsetTRelativeSlot(2, shape, 0)
-        builder.PrependUOffsetTRelativeSlot(3, quantization, 0)
-        builder.PrependInt32Slot(4, self.data, -1)
-        builder.PrependInt32Slot(5, self.stored, -1)
-        builder.PrependUint8Slot(1, self.dtype, 0)
-        builder.PrependUint8Slot(6, self.stored_dtype, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.name), 0),
+                (2, "O", writer.scalars("q", self.shape), 0),
+                (3, "O", self.quantization.pack(writer) if self.quantization else 0, 0),
+                (4, "i", self.data, -1),
+                (5, "i", self.stored, -1),
+                (1, "B", self.dtype, 0),
+                (6, "B", self.stored_dtype, 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Value:
@@ -358,20 +334,17 @@ class Node:
     outputs: tuple[int, ...] = ()
     sources: tuple[Source, ...] = ()
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        op = builder.CreateSharedString(self.op)
-        attributes = _vector(builder, self.attributes, "<i4")
-        inputs = _vector(builder, self.inputs, "<i4")
-        outputs = _vector(builder, self.outputs, "<i4")
-        sources = _offsets(builder, [item.pack(builder) for item in self.sources])
-        builder.StartObject(5)
-        builder.PrependUOffsetTRelativeSlot(0, op, 0)
-        builder.PrependUOffsetTRelativeSlot(1, attributes, 0)
-        builder.PrependUOffsetTRelativeSlot(2, inputs, 0)
-        builder.PrependUOffsetTRelativeSlot(3, outputs, 0)
-        builder.PrependUOffsetTRelativeSlot(4, sources, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.op), 0),
+                (1, "O", writer.scalars("i", self.attributes), 0),
+                (2, "O", writer.scalars("i", self.inputs), 0),
+                (3, "O", writer.scalars("i", self.outputs), 0),
+                (4, "O", writer.offsets([item.pack(writer) for item in self.sources]), 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Node:
@@ -398,18 +371,16 @@ class Port:
     shape: tuple[int, ...] = ()
     quantization: Quantization | None = None
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        name = builder.CreateSharedString(self.name)
-        dtype = builder.CreateSharedString(self.dtype)
-        shape = _vector(builder, self.shape, "<i8")
-        quantization = self.quantization.pack(builder) if self.quantization is not None else 0
-        builder.StartObject(4)
-        builder.PrependUOffsetTRelativeSlot(0, name, 0)
-        builder.PrependUOffsetTRelativeSlot(1, dtype, 0)
-        builder.PrependUOffsetTRelativeSlot(2, shape, 0)
-        builder.PrependUOffsetTRelativeSlot(3, quantization, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.name), 0),
+                (1, "O", writer.string(self.dtype), 0),
+                (2, "O", writer.scalars("q", self.shape), 0),
+                (3, "O", self.quantization.pack(writer) if self.quantization else 0, 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Port:
@@ -442,32 +413,23 @@ class Graph:
     output_ports: tuple[Port, ...] = ()
     notes: tuple[str, ...] = ()
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        name = builder.CreateSharedString(self.name)
-        file = builder.CreateSharedString(self.file)
-        rescale = builder.CreateSharedString(self.rescale)
-        symbols = _offsets(builder, [builder.CreateSharedString(item) for item in self.symbols])
-        values = _offsets(builder, [item.pack(builder) for item in self.values])
-        nodes = _offsets(builder, [item.pack(builder) for item in self.nodes])
-        inputs = _vector(builder, self.inputs, "<i4")
-        outputs = _vector(builder, self.outputs, "<i4")
-        input_ports = _offsets(builder, [item.pack(builder) for item in self.input_ports])
-        output_ports = _offsets(builder, [item.pack(builder) for item in self.output_ports])
-        notes = _offsets(builder, [builder.CreateSharedString(item) for item in self.notes])
-        builder.StartObject(11)
-        builder.PrependUOffsetTRelativeSlot(0, name, 0)
-        builder.PrependUOffsetTRelativeSlot(1, file, 0)
-        builder.PrependUOffsetTRelativeSlot(2, rescale, 0)
-        builder.PrependUOffsetTRelativeSlot(3, symbols, 0)
-        builder.PrependUOffsetTRelativeSlot(4, values, 0)
-        builder.PrependUOffsetTRelativeSlot(5, nodes, 0)
-        builder.PrependUOffsetTRelativeSlot(6, inputs, 0)
-        builder.PrependUOffsetTRelativeSlot(7, outputs, 0)
-        builder.PrependUOffsetTRelativeSlot(8, input_ports, 0)
-        builder.PrependUOffsetTRelativeSlot(9, output_ports, 0)
-        builder.PrependUOffsetTRelativeSlot(10, notes, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.name), 0),
+                (1, "O", writer.string(self.file), 0),
+                (2, "O", writer.string(self.rescale), 0),
+                (3, "O", writer.offsets([writer.string(item) for item in self.symbols]), 0),
+                (4, "O", writer.offsets([item.pack(writer) for item in self.values]), 0),
+                (5, "O", writer.offsets([item.pack(writer) for item in self.nodes]), 0),
+                (6, "O", writer.scalars("i", self.inputs), 0),
+                (7, "O", writer.scalars("i", self.outputs), 0),
+                (8, "O", writer.offsets([item.pack(writer) for item in self.input_ports]), 0),
+                (9, "O", writer.offsets([item.pack(writer) for item in self.output_ports]), 0),
+                (10, "O", writer.offsets([writer.string(item) for item in self.notes]), 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Graph:
@@ -506,29 +468,22 @@ class Model:
     preprocessing: tuple[Entry, ...] = ()
     metadata: tuple[Entry, ...] = ()
 
-    def pack(self, builder: Any) -> int:
-        """Write the table and return its offset. ``builder`` is a flatbuffers.Builder."""
-        tool_version = builder.CreateSharedString(self.tool_version)
-        quantize = builder.CreateSharedString(self.quantize)
-        plugins = _offsets(builder, [builder.CreateSharedString(item) for item in self.plugins])
-        graph = self.graph.pack(builder)
-        attributes = _offsets(builder, [item.pack(builder) for item in self.attributes])
-        buffers = _offsets(builder, [item.pack(builder) for item in self.buffers])
-        notes = _offsets(builder, [item.pack(builder) for item in self.notes])
-        preprocessing = _offsets(builder, [item.pack(builder) for item in self.preprocessing])
-        metadata = _offsets(builder, [item.pack(builder) for item in self.metadata])
-        builder.StartObject(10)
-        builder.PrependUOffsetTRelativeSlot(0, tool_version, 0)
-        builder.PrependUOffsetTRelativeSlot(2, quantize, 0)
-        builder.PrependUOffsetTRelativeSlot(3, plugins, 0)
-        builder.PrependUOffsetTRelativeSlot(4, graph, 0)
-        builder.PrependUOffsetTRelativeSlot(5, attributes, 0)
-        builder.PrependUOffsetTRelativeSlot(6, buffers, 0)
-        builder.PrependUOffsetTRelativeSlot(7, notes, 0)
-        builder.PrependUOffsetTRelativeSlot(8, preprocessing, 0)
-        builder.PrependUOffsetTRelativeSlot(9, metadata, 0)
-        builder.PrependUint8Slot(1, self.chip, 0)
-        return int(builder.EndObject())
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "O", writer.string(self.tool_version), 0),
+                (2, "O", writer.string(self.quantize), 0),
+                (3, "O", writer.offsets([writer.string(item) for item in self.plugins]), 0),
+                (4, "O", self.graph.pack(writer), 0),
+                (5, "O", writer.offsets([item.pack(writer) for item in self.attributes]), 0),
+                (6, "O", writer.offsets([item.pack(writer) for item in self.buffers]), 0),
+                (7, "O", writer.offsets([item.pack(writer) for item in self.notes]), 0),
+                (8, "O", writer.offsets([item.pack(writer) for item in self.preprocessing]), 0),
+                (9, "O", writer.offsets([item.pack(writer) for item in self.metadata]), 0),
+                (1, "B", self.chip, 0),
+            ]
+        )
 
     @staticmethod
     def unpack(table: TableReader) -> Model:

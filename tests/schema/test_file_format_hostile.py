@@ -1,0 +1,386 @@
+"""Damaged, hostile and mistaken files: every one ends in one clear CorruptInputError."""
+
+import dataclasses
+import hashlib
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tpum_models import MODELS, kinds_model, rich_model, tiny_model
+
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_encoder import encode
+from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
+from tpuconvert.schema.flatbuffer_tables import TableReader
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+
+MUTATIONS = 1500  # per model
+
+
+def signed(content: bytes | bytearray) -> bytes:
+    """The content with the SHA-256 that belongs to it, so that what lies behind that check is tested."""
+    digest = hashlib.sha256(content[HEADER_SIZE:]).digest()
+    return bytes(content[:56]) + digest + bytes(content[88:])
+
+
+def reading(path: Path, content: bytes) -> FileModel | CorruptInputError:
+    """What reading the content gives: a model, or the one error that is allowed."""
+    path.write_bytes(content)
+    try:
+        return read_model(path)
+    except CorruptInputError as error:
+        return error
+
+
+def refusal(path: Path, content: bytes) -> str:
+    path.write_bytes(content)
+    with pytest.raises(CorruptInputError) as caught:
+        read_model(path)
+    error = caught.value
+    assert error.exit_code == 4 and error.file == str(path) and error.hint and error.message
+    return str(error)
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    write_model(tmp_path / "original.tpum", tiny_model())
+    return (tmp_path / "original.tpum").read_bytes()
+
+
+def test_every_truncation(tmp_path: Path, content: bytes) -> None:
+    for length in range(len(content)):
+        refusal(tmp_path / "m.tpum", content[:length])
+
+
+def test_every_truncation_whose_header_says_so(tmp_path: Path, content: bytes) -> None:
+    """Sizes in the header and the sum adjusted: only the checks behind them are left."""
+    metadata_size, weights_size = struct.unpack_from("<8xQ8xQ", content, 24)[0:2]
+    metadata = content[HEADER_SIZE : HEADER_SIZE + metadata_size].rstrip(b"\0")
+    weights = content[len(content) - weights_size :]
+    results = [reading(tmp_path / "m.tpum", framed(metadata[:size], weights)) for size in range(len(metadata))]
+    refused = [isinstance(result, CorruptInputError) for result in results]
+    text = sum(len(word) + 8 for word in ("", "tiny", "none", "0"))  # what stands last; names may lose letters
+    assert all(refused[:-text]), [size for size, is_refused in enumerate(refused) if not is_refused]
+
+
+def framed(metadata: bytes, weights: bytes) -> bytes:
+    """A file around metadata and weights, written down again rather than with the code under test."""
+    metadata += bytes(-len(metadata) % ALIGNMENT)
+    offset = HEADER_SIZE + len(metadata)
+    sizes = (1, 128, offset + len(weights), 128, len(metadata), offset, len(weights))
+    return signed(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + metadata + weights)
+
+
+def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes) -> None:
+    for position in range(len(content)):
+        changed = bytearray(content)
+        changed[position] ^= 0x10
+        refusal(tmp_path / "m.tpum", bytes(changed))
+
+
+def mutations(content: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
+    """Random damage to the metadata, of the kinds that break parsers, each with the sum that belongs to it."""
+    chance = random.Random(seed)
+    (size,) = struct.unpack_from("<Q", content, 32)
+    end = HEADER_SIZE + size
+    odd = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
+    for number in range(MUTATIONS):
+        changed = bytearray(content)
+        for _ in range(chance.choice((1, 1, 1, 2, 5))):
+            position = chance.randrange(HEADER_SIZE, end - 8)
+            kind = chance.randrange(6)
+            if kind == 0:
+                changed[position] = chance.randrange(256)
+            elif kind == 1:
+                struct.pack_into("<I", changed, position & ~3, chance.choice(odd))
+            elif kind == 2:
+                struct.pack_into("<H", changed, position & ~1, chance.choice(odd) & 0xFFFF)
+            elif kind == 3:
+                (old,) = struct.unpack_from("<I", changed, position & ~3)
+                struct.pack_into("<I", changed, position & ~3, (old + chance.choice((-8, -4, -1, 1, 4, 8))) % (1 << 32))
+            elif kind == 4:
+                other = chance.randrange(HEADER_SIZE, end - 8)
+                changed[position : position + 4] = changed[other : other + 4]
+            else:
+                struct.pack_into("<Q", changed, position & ~7, chance.choice((0, 1 << 62, (1 << 64) - 1, 1 << 31)))
+        yield f"seed {seed}, mutation {number}", signed(changed)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_damage(tmp_path: Path, name: str) -> None:
+    write_model(tmp_path / "original.tpum", MODELS[name]())
+    models = 0
+    for what, content in mutations((tmp_path / "original.tpum").read_bytes(), zlib.crc32(name.encode())):
+        try:
+            result = reading(tmp_path / "m.tpum", content)
+        except Exception as error:
+            pytest.fail(f"{what}: {type(error).__name__}: {error}")
+        if isinstance(result, FileModel):
+            models += 1
+            for value in result.graph.values:  # all constants can be read to their last byte
+                if value.data is not None:
+                    value.data.tobytes()
+    assert 0 < models < MUTATIONS  # names and numbers may change; most damage is found
+
+
+def repacked(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.Model]) -> bytes:
+    """The file of a model whose tables were changed before they were packed."""
+    tables, _ = encode(model)
+    write_model(path, model)
+    content = path.read_bytes()
+    (weights,) = struct.unpack_from("<Q", content, 40)
+    writer = FlatBufferWriter()
+    return framed(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights:])
+
+
+def in_graph(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    return lambda t: dataclasses.replace(t, graph=dataclasses.replace(t.graph, **changes))
+
+
+def in_value(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    def change(tables: tpum.Model) -> tpum.Model:
+        values = [dataclasses.replace(v, **changes) if v.name == name else v for v in tables.graph.values]
+        return in_graph(values=tuple(values))(tables)
+
+    return change
+
+
+def in_node(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    def change(tables: tpum.Model) -> tpum.Model:
+        nodes = list(tables.graph.nodes)
+        nodes[index] = dataclasses.replace(nodes[index], **changes)
+        return in_graph(nodes=tuple(nodes))(tables)
+
+    return change
+
+
+def in_attribute(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    def change(tables: tpum.Model) -> tpum.Model:
+        attributes = [dataclasses.replace(a, **changes) if a.name == name else a for a in tables.attributes]
+        return dataclasses.replace(tables, attributes=tuple(attributes))
+
+    return change
+
+
+def in_buffer(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    def change(tables: tpum.Model) -> tpum.Model:
+        buffers = list(tables.buffers)
+        buffers[index] = dataclasses.replace(buffers[index], **changes)
+        return dataclasses.replace(tables, buffers=tuple(buffers))
+
+    return change
+
+
+def in_model(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
+    return lambda t: dataclasses.replace(t, **changes)
+
+
+K = tpum.AttributeKind
+PER_AXIS = tpum.Quantization(scale=(1.0, 2.0), zero_point=(0, 0), dtype=tpum.DType.INT8, per_axis=True)
+
+# What is changed in the tables of the rich model, and what the error says.
+LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
+    "input out of range": (in_graph(inputs=(0, 99)), "value 99 of"),
+    "negative input": (in_graph(inputs=(0, -1)), "value -1 of"),
+    "input twice": (in_graph(inputs=(0, 0)), "made twice"),
+    "input is a constant": (in_graph(inputs=(0, 2)), "is a constant"),
+    "fewer ports than inputs": (in_graph(input_ports=()), "number of ports"),
+    "fewer ports than outputs": (in_graph(output_ports=()), "number of ports"),
+    "output out of range": (in_graph(outputs=(0, 1, 2, 3, 400)), "value 400"),
+    "no nodes": (in_graph(nodes=()), "not made before"),
+    "nobody makes a value": (in_graph(nodes=(), outputs=(), output_ports=()), "nothing makes"),
+    "no symbols": (in_graph(symbols=()), "symbolic dimension"),
+    "two values of one name": (in_value("a", name="b"), "same name"),
+    "no data type": (in_value("a", dtype=tpum.DType.NONE), "no data type"),
+    "another data type": (in_value("a", dtype=tpum.DType.INT8), "is stored as"),
+    "another rank": (in_value("a", shape=(1,)), "is stored as"),
+    "another extent": (in_value("a", shape=(-1, 4, 8, 9)), "is stored as"),
+    "rank 0": (in_value("a", shape=()), "rank 0"),
+    "rank 9": (in_value("a", shape=(1,) * 9), "9 extents"),
+    "huge shape": (in_value("unread", shape=(1 << 62, 1 << 62)), "elements"),
+    "huge constant": (in_value("w", shape=(1 << 62, 4)), "elements"),
+    "size that wraps at 64 bits": (in_value("w", shape=(1 << 39, 0, 1 << 39)), "elements"),
+    "symbolic constant": (in_value("w", shape=(-1, 3)), "symbolic"),
+    "constant of another size": (in_value("w", shape=(4, 4)), "needs 64 bytes"),
+    "constant of another type": (in_value("w", dtype=tpum.DType.INT8), "needs 12 bytes"),
+    "data out of range": (in_value("w", data=99), "constant 99 of"),
+    "negative data": (in_value("w", data=-2), "stored integers"),
+    "stored out of range": (in_value("w", stored=99), "constant 99 of"),
+    "stored without a type": (in_value("w", stored_dtype=tpum.DType.NONE), "no data type"),
+    "stored, but no data": (in_value("a", stored=0), "no data"),
+    "result is a constant": (in_value("a", data=0, shape=(4, 3), stored=-1), "made twice"),
+    "scale of another length": (in_value("w", quantization=PER_AXIS), "2 scales along"),
+    "axis out of range": (in_value("w", quantization=dataclasses.replace(PER_AXIS, axis=2)), "axis 2"),
+    "no scale": (in_value("a", quantization=tpum.Quantization(dtype=tpum.DType.INT8)), "0 scales"),
+    "negative scale": (
+        in_value("a", quantization=tpum.Quantization(scale=(-1.0,), zero_point=(0,), dtype=tpum.DType.INT8)),
+        "positive",
+    ),
+    "quantization without a type": (
+        in_value("a", quantization=tpum.Quantization(scale=(1.0,), zero_point=(0,))),
+        "no data type",
+    ),
+    "operand that is not made yet": (in_node(0, inputs=(12,)), "not made before"),
+    "operand out of range": (in_node(0, inputs=(1 << 30,)), "not made before"),
+    "negative operand": (in_node(0, inputs=(-2,)), "not made before"),
+    "node without operands": (in_node(0, inputs=()), "lacks its operand"),
+    "absent operand that is needed": (in_node(0, inputs=(-1,)), "lacks its operand"),
+    "too many operands": (in_node(0, inputs=(0, 0, 0, 0)), "operands"),
+    "node without results": (in_node(0, outputs=()), "no results"),
+    "too many results": (in_node(2, outputs=(9, 10)), "does not fit"),
+    "one result twice": (in_node(3, outputs=(10, 10)), "one twice"),
+    "parameter out of range": (in_node(0, attributes=(1 << 20,)), "not there"),
+    "negative parameter": (in_node(0, attributes=(-1,)), "not there"),
+    "no parameters": (in_node(3, attributes=()), "lacks its parameter 'axis'"),
+    "parameter twice": (in_node(0, attributes=(0, 0)), "given twice"),
+    "unknown parameter": (in_attribute("flag", name="flog"), "no parameter 'flog'"),
+    "parameter of another kind": (in_attribute("number", kind=K.FLOAT), "stored as FLOAT, expected INT"),
+    "parameter without a value": (in_attribute("number", kind=K.NONE), "no value"),
+    "truth value 2": (in_attribute("flag", integer=2), "neither true nor false"),
+    "unknown enum member": (in_attribute("color", string="BLUE"), "BLUE"),
+    "data type none": (in_attribute("dtype", dtype=tpum.DType.NONE), "parameter 'dtype'"),
+    "scalar that does not fit": (in_attribute("scalar", dtype=tpum.DType.UINT8, integer=256), "representable"),
+    "pair of three": (in_attribute("pair", integers=(1, 2, 3)), "3 items"),
+    "refused by the operator": (in_attribute("axis", integer=-1), "is negative"),
+    "axis that infer trips over": (in_attribute("axis", integer=100), "does not fit"),
+    "unknown operator": (in_node(0, op="acme_thing"), "not known here: acme_thing"),
+    "constant beyond the file": (in_buffer(0, offset=1 << 40), "ends at byte"),
+    "last constant beyond the file": (in_buffer(-1, offset=1 << 63), "ends at byte"),
+    "constant larger than the file": (in_buffer(-1, size=(1 << 64) - 1), "ends at byte"),
+    "constants that overlap": (in_buffer(1, offset=0), "overlaps"),
+    "constant that is not aligned": (in_buffer(1, offset=68), "aligned"),
+    "constant of no value": (
+        lambda t: in_model(buffers=(*t.buffers, tpum.Buffer(offset=t.buffers[-1].offset)))(t),
+        "belongs to no value",
+    ),
+    "no chip": (in_model(chip=tpum.Chip.NONE), "no chip"),
+    "not JSON": (in_model(metadata=(tpum.Entry(key="k", json="{"),)), "not JSON"),
+    "NaN in JSON": (in_model(metadata=(tpum.Entry(key="k", json="NaN"),)), "not JSON"),
+    "deep JSON": (in_model(metadata=(tpum.Entry(key="k", json="[" * 100_000),)), "not JSON"),
+    "long number in JSON": (in_model(metadata=(tpum.Entry(key="k", json="9" * 100_000),)), "not JSON"),
+    "key twice": (in_model(preprocessing=(tpum.Entry(key="k", json="1"),) * 2), "twice"),
+    "port of an unknown type": (
+        in_graph(input_ports=(tpum.Port(name="p", dtype="object"),) * 2),
+        "unknown type 'object'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_well_formed_files_that_make_no_sense(tmp_path: Path, name: str) -> None:
+    change, words = LIES[name]
+    message = refusal(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", rich_model(), change))
+    assert re.search(re.escape(words), message), message
+
+
+def test_the_unchanged_tables_are_accepted(tmp_path: Path) -> None:
+    """Otherwise the test above would prove nothing."""
+    for model in (rich_model(), kinds_model(), tiny_model()):
+        assert isinstance(reading(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", model, lambda t: t)), FileModel)
+
+
+def test_missing_plugin_names_what_to_load(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.tpum", rich_model())
+    code = "from tpuconvert.schema.file_format import read_model; read_model('m.tpum')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "format_test_all_kinds, format_test_split" in done.stderr
+    assert "the model needs: acme; load it with --plugin" in done.stderr
+
+
+def test_a_parameter_that_is_not_stored_takes_its_default(tmp_path: Path) -> None:
+    """What lets an operator gain a parameter later."""
+    model = reading(tmp_path / "m.tpum", repacked(tmp_path / "m.tpum", tiny_model(3), in_node(0, attributes=())))
+    assert isinstance(model, FileModel) and model.graph.nodes[0].op.attributes()["number"] == 0
+
+
+def test_unknown_enum_number(tmp_path: Path) -> None:
+    content = bytearray(repacked(tmp_path / "m.tpum", tiny_model(), lambda t: t))
+    (root,) = struct.unpack_from("<I", content, HEADER_SIZE)
+    vtable = HEADER_SIZE + root - struct.unpack_from("<i", content, HEADER_SIZE + root)[0]
+    content[HEADER_SIZE + root + struct.unpack_from("<H", content, vtable + 6)[0]] = 200  # Model.chip, slot 1
+    assert "200 is not a valid Chip" in refusal(tmp_path / "m.tpum", signed(content))
+
+
+def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> None:
+    """100,000 values of 100,000 extents each would be 10^10 numbers out of one megabyte."""
+    writer = FlatBufferWriter()
+    shape, name = writer.scalars("q", range(100_000)), writer.string("v")
+    value = writer.table([(0, "O", name, 0), (2, "O", shape, 0)])
+    empty = writer.string("")
+    graph = writer.table(
+        [(0, "O", empty, 0), (1, "O", empty, 0), (2, "O", empty, 0), (4, "O", _many(writer, value), 0)]
+    )
+    root = writer.table([(0, "O", empty, 0), (1, "B", 1, 0), (2, "O", empty, 0), (4, "O", graph, 0)])
+    metadata = writer.finish(root, b"TPUM")
+    assert "overlap" in refusal(tmp_path / "m.tpum", framed(metadata, b""))
+    with pytest.raises(ValueError, match="overlap"):
+        tpum.Model.unpack(TableReader.root(memoryview(metadata)))
+
+
+def _many(writer: FlatBufferWriter, value: int) -> int:
+    return writer.offsets([value] * 100_000)
+
+
+WRONG: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "it is empty"),
+    "zeros": (bytes(5000), "not a .tpum file"),
+    "random": (random.Random(1).randbytes(5000), "not a .tpum file"),
+    "html": (b"\n<!DOCTYPE html><html><body>Sign in</body></html>", "web page"),
+    "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "git lfs pull"),
+    "onnx": (b"\x08\x08\x12\x07pytorch\x1a\x032.1:\x80\x01" + bytes(200), "ONNX"),
+    "tflite": (b"\x1c\0\0\0TFL3" + bytes(200), "TFLite"),
+    "prototxt": (b'name: "LeNet"\nlayer {\n}\n', "prototxt"),
+    "bare metadata": (b"\x10\0\0\0TPUM" + bytes(200), "not a .tpum file"),
+    "text mode": (b"TPUM\n\x1a\n" + bytes(500), "binary mode"),
+    "magic alone": (b"TPUM\r\n\x1a\n", "ends inside its header"),
+    "magic and zeros": (b"TPUM\r\n\x1a\n" + bytes(500), "does not describe"),
+    "magic and ones": (b"TPUM\r\n\x1a\n\x01\0\0\0" + b"\xff" * 500, "cut off"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files(tmp_path: Path, name: str) -> None:
+    content, words = WRONG[name]
+    assert words in refusal(tmp_path / "m.tpum", content)
+
+
+def test_a_real_onnx_model_is_called_one(tmp_path: Path, data_root: Path) -> None:
+    paths = sorted((data_root / "models").rglob("*.onnx"))
+    assert paths
+    for path in paths:
+        assert "ONNX" in refusal(tmp_path / "m.tpum", path.read_bytes()), path
+
+
+def test_newer_format_version(tmp_path: Path, content: bytes) -> None:
+    changed = bytearray(content)
+    changed[8] = 2
+    message = refusal(tmp_path / "m.tpum", bytes(changed))
+    assert "version 2 is newer" in message and "upgrade" in message
+
+
+def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
+    changed = bytearray(content)
+    changed[-1] ^= 1
+    assert "SHA-256" in refusal(tmp_path / "m.tpum", bytes(changed))
+    assert "cut off" in refusal(tmp_path / "m.tpum", content[:-1])
+    assert "does not describe" in refusal(tmp_path / "m.tpum", content + b"\0")
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        read_model(tmp_path / "absent.tpum")
+    with pytest.raises(UsageError, match="folder or a device"):
+        read_model(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(UsageError, match="folder or a device"):
+            read_model(tmp_path / "pipe")

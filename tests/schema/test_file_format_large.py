@@ -1,0 +1,67 @@
+"""Files beyond 2 GiB."""
+
+import dataclasses
+import hashlib
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tpum_models import described, tiny_model
+
+from tpuconvert.schema import file_reader, file_writer
+from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.file_encoder import encode
+from tpuconvert.schema.file_format import HEADER_SIZE, FileModel, read_model
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
+
+FAR = (1 << 31) + (1 << 20)  # where the constant starts in the weight segment: beyond a signed 32-bit number
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """A path on a file system on which a hole takes no space."""
+    path = tmp_path / "large.tpum"
+    with open(path, "wb") as file:
+        file.truncate(FAR)
+    blocks = getattr(os.stat(path), "st_blocks", None)
+    if blocks is None or blocks * 512 > FAR // 2:
+        pytest.skip("this file system has no sparse files")
+    return path
+
+
+@pytest.mark.parametrize("hashed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["placed", "hashed"])
+def test_a_constant_beyond_two_gibibytes(sparse: Path, monkeypatch: pytest.MonkeyPatch, hashed: bool) -> None:
+    model = tiny_model(elements=1000)
+    tables, blobs = encode(model)
+    tables = dataclasses.replace(tables, buffers=(tpum.Buffer(offset=FAR, size=blobs[0].size),))
+    metadata = file_writer._pack(tables)
+    start = HEADER_SIZE + len(metadata)
+    size = start + FAR + blobs[0].size
+    digest = hashlib.sha256(metadata)
+    if hashed:
+        for _ in range(FAR >> 20):
+            digest.update(bytes(1 << 20))
+    else:  # summing gigabytes takes seconds
+        monkeypatch.setattr(file_reader, "_check_digest", lambda *_: None)
+    digest.update(blobs[0].bytes())
+    sizes = (1, 128, size, 128, len(metadata), start, FAR + blobs[0].size)
+    with open(sparse, "wb") as file:
+        file.write(struct.pack("<8sIIQQQQQ32s40x", b"TPUM\r\n\x1a\n", *sizes, digest.digest()) + metadata)
+        file.seek(start + FAR)
+        file.write(blobs[0].bytes())
+    assert sparse.stat().st_size == size > 1 << 31
+    assert described(read_model(sparse)) == described(model)
+
+
+def test_the_writer_counts_beyond_four_gibibytes() -> None:
+    graph = Graph()
+    for index in range(5):  # of different sizes, so that no content is looked at; they take no memory
+        graph.output(graph.constant(np.broadcast_to(np.zeros((), np.float32), ((1 << 28) + index,)), "zeros"))
+    tables, blobs = encode(FileModel(graph, Chip.BM1686, "1"))
+    step = 1 << 30
+    assert [buffer.offset for buffer in tables.buffers] == [0, step, 2 * step + 64, 3 * step + 128, 4 * step + 192]
+    assert [buffer.size for buffer in tables.buffers] == [blob.size for blob in blobs]
+    assert blobs[-1].size == step + 16
