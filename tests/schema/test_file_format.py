@@ -79,7 +79,8 @@ def test_bytes_of_the_first_format_version(tmp_path: Path) -> None:
 def golden() -> FileModel:
     graph = Graph("golden", "golden.onnx")
     x = graph.input("x", TensorType(F32, ("N", 2)))
-    w = graph.constant(np.array([1.5, -2.0], np.float32), "w", QuantParams.per_tensor(0.5, 0, I8), np.array([3, -4], np.int8))
+    data, integers = np.array([1.5, -2.0], np.float32), np.array([3, -4], np.int8)
+    w = graph.constant(data, "w", QuantParams.per_tensor(0.5, 0, I8), integers)
     with graph.source(Source("golden.onnx", "n", "Mul")):
         graph.output(graph.add(AllKinds(real=0.5, numbers=(1, 2), maybe_number=3), x, w, name="y"))
     return FileModel(graph, Chip.BM1686, "1.0", preprocessing={"mean": [0.5]})

@@ -122,8 +122,9 @@ KILLED_AT = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import tpum_models
+from tpuconvert.schema.file_encoder import Blob
 step, after = {step!r}, {after!r}
-place = os if hasattr(os, step) else file_writer.Blob
+place = os if hasattr(os, step) else Blob
 original = getattr(place, step)
 
 def dying(*arguments):
