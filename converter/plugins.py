@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op, OpKind, tpu_op
+from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
 _MODULE_PREFIX = "tpuconvert_plugin_"
@@ -36,6 +36,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """
 
     def register(definition: OpClass) -> OpClass:
+        all_ops()  # ours come first, so that a clash is reported for the plugin
         try:
             return tpu_op(name, OpKind.CUSTOM)(definition)
         except ValueError as error:
@@ -57,7 +58,7 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
         except TpuConvertError:
             raise
         except Exception as error:
-            raise _failed(f"{entry_point.name} ({entry_point.value})", error) from error
+            raise _failed(f"{entry_point.name} ({entry_point.value})", error, None) from error
     for file in files:
         _load_file(Path(file))
 
@@ -89,12 +90,13 @@ def _load_file(path: Path) -> None:
         raise
     except Exception as error:
         del sys.modules[name]
-        raise _failed(str(path), error) from error
+        raise _failed(str(path), error, path) from error
 
 
-def _failed(plugin: str, error: Exception) -> UsageError:
+def _failed(plugin: str, error: Exception, path: Path | None) -> UsageError:
     """The error for a plugin that raised one, with the line it happened in."""
     frames = traceback.extract_tb(error.__traceback__)
-    line = f" at line {frames[-1].lineno} of {Path(frames[-1].filename).name}" if frames else ""
+    last = [frame for frame in frames if path is None or Path(frame.filename) == path][-1:]
+    line = "".join(f" at line {frame.lineno} of {Path(frame.filename).name}" for frame in last)
     text = str(error) or type(error).__name__
     return UsageError(f"plugin {plugin} failed{line}: {type(error).__name__}: {text}", hint="mend it, or leave it out")

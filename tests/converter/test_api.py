@@ -1,0 +1,107 @@
+"""The names that other people's scripts rely on, and what is said about calls that cannot work."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpuconvert as tc
+from tpuconvert.pipeline import Options, source_format
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+
+
+def test_every_public_name_is_there() -> None:
+    promised = {"convert", "load", "Model", "Session", "register_op", "register_converter", "Chip", "__version__"}
+    assert promised <= set(tc.__all__)
+    for name in tc.__all__:
+        assert getattr(tc, name) is not None, name
+    assert set(tc.__all__) <= set(dir(tc))
+
+
+def test_type_checkers_see_the_same_names(repository: Path) -> None:
+    tree = ast.parse((repository / "converter" / "__init__.py").read_text())
+    [block] = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen | {"__version__"} == set(tc.__all__)
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(AttributeError, match="'tpuconvert' has no attribute 'convrt'"):
+        _ = tc.convrt  # type: ignore[attr-defined]  # that is the test
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"chip": "bm1688"}, "unknown chip 'bm1688'; known chips: bm1682, bm1684, bm1686"),
+        ({"quantize": "int4"}, "unknown quantization 'int4'"),
+        ({"quantize": "int8", "chip": "bm1682"}, "BM1682 has no integer arithmetic"),
+        ({"calibration_method": "mse"}, "unknown calibration method 'mse'"),
+        ({"preprocess": {"color": "CMYK"}}, "color is 'CMYK'"),
+        ({"preprocess": "colour=RGB"}, "unknown key 'colour'"),
+    ],
+)
+def test_options_that_cannot_work(arguments: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Options.of(**arguments)
+    assert complaint in str(caught.value)
+
+
+def test_options_in_one_form() -> None:
+    options = Options.of(chip="BM1684", quantize="none", input_shapes={"x": [1, 2]}, outputs=["a", "b"])
+    assert (options.chip, options.quantize, options.input_shapes) == (tc.Chip.BM1684, None, {"x": (1, 2)})
+    assert options.outputs == ("a", "b")
+    assert options.inputs is None
+
+
+FORMATS = {"digits.onnx": "onnx", "digits.tflite": "tflite", "digits.prototxt": "caffe", "digits.caffemodel": "caffe"}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("renamed", [False, True])
+def test_format_is_found_by_content(repository: Path, tmp_path: Path, name: str, renamed: bool) -> None:
+    path = repository / "examples" / "digits" / name
+    if renamed:
+        other = tmp_path / "model.bin"
+        other.write_bytes(path.read_bytes())
+        path = other
+    assert source_format(path) == FORMATS[name]
+
+
+WRONG = {
+    "page.onnx": b"<!DOCTYPE html><html></html>",
+    "pointer.onnx": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n",
+    "picture.tflite": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "data.npz": b"PK\x03\x04" + bytes(100),
+    "notes.txt": b"hello there, this is no model",
+    "empty.onnx": b"",
+    "random.bin": bytes(range(7, 250, 3)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_files_that_are_no_models(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(WRONG[name])
+    with pytest.raises(CorruptInputError) as caught:
+        tc.convert(tmp_path / name)
+    assert caught.value.file.endswith(name)
+    assert caught.value.hint
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        tc.convert(tmp_path / "absent.onnx")
+    with pytest.raises(UsageError, match=r"absent\.tpum"):
+        tc.load(tmp_path / "absent.tpum")
+
+
+def test_samples_without_quantization(repository: Path) -> None:
+    with pytest.raises(UsageError, match="calibration samples without quantization"):
+        tc.convert(repository / "examples/digits/digits.onnx", calibration="images/")
+
+
+def test_weights_that_belong_to_nothing(repository: Path) -> None:
+    folder = repository / "examples" / "digits"
+    with pytest.raises(UsageError, match="Caffe models only"):
+        tc.convert(folder / "digits.onnx", folder / "digits.caffemodel")

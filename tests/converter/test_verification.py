@@ -1,0 +1,140 @@
+"""The comparison with the source: numbers by hand, and faults that are put in on purpose."""
+
+import math
+
+import numpy as np
+import pytest
+from converter.small_models import SHAPE, model_of, scaled_and_shifted
+
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import DType, QuantParams, TensorType
+from tpuconvert.verification import Difference, Thresholds, random_feeds, verify
+
+
+def difference(wanted: list[float], got: list[float]) -> Difference:
+    found = Difference("t")
+    found.add(np.array(wanted, np.float32), np.array(got, np.float32))
+    return found
+
+
+def test_numbers_by_hand() -> None:
+    found = difference([3, 4, 0], [3, 4, 5])
+    assert found.max_absolute == 5
+    assert found.relative == 5 / 4  # the range is 4 - 0
+    assert found.cosine == pytest.approx(25 / (5 * math.sqrt(50)))  # a.b = 9 + 16, |a| = 5, |b|^2 = 50
+    assert found.sqnr == 0.0  # power 25 against power 25
+
+
+def test_no_difference() -> None:
+    found = difference([1, 2], [1, 2])
+    assert (found.max_absolute, found.relative, found.cosine, found.sqnr) == (0, 0, pytest.approx(1), math.inf)
+    assert difference([0, 0], [0, 0]).cosine == 1.0
+
+
+def test_samples_add_up() -> None:
+    once = difference([3, 4, 0, 1], [3, 4, 5, 1])
+    twice = difference([3, 4], [3, 4])
+    twice.add(np.array([0.0, 1.0]), np.array([5.0, 1.0]))
+    assert (once.relative, once.cosine, once.sqnr) == (twice.relative, twice.cosine, twice.sqnr)
+
+
+def test_values_that_are_not_finite() -> None:
+    same = difference([math.inf, math.nan, 1], [math.inf, math.nan, 1])
+    assert (same.max_absolute, same.sqnr) == (0, math.inf)
+    other = difference([1, 1], [math.nan, 1])
+    assert (other.max_absolute, other.cosine, other.sqnr) == (math.inf, 0, -math.inf)
+    assert other.to_mapping()["max_absolute"] is None  # JSON has no infinity
+
+
+FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7, 8]], np.float32)}]
+
+
+def test_same_model() -> None:
+    result = verify(scaled_and_shifted(), scaled_and_shifted(), model_of(scaled_and_shifted()), FEEDS)
+    assert [layer.name for layer in result.layers] == ["x", "product", "y"]
+    assert {layer.stage for layer in result.layers} == {"same"}
+    assert result.samples == 2
+    assert result.first is None
+    result.check(Thresholds(max_difference=0.0, min_cosine=0.999999, min_sqnr=200.0))
+
+
+@pytest.mark.parametrize(("scale", "shift", "first"), [(2.5, 1.0, "product"), (2.0, 1.5, "y")])
+def test_fault_is_found_where_it_is(scale: float, shift: float, first: str) -> None:
+    wrong = scaled_and_shifted(scale, shift)
+    result = verify(scaled_and_shifted(), scaled_and_shifted(), model_of(wrong), FEEDS)
+    assert result.first is not None
+    assert (result.first.name, result.first.stage) == (first, "legalize")
+    with pytest.raises(ThresholdError) as caught:
+        result.check(Thresholds(max_difference=1e-4))
+    assert f"'{first}'" in caught.value.hint
+    assert "output 'y'" in str(caught.value)
+    assert caught.value.exit_code == 5
+
+
+def test_fault_of_the_optimizer_is_called_so() -> None:
+    wrong = scaled_and_shifted(2.5)
+    result = verify(scaled_and_shifted(), wrong, model_of(scaled_and_shifted(2.5)), FEEDS)
+    assert result.first is not None
+    assert (result.first.name, result.first.stage) == ("product", "optimize")
+
+
+def test_integers_are_compared_by_what_they_stand_for() -> None:
+    def graph(dtype: DType, quant: QuantParams | None) -> Graph:
+        g = Graph("g")
+        x = g.input("x", TensorType(dtype, (1, 2)), Port("x", dtype.numpy.name, (1, 2), quant), quant)
+        y = g.add(Permute(order=(0, 1)), x, name="y")
+        y.quant = quant
+        g.output(y, Port("y", dtype.numpy.name, (1, 2), quant))
+        return g
+
+    scale = QuantParams.per_tensor(0.5, 10, DType.INT8)
+    annotated = Graph("g")
+    x = annotated.input("x", TensorType(DType.FLOAT32, (1, 2)), Port("x", "int8", (1, 2), scale))
+    annotated.output(annotated.add(Permute(order=(0, 1)), x, name="y"), Port("y", "int8", (1, 2), scale))
+    feeds = [{"x": np.array([[10, 30]], np.int8)}]
+    result = verify(annotated, annotated, model_of(graph(DType.INT8, scale), quantize="int8"), feeds)
+    assert [layer.name for layer in result.layers] == ["x", "y"]
+    assert all(layer.max_absolute == 0 for layer in result.layers)
+    assert result.layers[1].range == 10.0  # (30 - 10) * 0.5 - 0
+
+
+def test_channels_first_twin_is_compared_with_its_axes_put_back() -> None:
+    source, final = Graph("g"), Graph("g")
+    for g, name in ((source, "t"), (final, "t:nchw")):
+        x = g.input("x", TensorType(DType.FLOAT32, (1, 2, 2, 3)))
+        order = (0, 1, 2, 3) if name == "t" else (0, 3, 1, 2)
+        y = g.add(Permute(order=order), x, name=name)
+        back = y if name == "t" else g.add(Permute(order=(0, 2, 3, 1)), y, name="y")
+        g.output(back, Port("y", "float32", (1, 2, 2, 3)))
+    feeds = [{"x": np.arange(12, dtype=np.float32).reshape(1, 2, 2, 3)}]
+    result = verify(source, source, model_of(final), feeds)
+    assert [(layer.name, layer.max_absolute) for layer in result.layers] == [("x", 0), ("t", 0)]
+    assert result.unmatched == 1  # 'y' exists only in the final graph
+
+
+def test_other_outputs_are_refused() -> None:
+    other = scaled_and_shifted()
+    other.output_ports[0] = Port("z", "float32", SHAPE)
+    with pytest.raises(UsageError, match="the outputs differ"):
+        verify(scaled_and_shifted(), scaled_and_shifted(), model_of(other), FEEDS)
+
+
+def test_no_samples() -> None:
+    with pytest.raises(UsageError, match="no samples"):
+        verify(scaled_and_shifted(), scaled_and_shifted(), model_of(scaled_and_shifted()), [])
+
+
+def test_random_feeds_have_the_declared_types_and_repeat() -> None:
+    ports = [Port("a", "float32", (2, 3)), Port("b", "uint8", (4,)), Port("c", "int64", (1,)), Port("d", "bool", ())]
+    first, again = random_feeds(ports, 2), random_feeds(ports, 2)
+    assert [(name, array.dtype.name, array.shape) for name, array in first[0].items()] == [
+        ("a", "float32", (2, 3)),
+        ("b", "uint8", (4,)),
+        ("c", "int64", (1,)),
+        ("d", "bool", ()),
+    ]
+    assert all(np.array_equal(one[name], two[name]) for one, two in zip(first, again, strict=True) for name in one)
+    with pytest.raises(UsageError, match="no fixed shape"):
+        random_feeds([Port("x", "float32", ("N", 3))], 1)
