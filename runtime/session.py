@@ -12,7 +12,7 @@ import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.plan import Plan, Step, make_plan
-from tpuconvert.schema.errors import MissingExtraError, RunError, TpuConvertError, UsageError
+from tpuconvert.schema.errors import MissingExtraError, RunError, UsageError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip
 
@@ -149,9 +149,7 @@ class Session:
         try:
             with np.errstate(all="ignore"):  # overflow to infinity and NaN are defined results
                 return node.op.evaluate(*arrays, chip=self.chip)
-        except TpuConvertError:
-            raise
-        except Exception as error:
+        except Exception as error:  # whatever an operator, perhaps a custom one, cannot take: the node must be named
             source = f" (from {node.sources[0]})" if node.sources else ""
             raise RunError(f"{node.op.name} failed{source}: {error}", file=self._graph.file, node=node.name) from error
 

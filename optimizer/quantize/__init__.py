@@ -3,6 +3,7 @@
 from tpuconvert.optimizer.quantize.annotate import quantize
 from tpuconvert.optimizer.quantize.calibration import calibrate
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, legalize
+from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Method, Range
 
-__all__ = ["FloatNode", "Legalized", "Method", "Range", "calibrate", "legalize", "quantize"]
+__all__ = ["FloatNode", "Legalized", "Method", "Range", "calibrate", "legalize", "prepare", "quantize"]

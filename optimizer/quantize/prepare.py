@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, rules_of, run_rules
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -69,3 +69,8 @@ def _depthwise(graph: Graph, x: Value, k: Array, b: Array | None) -> Value:
     w = graph.constant(k.astype(np.float32).reshape(-1, 1, 1, 1), "factors")
     inputs = [x, w] if b is None else [x, w, graph.constant(b.astype(np.float32).reshape(1, -1, 1, 1), "shifts")]
     return graph.add(Conv(groups=k.size), *inputs)
+
+
+def prepare(graph: Graph) -> None:
+    """Apply the rules above to a float graph, in place."""
+    run_rules(graph, rules_of(STAGE), Trace())

@@ -1,0 +1,139 @@
+"""Sessions: the border, the plan, threads, errors."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from tpuconvert.runtime.plan import make_plan
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import MissingExtraError, RunError, UsageError
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.types import F32, I8, I32, QuantParams, TensorType
+
+RELU = Active(ActiveType.ACTIVE_RELU)
+
+
+def adder(shape=(2, 3), dtype=F32, ports=None) -> Graph:
+    graph = Graph("adder")
+    a = graph.input("a", TensorType(dtype, shape), port=ports and ports[0])
+    b = graph.input("b", TensorType(dtype, shape), port=ports and ports[1])
+    graph.output(graph.add(Add(), a, b, name="sum"), port=ports and ports[2])
+    return graph
+
+
+def test_runs_and_keeps_names_order_and_types():
+    with Session(adder()) as session:
+        assert [item.name for item in session.inputs] == ["a", "b"]
+        out = session.run({"b": np.ones((2, 3), np.float32), "a": np.full((2, 3), 2, np.float32)})
+    assert list(out) == ["sum"]
+    assert out["sum"].dtype == np.float32 and (out["sum"] == 3).all()
+
+
+def test_ports_keep_64_bit_rank_0_bool_and_quantized_types():
+    ports = (Port("a", "int64", ()), Port("b", "int64", ()), Port("sum", "int64", ()))
+    with Session(adder((1,), I32, ports)) as session:
+        out = session.run({"a": np.int64(5), "b": np.int64(-7)})
+    assert out["sum"].shape == () and out["sum"].dtype == np.int64 and out["sum"] == -2
+    quant = QuantParams.per_tensor(0.5, 10, I8)
+    ports = (Port("a", "int8", (2,), quant), Port("b", "bool", (2,)), Port("sum", "int8", (2,), quant))
+    with Session(adder((2,), F32, ports)) as session:
+        out = session.run({"a": np.array([12, 8], np.int8), "b": np.array([True, False])})
+    assert out["sum"].tolist() == [14, 8]  # (1 + 1) / 0.5 + 10, (-1 + 0) / 0.5 + 10
+
+
+def test_symbolic_extents_agree_within_a_run():
+    with Session(adder(("N", 3))) as session:
+        for batch in (1, 4):
+            ones = np.ones((batch, 3), np.float32)
+            assert session.run({"a": ones, "b": ones})["sum"].shape == (batch, 3)
+        with pytest.raises(UsageError, match=r"input 'b' has shape \[2, 3\], the model takes \[N=4, 3\]"):
+            session.run({"a": np.ones((4, 3), np.float32), "b": np.ones((2, 3), np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("feeds", "text"),
+    [
+        ({"a": 1.0}, r"missing inputs \['b'\]"),
+        ({"a": 1.0, "b": 1.0, "c": 1.0}, r"unknown inputs \['c'\]; the model takes \['a', 'b'\]"),
+        ({"a": np.ones((2, 3), complex), "b": np.ones((2, 3))}, "type complex128, the model takes float32"),
+        ({"a": np.ones((3, 2)), "b": np.ones((2, 3))}, r"shape \[3, 2\], the model takes \[2, 3\]"),
+    ],
+)
+def test_feeds_that_do_not_fit(feeds, text):
+    with Session(adder()) as session, pytest.raises(UsageError, match=text):
+        session.run(feeds)
+
+
+def test_integers_outside_int32_are_refused():
+    ports = (Port("a", "int64", (1,)), Port("b", "int64", (1,)), Port("sum", "int64", (1,)))
+    with Session(adder((1,), I32, ports)) as session, pytest.raises(UsageError, match="outside int32"):
+        session.run({"a": np.array([2**40]), "b": np.array([0])})
+
+
+def test_an_operator_that_fails_names_its_node():
+    graph = Graph("g", "g.onnx")
+    x = graph.input("x", TensorType(F32, (3,)))
+    index = graph.input("index", TensorType(I32, (1,)))
+    graph.output(graph.add(IndexSelect(dim=0), x, index, name="picked"))
+    with Session(graph) as session, pytest.raises(RunError, match=r"g\.onnx: node 'picked': index_select failed"):
+        session.run({"x": np.zeros(3, np.float32), "index": np.array([7], np.int32)})
+
+
+def test_memory_is_released_after_the_last_reader():
+    graph = Graph()
+    value = graph.input("x", TensorType(F32, (1,)))
+    for index in range(4):
+        value = graph.add(RELU, value, name=f"y{index}")
+    graph.output(value)
+    plan = make_plan(graph)
+    released = [slot for step in plan.steps for slot in step.release]
+    assert len(released) == len(set(released)) == 4  # x and all results but the output
+    assert plan.outputs[0] not in released
+
+
+def test_outputs_belong_to_the_caller():
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (2,)))
+    graph.output(x, Port("same", "float32", (2,)))
+    given = np.zeros(2, np.float32)
+    with Session(graph) as session:
+        out = session.run({"x": given})["same"]
+    out[0] = 5
+    assert given[0] == 0
+
+
+def test_threads_share_a_session():
+    results = {}
+    with Session(adder()) as session:
+
+        def work(number):
+            full = np.full((2, 3), number, np.float32)
+            results[number] = [session.run({"a": full, "b": full})["sum"] for _ in range(50)]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert all((out == 2 * number).all() for number, outs in results.items() for out in outs)
+    assert len(results) == 4
+
+
+def test_options_that_do_not_exist():
+    with pytest.raises(UsageError, match="auto, native and reference"):
+        Session(adder(), backend="gpu")
+    with pytest.raises(MissingExtraError, match="no native engine"):
+        Session(adder(), backend="native")
+    with pytest.raises(UsageError, match="at least one thread"):
+        Session(adder(), threads=0)
+
+
+def test_a_closed_session_says_so():
+    session = Session(adder())
+    session.close()
+    with pytest.raises(UsageError, match="closed"):
+        session.run({})
