@@ -16,6 +16,9 @@ COMMANDS = ("convert", "check", "inspect", "run", "verify", "ops", "demo")
 
 INTERRUPTED = 130
 
+COMPLETION = "_TPUCONVERT_COMPLETE"
+"""Set by a shell that asks for completions: ``eval "$(_TPUCONVERT_COMPLETE=bash_source tpuconvert)"``."""
+
 
 class CommandGroup(click.Group):
     """A group whose commands are imported when they are looked at; none of them imports more than click by itself."""
@@ -64,9 +67,13 @@ def run(arguments: list[str]) -> int:
     """Run one command line. Every error is one text on stderr; the result is the exit code."""
     with_traceback = "--traceback" in arguments
     try:
-        result = group.main(arguments, prog_name="tpuconvert", standalone_mode=False)
+        if COMPLETION in os.environ:
+            return _complete(os.environ[COMPLETION])
+        # Not group.main: it has answers of its own to interrupts and to a reader that goes away.
+        with group.make_context("tpuconvert", list(arguments)) as ctx:
+            group.invoke(ctx)
         sys.stdout.flush()
-        return result if isinstance(result, int) else 0
+        return 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -85,6 +92,12 @@ def run(arguments: list[str]) -> int:
         text, code = explain(error)
         click.echo(text, err=True)
         return code
+
+
+def _complete(instruction: str) -> int:
+    from click.shell_completion import shell_complete
+
+    return shell_complete(group, {}, "tpuconvert", COMPLETION, instruction)
 
 
 def explain(error: Exception) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""Makes ``digits.npz`` from the published text file: ``python prepare_data.py optdigits.tes``.
+"""Makes ``digits.npz`` and ``calibration.npz`` from the published text file: ``python prepare_data.py optdigits.tes``.
 
 The text has one image per line: 64 counts (0 to 16, row by row) and the digit, separated by commas. The same file comes
 with scikit-learn as ``sklearn/datasets/data/digits.csv.gz``; a name that ends in ``.gz`` is unpacked on the way.
@@ -29,13 +29,15 @@ def split_indices(labels: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[np.uin
 
 
 def main(source: str, target: Path) -> None:
-    """Reads the text file ``source`` and writes the archive ``target``."""
+    """Reads the text file ``source``; writes the archive ``target`` and beside it the calibration images alone."""
     table = np.loadtxt(source, delimiter=",")
     if table.shape != (1797, 65) or table.min() < 0 or table.max() > 16:
         raise SystemExit(f"{source}: expected 1797 lines of 64 counts (0 to 16) and a label, found {table.shape}")
     images = table[:, :64].reshape(-1, 8, 8).astype(np.uint8)
     labels = table[:, 64].astype(np.uint8)
-    np.savez_compressed(target, images=images, labels=labels, **split_indices(labels))  # type: ignore[arg-type]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
+    parts = split_indices(labels)
+    np.savez_compressed(target.with_name("calibration.npz"), images=images[parts["calibration"]])
+    np.savez_compressed(target, images=images, labels=labels, **parts)  # type: ignore[arg-type]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
 
 
 if __name__ == "__main__":

@@ -1,0 +1,120 @@
+"""The command group: help, versions, exit codes, one clear text per error."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tpuconvert.__main__ import main
+from tpuconvert.cli.group import COMMANDS, explain
+from tpuconvert.schema import errors
+
+EXIT_CODES = {
+    "InternalError": 1,
+    "UsageError": 2,
+    "UnsupportedError": 3,
+    "CorruptInputError": 4,
+    "ThresholdError": 5,
+    "ResourceLimitError": 6,
+    "MissingExtraError": 7,
+}
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    listed = [line.split()[0] for line in shown[shown.index("Commands:") :].splitlines()[1:]]
+    assert listed == list(COMMANDS)
+    assert "..." not in shown[shown.index("Commands:") :]  # a summary that does not fit would be cut
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"Usage: tpuconvert {command}" in capsys.readouterr().out
+
+
+def test_commands_are_the_modules_of_the_folder(repository: Path) -> None:
+    sources = {path.stem: path.read_text() for path in (repository / "converter" / "cli").glob("*.py")}
+    assert {name for name, text in sources.items() if "\n@click.command(" in text and name != "group"} == set(COMMANDS)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    import tpuconvert
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tpuconvert {tpuconvert.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["convert"], ["convert", "a.onnx", "--nonsense"], ["ops", "--format", "mxnet"], ["run"]]
+)
+def test_wrong_calls(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "Usage: tpuconvert" in shown.err
+
+
+@pytest.mark.parametrize("name", EXIT_CODES)
+def test_exit_code_of_every_error(name: str) -> None:
+    kind = getattr(errors, name)
+    assert kind.exit_code == EXIT_CODES[name]
+    if name != "UnsupportedError":
+        text, code = explain(kind("what", file="net.onnx", node="conv_1", hint="do this"))
+        assert code == EXIT_CODES[name]
+        assert text == "error: net.onnx: node 'conv_1': what\n    do this"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (MemoryError(), 6, "not enough memory"),
+        (OSError(28, "No space left on device", "out.tpum"), 6, "out.tpum: No space left on device"),
+        (PermissionError(13, "Permission denied", "out.tpum"), 2, "out.tpum: Permission denied"),
+        (ZeroDivisionError("division by zero"), 1, "internal error: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_errors_of_others(error: Exception, code: int, text: str) -> None:
+    shown, got = explain(error)
+    assert got == code
+    assert text in shown
+
+
+def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tpuconvert.plugins.load_plugins", interrupt)
+    assert main(["ops"]) == 130
+    assert capsys.readouterr().err.strip() == "interrupted, nothing was written"
+
+
+def test_shell_completion(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_TPUCONVERT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "tpuconvert ver")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert main([]) == 0
+    assert capsys.readouterr().out == "plain,verify\n"
+
+
+def test_traceback_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    absent = str(tmp_path / "absent.onnx")
+    assert main(["check", absent]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert main(["--traceback", "check", absent]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_reader_that_goes_away() -> None:
+    """`tpuconvert ops | head -1` ends without a complaint."""
+    command = [sys.executable, "-m", "tpuconvert", "ops"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=os.sep) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        complaint = process.stderr.read().decode()
+        assert process.wait() == 0
+    assert "Error" not in complaint
