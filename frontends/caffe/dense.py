@@ -1,0 +1,55 @@
+"""Fully connected layers and table look-up."""
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import product, reshaped
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import I32
+
+
+@caffe_op("InnerProduct")
+def inner_product(node: CaffeNode, g: Graph) -> Value:
+    """Fully connected: x * W (+ bias); axes of x from ``axis`` on count as one. Rows of W are stored, or columns."""
+    p = node.params("inner_product_param")
+    shape, units = node.shape(0), p.whole("num_output")
+    if units < 1:
+        raise node.fail("num_output is missing", "give it in the prototxt", INVALID_NODE)
+    axis = node.axis(p.whole("axis"), len(shape))
+    rows, length = product(shape[:axis]), product(shape[axis:])
+    if p.flag("transpose"):
+        weight = node.weight(0, (length, units), "weight")
+    else:
+        weight = node.weight(0, (units, length), "weight").T
+    operands = [reshaped(g, node.input(0), (rows, length)), node.constant(weight, "weight")]
+    if p.flag("bias_term"):
+        operands.append(node.constant(node.weight(1, (units,), "bias").reshape(1, units), "bias"))
+    return reshaped(g, g.add(MatrixMul(), *operands), (*shape[:axis], units))
+
+
+@caffe_op("Embed")
+def embed(node: CaffeNode, g: Graph) -> Value:
+    """Row x of a table (+ bias); the numbers of x are whole."""
+    p = node.params("embed_param")
+    shape, units, rows = node.shape(0), p.whole("num_output"), p.whole("input_dim")
+    if units < 1 or rows < 1:
+        raise node.fail("num_output or input_dim is missing", "give them in the prototxt", INVALID_NODE)
+    table = node.weight(0, (rows, units), "table")
+    if p.flag("bias_term"):
+        table = np.add(table, node.weight(1, (units,), "bias"), dtype=np.float32)
+    index = reshaped(g, g.add(Cast(out_dtype=I32), node.input(0)), (product(shape),))
+    chosen = g.add(IndexSelect(0), node.constant(table, "table"), index)
+    return reshaped(g, chosen, (*shape, units))
+
+
+@caffe_op("MatMul")
+def matmul(node: CaffeNode, g: Graph) -> Value:
+    """The product of two matrices."""
+    left, right = node.shape(0), node.shape(1)
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+        raise node.fail(f"matrices of shape {list(left)} and {list(right)}", "supported: [M, K] and [K, N]")
+    return g.add(MatrixMul(), node.input(0), node.input(1))

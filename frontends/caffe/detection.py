@@ -1,0 +1,127 @@
+"""Layers of the SSD family of detectors."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.host_detection import BoxCode, DetectionOutput
+from tpuconvert.schema.types import Array
+
+
+@caffe_op("PriorBox")
+def prior_box(node: CaffeNode, g: Graph) -> Value:
+    """A constant [1, 2, boxes * 4]: corners of the prior boxes, then their variances. It depends on extents alone."""
+    p = node.params("prior_box_param")
+    plane, image = node.shape(0), node.shape(1)
+    if len(plane) != 4 or len(image) != 4:
+        raise node.fail(f"bottoms of shape {list(plane)} and {list(image)}", "both need four axes", INVALID_NODE)
+    grid = _grid(node, p, plane[2:], image[2:])
+    sizes = _box_sizes(node, p)
+    node.budget((2, grid.rows * grid.columns * len(sizes) * 4), "prior boxes")
+    boxes = _place(grid, sizes)
+    if p.flag("clip"):
+        boxes = np.clip(boxes, 0, 1)
+    variances = p.floats("variance") or (0.1,)
+    if len(variances) not in (1, 4) or min(variances) <= 0:
+        raise node.fail(f"variance {list(variances)}", "give one or four, above 0", INVALID_NODE)
+    spread = np.broadcast_to(np.asarray(variances, np.float32), boxes.shape)
+    return node.constant(np.stack([boxes, spread]).reshape(1, 2, -1), "priors")
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Where boxes are placed. Units: pixels of the image."""
+
+    rows: int
+    columns: int
+    step_y: float
+    step_x: float
+    height: int
+    width: int
+    offset: float
+
+
+def _grid(node: CaffeNode, p: Parameters, plane: tuple[int, ...], image: tuple[int, ...]) -> _Grid:
+    height, width = image
+    if p.has("img_size"):
+        height = width = p.whole("img_size")
+    elif p.has("img_h") or p.has("img_w"):
+        height, width = p.whole("img_h"), p.whole("img_w")
+    step_y, step_x = height / plane[0], width / plane[1]
+    if p.has("step"):
+        step_y = step_x = p.number("step")
+    elif p.has("step_h") or p.has("step_w"):
+        step_y, step_x = p.number("step_h"), p.number("step_w")
+    if min(height, width) < 1 or min(step_y, step_x) <= 0:
+        raise node.fail("image extents and steps must be positive", kind=INVALID_NODE)
+    return _Grid(plane[0], plane[1], step_y, step_x, height, width, p.number("offset"))
+
+
+def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
+    """(width, height) of the boxes of one position, in SSD's order: per size the square ones, then the ratios."""
+    smallest, largest = p.floats("min_size"), p.floats("max_size")
+    if not smallest or min(smallest) <= 0:
+        raise node.fail("min_size is missing or not positive", "give it in the prototxt", INVALID_NODE)
+    if largest and (len(largest) != len(smallest) or any(a <= b for a, b in zip(largest, smallest, strict=True))):
+        raise node.fail("each max_size must be above its min_size", kind=INVALID_NODE)
+    ratios = [1.0]
+    for ratio in p.floats("aspect_ratio"):
+        if ratio <= 0:
+            raise node.fail(f"aspect_ratio {ratio:g}", "ratios are positive", INVALID_NODE)
+        if all(abs(ratio - known) >= 1e-6 for known in ratios):
+            ratios.extend((ratio, 1 / ratio) if p.flag("flip") else (ratio,))
+    p.ignore("flip")
+    sizes = []
+    for index, size in enumerate(smallest):
+        sizes.append((size, size))
+        if largest:
+            sizes.append((math.sqrt(size * largest[index]),) * 2)
+        sizes.extend((size * math.sqrt(ratio), size / math.sqrt(ratio)) for ratio in ratios[1:])
+    return sizes
+
+
+def _place(grid: _Grid, sizes: list[tuple[float, float]]) -> Array:
+    """Corners [boxes, 4] as fractions of the image: rows, columns, then sizes."""
+    x = (np.arange(grid.columns) + grid.offset) * grid.step_x
+    y = (np.arange(grid.rows) + grid.offset) * grid.step_y
+    half = np.asarray(sizes) / 2
+    centre_x = np.broadcast_to(x[None, :, None], (grid.rows, grid.columns, len(sizes)))
+    centre_y = np.broadcast_to(y[:, None, None], centre_x.shape)
+    corners = np.stack(
+        [
+            (centre_x - half[:, 0]) / grid.width,
+            (centre_y - half[:, 1]) / grid.height,
+            (centre_x + half[:, 0]) / grid.width,
+            (centre_y + half[:, 1]) / grid.height,
+        ],
+        axis=-1,
+    )
+    boxes: Array = corners.reshape(-1, 4).astype(np.float32)
+    return boxes
+
+
+@caffe_op("DetectionOutput")
+def detection_output(node: CaffeNode, g: Graph) -> Value:
+    """Boxes from predictions: a host operator. Its number of rows is fixed; unused rows are 0."""
+    p = node.params("detection_output_param")
+    p.require("num_classes")
+    p.ignore("save_output_param", "visualize", "visualize_threshold", "save_file")  # side effects of evaluation
+    nms = p.group("nms_param")
+    op = DetectionOutput(
+        num_classes=p.whole("num_classes"),
+        share_location=p.flag("share_location"),
+        background_label_id=p.whole("background_label_id"),
+        nms_threshold=nms.number("nms_threshold"),
+        nms_top_k=nms.whole("top_k") if nms.has("top_k") else -1,
+        nms_eta=nms.number("eta"),
+        code_type=BoxCode[p.choice("code_type")],
+        keep_top_k=p.whole("keep_top_k"),
+        variance_encoded_in_target=p.flag("variance_encoded_in_target"),
+        confidence_threshold=p.number("confidence_threshold") if p.has("confidence_threshold") else -math.inf,
+    )
+    return g.add(op, *(node.input(index) for index in range(3)))

@@ -1,0 +1,148 @@
+"""Layers that combine tensors element by element, or scale and shift them."""
+
+import math
+
+from tpuconvert.frontends.caffe.arithmetic import active, plus, power, reshaped, times
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
+from tpuconvert.schema.types import format_shape
+
+
+@caffe_op("Eltwise")
+def eltwise(node: CaffeNode, g: Graph) -> Value:
+    """Product, weighted sum or maximum of two or more tensors of one shape."""
+    p = node.params("eltwise_param")
+    operation, factors = p.choice("operation"), p.floats("coeff")
+    if factors and operation != "SUM":
+        raise node.fail(f"coeff has a meaning for SUM only, not for {operation}")
+    if factors and len(factors) != node.input_count:
+        raise node.fail(f"{len(factors)} coeff for {node.input_count} bottoms", kind=INVALID_NODE)
+    operators: dict[str, Op] = {"PROD": Mul(), "SUM": Add(), "MAX": Max()}
+    terms = [times(g, x, factor) for x, factor in zip(node.inputs, factors, strict=True)] if factors else node.inputs
+    return _chain(node, g, operators[operation], terms)
+
+
+@caffe_op("Maximum")
+def maximum(node: CaffeNode, g: Graph) -> Value:
+    """The largest of two or more tensors."""
+    return _chain(node, g, Max(), node.inputs)
+
+
+@caffe_op("Minimum")
+def minimum(node: CaffeNode, g: Graph) -> Value:
+    """The smallest of two or more tensors."""
+    return _chain(node, g, Min(), node.inputs)
+
+
+def _chain(node: CaffeNode, g: Graph, op: Op, terms: list[Value] | tuple[Value, ...]) -> Value:
+    if len(terms) < 2:
+        raise node.fail(f"has {len(terms)} bottoms, needs two or more", kind=INVALID_NODE)
+    result = terms[0]
+    for term in terms[1:]:
+        if term.shape != result.shape:
+            shapes = f"{format_shape(result.shape)} and {format_shape(term.shape)}"
+            raise node.fail(f"its bottoms have the shapes {shapes}, which must be equal", kind=INVALID_NODE)
+        result = g.add(op, result, term)
+    return result
+
+
+@caffe_op("Scale")
+def scale(node: CaffeNode, g: Graph) -> Value:
+    """Multiply (and add): x * scale (+ bias), per channel or along other axes, learned or from a second tensor."""
+    p = node.params("scale_param")
+    has_bias = p.flag("bias_term")
+    x, shape = node.input(0), node.shape(0)
+    start, extents = _covered(node, p)
+    aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
+    if node.input_count > 1:
+        factor, first = reshaped(g, node.input(1), aligned), 0
+    else:
+        factor, first = node.constant(node.weight(0, extents, "scale").reshape(aligned), "scale"), 1
+    y = g.add(Mul(), x, factor)
+    if not has_bias:
+        return y
+    return g.add(Add(), y, node.constant(node.weight(first, extents, "bias").reshape(aligned), "bias"))
+
+
+@caffe_op("Bias")
+def bias(node: CaffeNode, g: Graph) -> Value:
+    """Add: x + bias, laid out as in Scale."""
+    p = node.params("bias_param")
+    x, shape = node.input(0), node.shape(0)
+    start, extents = _covered(node, p)
+    aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
+    if node.input_count > 1:
+        return g.add(Add(), x, reshaped(g, node.input(1), aligned))
+    return g.add(Add(), x, node.constant(node.weight(0, extents, "bias").reshape(aligned), "bias"))
+
+
+def _covered(node: CaffeNode, p: Parameters) -> tuple[int, tuple[int, ...]]:
+    """First axis and extents of what a second tensor, learned or not, is spread over."""
+    shape = node.shape(0)
+    axis, count = p.whole("axis"), p.whole("num_axes")
+    if node.input_count > 1:
+        extents = node.shape(1)
+        if extents == (1,):
+            return 0, ()
+        start = 0 if axis == 0 else node.axis(axis, len(shape))
+    elif count == 0:
+        return 0, ()
+    else:
+        start = node.axis(axis, len(shape))
+        extents = shape[start:] if count < 0 else shape[start : start + count]
+        if count > len(extents):
+            raise node.fail(f"num_axes {count} from axis {start} goes beyond {list(shape)}", kind=INVALID_NODE)
+    covered = shape[start : start + len(extents)]
+    if len(covered) != len(extents) or any(a not in (b, 1) for a, b in zip(extents, covered, strict=True)):
+        text = f"a tensor of shape {list(extents)} does not fit {list(shape)} from axis {start} on"
+        raise node.fail(text, kind=INVALID_NODE)
+    return start, extents
+
+
+@caffe_op("Axpy")
+def axpy(node: CaffeNode, g: Graph) -> Value:
+    """Multiply and add: scale * x + y with one scale per image and channel."""
+    channels, x = node.shape(0), node.shape(1)
+    if len(x) < 2 or channels[:2] != x[:2] or any(extent != 1 for extent in channels[2:]):
+        raise node.fail(f"a scale of shape {list(channels)} does not fit {list(x)}", kind=INVALID_NODE)
+    factor = reshaped(g, node.input(0), (*x[:2], *(1,) * (len(x) - 2)))
+    return g.add(Add(), g.add(Mul(), node.input(1), factor), node.input(2))
+
+
+@caffe_op("Power")
+def power_layer(node: CaffeNode, g: Graph) -> Value:
+    """(shift + scale * x) ** power."""
+    p = node.params("power_param")
+    x = plus(g, times(g, node.input(0), p.number("scale")), p.number("shift"))
+    return power(g, x, p.number("power"))
+
+
+@caffe_op("Exp")
+def exp(node: CaffeNode, g: Graph) -> Value:
+    """Exponential: base ** (shift + scale * x); base e when none is given."""
+    p = node.params("exp_param")
+    log_base = _log_of_base(node, p)
+    x = times(g, node.input(0), p.number("scale") * log_base)
+    return active(g, plus(g, x, p.number("shift") * log_base), "EXP")
+
+
+@caffe_op("Log")
+def log(node: CaffeNode, g: Graph) -> Value:
+    """Logarithm: log_base(shift + scale * x); base e when none is given."""
+    p = node.params("log_param")
+    log_base = _log_of_base(node, p)
+    x = plus(g, times(g, node.input(0), p.number("scale")), p.number("shift"))
+    return times(g, active(g, x, "LN"), 1 / log_base)
+
+
+def _log_of_base(node: CaffeNode, p: Parameters) -> float:
+    base = p.number("base")
+    if base == -1:
+        return 1.0
+    if not base > 0 or base == 1:
+        raise node.fail(f"base: {base:g}", "the base must be positive and not 1", INVALID_NODE)
+    return math.log(base)

@@ -1,0 +1,343 @@
+"""Walks over the layers of a network and lets each layer's converter write its part of the graph.
+
+A layer that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
+What reads its tops is not converted either, and not reported a second time.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
+from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, MissingWeights, RankZero, Result, caffe_op
+from tpuconvert.frontends.caffe.parameters import CannotConvertError
+from tpuconvert.frontends.caffe.unsupported import why_unsupported
+from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
+from tpuconvert.frontends.caffe.wire import WireError
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.schema.errors import (
+    INVALID_NODE,
+    NO_OPERATOR,
+    TOO_LARGE,
+    UNKNOWN_SHAPE,
+    UNSUPPORTED_ATTRIBUTE,
+    CorruptInputError,
+    InternalError,
+    ProblemList,
+    ResourceLimitError,
+    ShapeError,
+    TpuConvertError,
+    UsageError,
+)
+from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What the caller asked for. Arguments as ``tpuconvert.frontends.caffe.load``."""
+
+    limits: Limits
+    input_shapes: Mapping[str, Sequence[int]]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    require_weights: bool = True
+
+
+def import_network(net: NetDescription, weights: Weights | None, options: ImportOptions) -> Graph:
+    """The graph of a network. Errors as ``tpuconvert.frontends.caffe.load``."""
+    return _Importer(net, weights, options).run()
+
+
+@dataclass
+class _Blob:
+    """The state of one blob name while the walk is at some layer.
+
+    Args:
+        value: what carries it now; None while it is only declared, or after its layer could not be converted.
+        declared: set for a graph input that no layer has asked for yet.
+        writer: the layer that wrote it last.
+        is_read: whether a layer has read what was written last.
+        owns_name: whether the value has the blob's name.
+        is_rank_zero: whether it has no axes in Caffe.
+
+    """
+
+    value: Value | None
+    writer: str
+    declared: Declared | None = None
+    is_read: bool = False
+    owns_name: bool = False
+    is_rank_zero: bool = False
+
+
+class _Importer:
+    def __init__(self, net: NetDescription, weights: Weights | None, options: ImportOptions) -> None:
+        self._net = net
+        self._weights = weights
+        self._options = options
+        self._file = Path(net.file).name
+        self._graph = Graph(net.name or Path(net.file).stem, self._file)
+        self._problems = ProblemList(self._file, f"Caffe, {len(net.layers)} layers")
+        self._missing = MissingWeights()
+        self._blobs: dict[str, _Blob] = {}
+        self._input_names: set[str] = set()
+        self._foreign: dict[str, None] = {}
+
+    def run(self) -> Graph:
+        for name in self._options.inputs:
+            self._declare(name, Declared(None), "--inputs")
+        for item in self._net.unknown:
+            path = ".".join(str(step) for step in item.path)
+            self._problem(UNSUPPORTED_ATTRIBUTE, "network", self._net.name, f"{path} (line {item.line})", "remove it")
+        for layer in self._needed_layers():
+            self._convert(layer)
+        self._check_names()
+        self._declare_outputs()
+        self._problems.raise_if_any()
+        if self._missing.layers and self._options.require_weights:
+            count = len(dict.fromkeys(self._missing.layers))
+            raise UsageError(
+                f"{self._net.file}: {count} layers need trained weights, and no weight file was given",
+                hint="give the .caffemodel as WEIGHTS, after the prototxt",
+            )
+        self._note()
+        self._graph.prune()
+        return self._graph
+
+    # Which layers
+
+    def _needed_layers(self) -> list[LayerDescription]:
+        """The layers that the asked-for outputs depend on; all when none are asked for."""
+        if not self._options.outputs and not self._options.inputs:
+            return self._net.layers
+        given = set(self._options.inputs)
+        wanted = set(self._options.outputs) or {top for layer in self._net.layers for top in _tops(layer.message)}
+        needed = []
+        for layer in reversed(self._net.layers):
+            tops, bottoms = set(_tops(layer.message)), set(layer.message.bottom)
+            if not tops & wanted or (tops and tops <= given):
+                continue
+            needed.append(layer)
+            wanted = (wanted - (tops - bottoms)) | (bottoms - given)
+        return needed[::-1]
+
+    # One layer
+
+    def _convert(self, layer: LayerDescription) -> None:
+        message = layer.message
+        registration = caffe_op.find(message.type)
+        if registration is None:
+            self._problem(NO_OPERATOR, message.type or "(no type)", message.name, *why_unsupported(message.type))
+        elif self._has_bottoms(layer):
+            node = self._node(layer)
+            before = len(self._graph)
+            try:
+                with self._graph.source(Source(self._file, message.name, message.type)):
+                    results = self._run_converter(registration.converter, node)
+                tops = _tops(message, bool(results))
+                if len(results) > len(tops) or len(results) < len(tops):
+                    text = f"has {len(tops)} tops, {message.type} makes {len(results)}"
+                    raise CannotConvertError(text, "remove the tops that nothing needs", INVALID_NODE)
+                made = {id(value) for new in self._graph.nodes[before:] for value in new.outputs}
+                for top, result in zip(tops, results, strict=True):
+                    self._write(layer, top, result, made)
+            except CannotConvertError as error:
+                self._problem(error.kind, message.type, message.name, error.message, error.hint)
+            else:
+                self._check_read(node)
+                return
+        for top in _tops(message, True):
+            self._blobs[top] = _Blob(None, message.name, is_read=True)
+
+    def _node(self, layer: LayerDescription) -> CaffeNode:
+        message = layer.message
+        inputs = [self._reader(bottom) for bottom in message.bottom]
+        return CaffeNode(layer, self._graph, inputs, self._layer_blobs(message), self._missing, self._options.limits)
+
+    def _reader(self, name: str) -> Callable[[], Value]:
+        blob = self._blobs[name]  # the one that is current now: the layer may write the same name
+
+        def read() -> Value:
+            if blob.declared is not None:
+                self._make_input(name, blob)
+            assert blob.value is not None, f"blob '{name}' has no value"
+            blob.is_read = True
+            return blob.value
+
+        return read
+
+    def _layer_blobs(self, message: Any) -> list[Blob] | None:
+        """The learned tensors of a layer; None when no weights were given at all."""
+        if self._weights is not None:
+            return self._weights.get(message.name, [])
+        if not message.blobs:
+            return None
+        try:
+            return [blob_of_message(blob) for blob in message.blobs]
+        except WireError as error:
+            raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
+
+    def _has_bottoms(self, layer: LayerDescription) -> bool:
+        """Whether every bottom exists; those that do not are told, those of layers that failed are not."""
+        message = layer.message
+        for bottom in message.bottom:
+            if bottom not in self._blobs:
+                hint = "correct the name, or add the layer that makes it"
+                if self._net.left_out:
+                    hint += f" (left out as training only: {', '.join(self._net.left_out[:4])})"
+                text = f"reads '{bottom}', which no layer before it makes"
+                self._problem(INVALID_NODE, message.type, message.name, text, hint)
+        found = [self._blobs.get(bottom) for bottom in message.bottom]
+        return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in found)
+
+    def _run_converter(self, converter: Callable[..., Any], node: CaffeNode) -> list[Result]:
+        try:
+            converted: Converted = converter(node, self._graph)
+        except ShapeError as error:
+            raise CannotConvertError(error.message, kind=INVALID_NODE) from error
+        except (CannotConvertError, TpuConvertError):
+            raise
+        except (ValueError, OverflowError) as error:
+            raise CannotConvertError(str(error), kind=INVALID_NODE) from error
+        except MemoryError as error:
+            raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
+        except Exception as error:
+            text = f"{node.type} could not be converted: {type(error).__name__}: {error}"
+            raise InternalError(text, file=self._file, node=node.name) from error
+        if converted is None:
+            return []
+        return list(converted) if isinstance(converted, Sequence) else [converted]
+
+    def _check_read(self, node: CaffeNode) -> None:
+        for item in node.unread():
+            hint = "remove it if the network does not depend on it, or give a plugin that converts this layer"
+            self._problem(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
+        for name in node.foreign():
+            self._foreign[f"layer '{node.name}' ({node.type}) ignores {name}, as Caffe does"] = None
+
+    # Blobs
+
+    def _write(self, layer: LayerDescription, top: str, result: Result, made: set[int]) -> None:
+        message = layer.message
+        if result is None:
+            return
+        old = self._blobs.get(top)
+        if top in self._options.inputs:
+            return
+        if old is not None and top not in message.bottom:
+            text = f"writes '{top}', which layer '{old.writer}' has written"
+            raise CannotConvertError(text, "give the top another name", INVALID_NODE)
+        if isinstance(result, Declared):
+            self._declare(top, result, message.name)
+            return
+        value = result.value if isinstance(result, RankZero) else result
+        self._check_size(value)
+        blob = _Blob(value, message.name, is_rank_zero=isinstance(result, RankZero))
+        if id(value) in made:
+            made.discard(id(value))
+            self._name(value, top, message.name, old)
+            blob.owns_name = value.name == top
+        elif old is not None:
+            blob.owns_name = old.owns_name and old.value is value
+        self._blobs[top] = blob
+
+    def _name(self, value: Value, top: str, writer: str, old: _Blob | None) -> None:
+        """Give the newest value of a blob the blob's name; the one before it is named after its layer too.
+
+        A graph input keeps its name.
+        """
+        taken = self._graph.find(top)
+        if taken is not None and old is not None and old.owns_name and taken is old.value:
+            self._graph.rename(taken, self._graph.unique(f"{top}@{old.writer}"))
+            taken = None
+        if value.name != top:
+            self._graph.rename(value, top if taken is None else self._graph.unique(f"{top}@{writer}"))
+
+    def _check_size(self, value: Value) -> None:
+        count = 1
+        for extent in value.type.static_shape:
+            count *= extent
+        if count > self._options.limits.max_tensor_elements:
+            text = f"its result of shape {format_shape(value.shape)} has {count} elements"
+            raise CannotConvertError(text, kind=TOO_LARGE)
+
+    # Inputs and outputs
+
+    def _declare(self, name: str, declared: Declared, writer: str) -> None:
+        self._input_names.add(name)
+        given = self._options.input_shapes.get(name)
+        shape = declared.shape if given is None else tuple(int(extent) for extent in given)
+        if given is not None and (not shape or len(shape) > MAX_RANK or min(shape) < 1):
+            raise UsageError(f"input '{name}' cannot have the shape {list(given)}")
+        blob = _Blob(None, writer, Declared(shape, declared.needed))
+        self._blobs[name] = blob
+        if declared.needed:
+            self._make_input(name, blob)
+
+    def _make_input(self, name: str, blob: _Blob) -> None:
+        assert blob.declared is not None
+        shape = blob.declared.shape
+        if not shape or len(shape) > MAX_RANK or min(shape) < 1:
+            found = "no shape" if not shape else f"the shape {list(shape)}"
+            hint = f"give it: --input-shapes {name}=1,3,224,224"
+            raise CannotConvertError(f"input '{name}' has {found} in the prototxt", hint, UNKNOWN_SHAPE)
+        blob.declared = None
+        blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
+        self._check_size(blob.value)
+
+    def _check_names(self) -> None:
+        """Refuse names in the options that the network does not have."""
+        wrong = [name for name in self._options.input_shapes if name not in self._input_names]
+        if wrong:
+            known = ", ".join(sorted(self._input_names)) or "none"
+            raise UsageError(f"{self._net.file}: no input '{wrong[0]}'", hint=f"its inputs: {known}")
+        if self._problems:
+            return
+        wrong = [name for name in self._options.outputs if name not in self._blobs]
+        if wrong:
+            known = ", ".join(list(self._blobs)[-8:])
+            raise UsageError(f"{self._net.file}: no blob '{wrong[0]}'", hint=f"the last ones: {known}")
+
+    def _declare_outputs(self) -> None:
+        """Blobs that no layer has read since they were written, in the order of the layers that wrote them."""
+        order = {layer.message.name: index for index, layer in enumerate(self._net.layers)}
+        names = list(self._options.outputs)
+        if not names:
+            free = [name for name, blob in self._blobs.items() if not blob.is_read and not self._is_input(name)]
+            names = sorted(free, key=lambda name: order.get(self._blobs[name].writer, -1))
+        for name in names:
+            blob = self._blobs.get(name)
+            if blob is None or blob.value is None:
+                continue
+            shape = () if blob.is_rank_zero else blob.value.shape
+            self._graph.output(blob.value, Port(name, "float32", shape))
+        if not self._graph.outputs and not self._problems:
+            hint = "a network for inference ends in a layer whose top nobody reads; name one: --outputs"
+            raise CorruptInputError("the network has no output", file=self._net.file, hint=hint)
+
+    def _is_input(self, name: str) -> bool:
+        value = self._blobs[name].value
+        return name in self._input_names and (value is None or any(value is given for given in self._graph.inputs))
+
+    # Reports
+
+    def _problem(self, kind: Any, op: str, name: str, message: str, hint: str = "") -> None:
+        self._problems.add(kind, op, name, message, hint)
+
+    def _note(self) -> None:
+        if self._net.left_out:
+            self._graph.notes.append(f"left out, for training only: {', '.join(self._net.left_out)}")
+        self._graph.notes.extend(self._foreign)
+        if self._weights is not None:
+            names = {layer.message.name for layer in self._net.layers}
+            unused = [name for name in self._weights if name not in names]
+            if unused:
+                shown = ", ".join(unused[:6]) + (f" and {len(unused) - 6} more" if len(unused) > 6 else "")
+                self._graph.notes.append(f"weights of layers that the prototxt does not have: {shown}")
+
+
+def _tops(message: Any, makes: bool = False) -> list[str]:
+    """The tops of a layer. A layer without any that makes something, such as a loss, is known by its own name."""
+    return list(message.top) or ([message.name] if makes else [])

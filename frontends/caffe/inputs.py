@@ -1,0 +1,131 @@
+"""Layers that bring data in: inputs, and the data sources of training, which become inputs."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.node import CaffeNode, Declared, caffe_op
+from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+
+
+@caffe_op("Input")
+def input_layer(node: CaffeNode, g: Graph) -> Sequence[Declared]:
+    """Graph inputs with the shapes that the prototxt gives."""
+    shapes = [tuple(int(d) for d in shape.dim) for shape in node.params("input_param").messages("shape")]
+    return [Declared(shape) for shape in _one_per_top(node, shapes)]
+
+
+@caffe_op("MemoryData")
+def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
+    """A graph input; labels only where a layer for inference reads them."""
+    p = node.params("memory_data_param")
+    shape = tuple(p.whole(name) for name in ("batch_size", "channels", "height", "width"))
+    return _data_and_labels(node, shape, shape[0])
+
+
+@caffe_op("ImageData")
+def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
+    """A graph input of the size that pictures are cropped or resized to."""
+    p = node.params("image_data_param")
+    batch, height, width = p.whole("batch_size"), p.whole("new_height"), p.whole("new_width")
+    channels = 3 if p.flag("is_color") else 1
+    crop = _crop_size(node, p)
+    p.ignore("source", "scale", "mean_file", "mirror", "rand_skip", "shuffle", "root_folder")
+    if crop:
+        height = width = crop
+    return _data_and_labels(node, (batch, channels, height, width) if height and width else None, batch)
+
+
+@caffe_op("WindowData")
+def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
+    """A graph input of the size that windows are cropped to."""
+    p = node.params("window_data_param")
+    batch, crop = p.whole("batch_size"), _crop_size(node, p)
+    p.ignore(
+        "source",
+        "scale",
+        "mean_file",
+        "mirror",
+        "fg_threshold",
+        "bg_threshold",
+        "fg_fraction",
+        "context_pad",
+        "crop_mode",
+        "cache_images",
+        "root_folder",
+    )
+    return _data_and_labels(node, (batch, 3, crop, crop) if crop else None, batch)
+
+
+@caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData")
+def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
+    """Graph inputs whose shape is in a data base: the caller has to give it."""
+    batch = 0
+    for name in ("data_param", "hdf5_data_param", "annotated_data_param"):
+        p = node.params(name)
+        if name == "data_param":
+            batch = p.whole("batch_size")
+        p.ignore(
+            "source",
+            "scale",
+            "mean_file",
+            "batch_size",
+            "crop_size",
+            "mirror",
+            "rand_skip",
+            "backend",
+            "shuffle",
+            "force_encoded_color",
+            "prefetch",
+            "label_map_file",
+        )
+    return _data_and_labels(node, None, batch)
+
+
+@caffe_op("DummyData")
+def dummy_data(node: CaffeNode, g: Graph) -> Sequence[Declared | Value]:
+    """A constant where a constant filler is given, a graph input otherwise."""
+    p = node.params("dummy_data_param")
+    shapes = [tuple(int(d) for d in shape.dim) for shape in p.messages("shape")]
+    legacy = [p.ints(name) for name in ("num", "channels", "height", "width")]
+    if not shapes and all(legacy):
+        shapes = [tuple(int(d) for d in dims) for dims in zip(*legacy, strict=True)]
+    fillers = p.messages("data_filler")
+    results: list[Declared | Value] = []
+    for index, shape in enumerate(_one_per_top(node, shapes)):
+        filler = fillers[index if len(fillers) > 1 else 0] if fillers else None
+        if filler is None or filler.type != "constant" or shape is None:
+            results.append(Declared(shape))
+        else:
+            node.budget(shape, "data")
+            results.append(node.constant(np.full(shape, filler.value, np.float32), "data"))
+    return results
+
+
+@caffe_op("Parameter")
+def parameter(node: CaffeNode, g: Graph) -> Value:
+    """A learned tensor."""
+    shape = tuple(int(d) for d in node.params("parameter_param").group("shape").ints("dim"))
+    return node.constant(node.weight(0, shape, "parameter"), "parameter")
+
+
+def _one_per_top(node: CaffeNode, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...] | None]:
+    count = len(node.output_names)
+    if not shapes:
+        return [None] * count
+    if len(shapes) not in (1, count):
+        raise node.fail(f"{len(shapes)} shapes for {count} tops", kind=INVALID_NODE)
+    return [shapes[index if len(shapes) == count else 0] for index in range(count)]
+
+
+def _data_and_labels(node: CaffeNode, shape: tuple[int, ...] | None, batch: int) -> list[Declared]:
+    """The first top is the data; others are labels, one number per image."""
+    labels = Declared((batch,) if batch else None, needed=False)
+    return [Declared(shape, needed=False), *[labels] * (len(node.output_names) - 1)]
+
+
+def _crop_size(node: CaffeNode, p: Parameters) -> int:
+    """From where it stands today, or in older files."""
+    return node.params("transform_param").whole("crop_size") or p.whole("crop_size")

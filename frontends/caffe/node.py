@@ -1,0 +1,256 @@
+"""What a converter sees: one layer with its inputs, parameters and weights, and the decorator that registers it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.description import LayerDescription
+from tpuconvert.frontends.caffe.parameters import CannotConvertError, Parameters
+from tpuconvert.frontends.caffe.weights import Blob
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.registry import registry
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, format_shape
+
+caffe_op = registry("caffe")
+"""Decorator of a converter: ``@caffe_op("Convolution", "ConvolutionDepthwise")``."""
+
+_LAYER_FIELDS = frozenset(
+    {
+        "name",
+        "type",
+        "bottom",
+        "top",
+        "loss_weight",
+        "param",
+        "blobs",
+        "include",
+        "exclude",
+        "phase",
+        "propagate_down",
+        "transform_param",
+        "loss_param",
+    }
+)
+"""Fields of a layer that say nothing about what it computes at inference, or that the importer reads itself."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A top that comes from outside: a graph input.
+
+    Args:
+        shape: as the layer gives it; None where the file does not say.
+        needed: an input that is declared for inference. Others (tops of data layers, such as labels) become graph
+            inputs only when a layer that is kept reads them.
+
+    """
+
+    shape: tuple[int, ...] | None
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class RankZero:
+    """A result that has no axes in Caffe; the graph holds it with shape [1]."""
+
+    value: Value
+
+
+Result = Value | Declared | RankZero | None
+"""What a converter makes for one top; None for a top that does not exist at inference."""
+
+Converted = Result | Sequence[Result]
+"""What a converter returns: one result per top; None alone when it makes nothing."""
+
+
+@dataclass
+class MissingWeights:
+    """Layers that need weights and found none, because no weight file was given."""
+
+    layers: list[str] = field(default_factory=list)
+
+
+class CaffeNode:
+    """One layer. Parameters that no converter read are reported when it is done."""
+
+    def __init__(
+        self,
+        description: LayerDescription,
+        graph: Graph,
+        inputs: Sequence[Callable[[], Value]],
+        blobs: list[Blob] | None,
+        missing: MissingWeights,
+        limits: Limits,
+    ) -> None:
+        self.name: str = description.message.name
+        self.type: str = description.message.type
+        self.line = description.line
+        self.limits = limits
+        self._description = description
+        self._graph = graph
+        self._inputs = inputs
+        self._blobs = blobs
+        self._missing = missing
+        self._parameters: dict[str, Parameters] = {}
+
+    # Tensors
+
+    @property
+    def input_count(self) -> int:
+        """Number of bottoms."""
+        return len(self._inputs)
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The tops."""
+        return tuple(self._description.message.top)
+
+    def input(self, index: int) -> Value:
+        """One bottom. A bottom that a converter never asks for stays free to become a graph output."""
+        if index >= len(self._inputs):
+            raise self.fail(f"has {len(self._inputs)} bottoms, needs {index + 1}", kind=INVALID_NODE)
+        return self._inputs[index]()
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """All bottoms."""
+        return tuple(self.input(index) for index in range(self.input_count))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """The shape of one bottom, as numbers.
+
+        Raises:
+            CannotConvertError: it is only known when the model runs.
+
+        """
+        shape = self.input(index).type
+        if not shape.is_static:
+            raise self.fail(f"bottom {index} has shape {format_shape(shape.shape)}", kind=UNKNOWN_SHAPE)
+        return shape.static_shape
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= axis < rank:
+            raise self.fail(f"axis {axis} does not exist in a tensor of rank {rank}", kind=INVALID_NODE)
+        return axis + rank if axis < 0 else axis
+
+    # Parameters
+
+    def params(self, name: str) -> Parameters:
+        """The parameter message of that name, such as ``convolution_param``."""
+        if name not in self._parameters:
+            message = self._description.message
+            known = name in message.DESCRIPTOR.fields_by_name
+            extra: dict[str, list[Any]] = {}
+            for item in self._description.unknown:
+                if item.path[0] == name and len(item.path) == 1 and isinstance(item.value, dict):
+                    extra.update(item.value)
+                elif item.path[0] == name and len(item.path) == 2:
+                    values = item.value if isinstance(item.value, list) else [item.value]
+                    extra.setdefault(str(item.path[1]), []).extend(values)
+            self._parameters[name] = Parameters(name, getattr(message, name) if known else None, extra)
+        return self._parameters[name]
+
+    def unread(self) -> list[str]:
+        """What the converter left unread of what it was given, as texts."""
+        left = [f"{name}.{item}" for name, p in self._parameters.items() for item in p.unread]
+        for item in self._description.unknown:
+            asked = str(item.path[0]) in self._parameters
+            if not asked or len(item.path) > 2 or (len(item.path) == 1 and not isinstance(item.value, dict)):
+                path = ".".join(str(step) for step in item.path)
+                left.append(f"{path} (line {item.line})")
+        return [*left, *self._description.dropped]
+
+    def foreign(self) -> list[str]:
+        """Parameter messages of other layer types, which Caffe ignores too."""
+        given = [known.name for known, _ in self._description.message.ListFields()]
+        return [name for name in given if name not in _LAYER_FIELDS and name not in self._parameters]
+
+    # Weights
+
+    def has_weight(self, index: int) -> bool:
+        """Whether the layer has a learned tensor of that index. True as long as no weight file was given."""
+        return self._blobs is None or index < len(self._blobs)
+
+    def weight(self, index: int, shape: Sequence[int], what: str) -> Array:
+        """One learned tensor, checked. Axes of extent 1 may stand elsewhere: they do not change the order.
+
+        Args:
+            index: of the blob.
+            shape: that the layer's parameters and inputs ask for.
+            what: it is, for messages.
+
+        Raises:
+            CannotConvertError: the file has none, or one of another shape.
+
+        """
+        wanted = tuple(int(extent) for extent in shape)
+        if self._blobs is None:
+            return self._without_weights(wanted, what)
+        if index >= len(self._blobs):
+            raise self.fail(
+                f"the weight file has {len(self._blobs)} blobs for it, the {what} would be number {index + 1}",
+                "compare the layer's parameters with the prototxt that the weights were trained with",
+                INVALID_NODE,
+            )
+        blob = self._blobs[index]
+        if _without_ones(blob.shape) != _without_ones(wanted):
+            raise self.fail(
+                f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt asks for {list(wanted)}",
+                "give the prototxt that belongs to these weights",
+                INVALID_NODE,
+            )
+        return blob.data.reshape(wanted)
+
+    def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:
+        """Zeros, so that everything else about the layer can be checked."""
+        self.budget(shape, what)
+        self._missing.layers.append(self.name)
+        return np.zeros(shape, np.float32)
+
+    def budget(self, shape: Sequence[int], what: str) -> None:
+        """Refuse a constant that is made here and larger than the limits allow, before it is made."""
+        size = 4
+        for extent in shape:
+            size *= extent
+        if size > self.limits.max_expansion_bytes:
+            text = f"its {what} of shape {list(shape)} has {size} bytes, more than {self.limits.max_expansion_bytes}"
+            raise self.fail(text, kind=TOO_LARGE)
+
+    def constant(self, data: Array, what: str) -> Value:
+        """A FLOAT32 constant of the graph, named after the layer."""
+        return self._graph.constant(np.ascontiguousarray(data, dtype=np.float32), name=f"{self.name}/{what}")
+
+    # Problems
+
+    def fail(self, message: str, hint: str = "", kind: ProblemKind = UNSUPPORTED_ATTRIBUTE) -> CannotConvertError:
+        """The error that a converter raises: ``raise node.fail(...)``."""
+        return CannotConvertError(message, hint, kind)
+
+
+def direct(name: str, op: Op, *, reads: Sequence[str] = ()) -> None:
+    """Register a layer type that is exactly one operator without parameters of its own.
+
+    Args:
+        name: the layer type.
+        op: the operator.
+        reads: parameter messages that the type has and that hold nothing but ``engine``.
+
+    """
+
+    def convert(node: CaffeNode, g: Graph) -> Value:
+        for message in reads:
+            node.params(message)
+        return g.add(op, node.input(0))
+
+    convert.__doc__ = f"{name} is {op}."
+    caffe_op(name)(convert)
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(extent for extent in shape if extent != 1)

@@ -1,0 +1,138 @@
+"""Layers that normalise: by stored or computed statistics, by neighbouring channels, by length."""
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import active, plus, power, product, reshaped, times
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Array
+
+
+@caffe_op("Softmax")
+def softmax(node: CaffeNode, g: Graph) -> Value:
+    """Normalised exponentials along one axis."""
+    axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
+    return g.add(Softmax(axis), node.input(0))
+
+
+@caffe_op("BatchNorm")
+def batch_norm(node: CaffeNode, g: Graph) -> Value:
+    """Normalisation per channel; the stored mean and variance are sums, the third blob is what they are divided by."""
+    p = node.params("batch_norm_param")
+    shape = node.shape(0)
+    channels = shape[1] if len(shape) > 1 else 1
+    mean = node.weight(0, (channels,), "mean")
+    variance = node.weight(1, (channels,), "variance")
+    divisor = float(node.weight(2, (1,), "divisor of mean and variance")[0])
+    affine = []
+    if p.flag("scale_bias"):
+        affine = [("gamma", node.weight(3, (channels,), "scale")), ("beta", node.weight(4, (channels,), "bias"))]
+    is_stored = p.flag("use_global_stats") if p.has("use_global_stats") else True
+    op = BatchNorm(epsilon=p.number("eps"), use_global_stats=is_stored, scale=divisor)
+    return _batch_norm(node, g, op, [("mean", mean), ("variance", variance), *affine])
+
+
+@caffe_op("BN")
+def bn(node: CaffeNode, g: Graph) -> Value:
+    """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet)."""
+    p = node.params("bn_param")
+    shape = node.shape(0)
+    channels = shape[1] if len(shape) > 1 else 1
+    scale, shift = node.weight(0, (channels,), "scale"), node.weight(1, (channels,), "shift")
+    if p.has("bn_mode") or not node.has_weight(2):
+        if p.choice("bn_mode") != "INFERENCE" and p.has("bn_mode"):
+            raise node.fail("bn_mode: LEARN", "merge the statistics into scale and shift, then set bn_mode: INFERENCE")
+        aligned = (1, channels, *(1,) * (len(shape) - 2))
+        y = g.add(Mul(), node.input(0), node.constant(scale.reshape(aligned), "scale"))
+        return g.add(Add(), y, node.constant(shift.reshape(aligned), "shift"))
+    mean, variance = node.weight(2, (channels,), "mean"), node.weight(3, (channels,), "variance")
+    constants = [("mean", mean), ("variance", variance), ("gamma", scale), ("beta", shift)]
+    return _batch_norm(node, g, BatchNorm(epsilon=p.number("eps")), constants)
+
+
+def _batch_norm(node: CaffeNode, g: Graph, op: BatchNorm, constants: list[tuple[str, Array]]) -> Value:
+    """The operator has four axes; others are reshaped around it."""
+    shape = node.shape(0)
+    channels = constants[0][1].shape[0]
+    image = shape if len(shape) == 4 else (shape[0], channels, product(shape[2:]), 1)
+    operands = [node.constant(array, name) for name, array in constants]
+    y, _, _ = g.add_all(op, reshaped(g, node.input(0), image), *operands)
+    return reshaped(g, y, shape)
+
+
+@caffe_op("LRN")
+def lrn(node: CaffeNode, g: Graph) -> Value:
+    """Divide by a power of its neighbours' squares: over channels, or over a window of its own plane."""
+    p = node.params("lrn_param")
+    size, alpha, beta = p.whole("local_size"), p.number("alpha"), p.number("beta")
+    shape = node.shape(0)
+    if size % 2 == 0 or len(shape) != 4:
+        raise node.fail(f"local_size {size} on {list(shape)}", "supported: an odd size on four axes", INVALID_NODE)
+    square = active(g, node.input(0), "SQUARE")
+    if p.choice("norm_region") == "ACROSS_CHANNELS":
+        sums = _sum_of_neighbours(node, g, square, size)
+        base = plus(g, times(g, sums, alpha / size), p.number("k"))
+    else:
+        p.ignore("k")  # Caffe adds 1 here, whatever k is
+        window = Pool(
+            stride_h=1,
+            stride_w=1,
+            pad_h=size // 2,
+            pad_w=size // 2,
+            kernel_h=size,
+            kernel_w=size,
+            pooling_type=PoolType.AVE,
+            is_ceil_mode=True,
+            ensure_pool_image=True,
+        )
+        base = plus(g, times(g, g.add(window, square), alpha), 1)
+    return g.add(Mul(), node.input(0), power(g, base, -beta))
+
+
+def _sum_of_neighbours(node: CaffeNode, g: Graph, x: Value, size: int) -> Value:
+    """Sums over ``size`` consecutive channels, as a 1x1 convolution with a banded matrix."""
+    channels = node.shape(0)[1]
+    node.budget((channels, channels), "matrix of neighbouring channels")
+    distance = np.abs(np.arange(channels)[:, None] - np.arange(channels))
+    band = (distance <= size // 2).astype(np.float32).reshape(channels, channels, 1, 1)
+    return g.add(Conv(), x, node.constant(band, "neighbours"))
+
+
+@caffe_op("MVN")
+def mvn(node: CaffeNode, g: Graph) -> Value:
+    """Subtract the mean, divide by the standard deviation + eps: per channel, or over all channels of an image."""
+    p = node.params("mvn_param")
+    rank = len(node.shape(0))
+    axes = tuple(range(1 if p.flag("across_channels") else 2, rank))
+    if not axes:
+        raise node.fail(f"nothing to average over in {list(node.shape(0))}", kind=INVALID_NODE)
+    mean = Reduce(axis_list=axes, method=ReduceMethodType.REDUCE_MEAN, keep_dims=True)
+    centred = g.add(Sub(), node.input(0), g.add(mean, node.input(0)))
+    if not p.flag("normalize_variance"):
+        p.ignore("eps")
+        return centred
+    deviation = active(g, g.add(mean, active(g, centred, "SQUARE")), "SQRT")
+    return g.add(Div(), centred, plus(g, deviation, p.number("eps")))
+
+
+@caffe_op("Normalize", "NormalizeBBox", "L2Norm")
+def normalize(node: CaffeNode, g: Graph) -> Value:
+    """Divide by the Euclidean length, per position or per image, times a learned scale."""
+    p = node.params("norm_param")
+    shape = node.shape(0)
+    axes = tuple(range(1, len(shape))) if p.flag("across_spatial") else (1,)
+    if len(shape) < 2:
+        raise node.fail(f"needs a channel axis, its input has shape {list(shape)}", kind=INVALID_NODE)
+    total = Reduce(axis_list=axes, method=ReduceMethodType.REDUCE_SUM, keep_dims=True)
+    squares = plus(g, g.add(total, active(g, node.input(0), "SQUARE")), p.number("eps"))
+    y = g.add(Mul(), node.input(0), active(g, squares, "RSQRT"))
+    channels = 1 if p.flag("channel_shared") else shape[1]
+    scale = node.weight(0, (channels,), "scale").reshape((1, channels, *(1,) * (len(shape) - 2)))
+    return g.add(Mul(), y, node.constant(scale, "scale"))

@@ -1,0 +1,174 @@
+"""The parameters of one layer, and the account of which of them were read."""
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, ProblemKind
+
+WITHOUT_EFFECT = frozenset(
+    {
+        # how training begins
+        "weight_filler",
+        "bias_filler",
+        "filler",
+        "scale_filler",
+        "shift_filler",
+        "slope_filler",
+        # how training goes on
+        "moving_average_fraction",
+        "momentum",
+        "frozen",
+        "stable_prod_grad",
+        # which of several equal implementations runs
+        "engine",
+        "force_nd_im2col",
+        "cudnn_convolution_algo_seeker",
+        "debug_info",
+    }
+)
+"""Parameters that change nothing about what a trained layer computes, whatever their value."""
+
+
+class CannotConvertError(Exception):
+    """Ends one converter; the importer turns it into a problem of the model and goes on with the next layer."""
+
+    def __init__(self, message: str, hint: str = "", kind: ProblemKind = UNSUPPORTED_ATTRIBUTE) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.kind = kind
+
+
+class Parameters:
+    """One parameter message of a layer, such as ``convolution_param``.
+
+    A parameter that is not given has the default of Caffe's schema. What a converter never asks for is in ``unread``.
+
+    Args:
+        message: the protobuf message; None for one that Caffe's schema does not have.
+        extra: fields of the text that the schema does not have, by name. A plugin reads its own parameters here.
+        name: of the message, for texts.
+
+    """
+
+    def __init__(self, name: str, message: Any, extra: dict[str, list[Any]]) -> None:
+        self.name = name
+        self._message = message
+        self._extra = extra
+        self._read: set[str] = set()
+
+    @property
+    def unread(self) -> list[str]:
+        """Parameters that were given and that nobody asked for, as ``name: value``."""
+        given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
+        known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
+        extra = [(name, values) for name, values in self._extra.items() if name not in self._read]
+        return [f"{name}: {_shown(value)}" for name, value in [*known, *extra]]
+
+    def ignore(self, *names: str) -> None:
+        """Count parameters as read that have no meaning for inference."""
+        self._read.update(names)
+
+    def has(self, name: str) -> bool:
+        """Whether the parameter is given."""
+        self._read.add(name)
+        if name in self._extra:
+            return True
+        if not self._knows(name):
+            return False
+        try:
+            return bool(self._message.HasField(name))
+        except ValueError:  # a repeated field is given when it has an element
+            return len(getattr(self._message, name)) > 0
+
+    def whole(self, name: str) -> int:
+        """An integer."""
+        return int(self._one(name))
+
+    def number(self, name: str) -> float:
+        """A number."""
+        return float(self._one(name))
+
+    def flag(self, name: str) -> bool:
+        """A truth value."""
+        return bool(self._one(name))
+
+    def text(self, name: str) -> str:
+        """A text."""
+        return str(self._one(name))
+
+    def choice(self, name: str) -> str:
+        """The name of an enumeration's value."""
+        value = self._one(name)
+        if not self._knows(name):
+            return str(value)
+        field = self._message.DESCRIPTOR.fields_by_name[name]
+        return str(field.enum_type.values_by_number[value].name)
+
+    def ints(self, name: str) -> tuple[int, ...]:
+        """A list of integers, empty when not given."""
+        return tuple(int(value) for value in self._all(name))
+
+    def floats(self, name: str) -> tuple[float, ...]:
+        """A list of numbers, empty when not given."""
+        return tuple(float(value) for value in self._all(name))
+
+    def group(self, name: str) -> "Parameters":
+        """A message inside; it has all defaults when it is not given."""
+        self._read.add(name)
+        if self._knows(name):
+            return Parameters(f"{self.name}.{name}", getattr(self._message, name), {})
+        values = self._extra.get(name, [{}])
+        return Parameters(f"{self.name}.{name}", None, values[-1] if isinstance(values[-1], dict) else {})
+
+    def messages(self, name: str) -> list[Any]:
+        """The messages of a repeated field."""
+        return list(self._all(name))
+
+    def require(self, *names: str) -> None:
+        """Refuse a layer that lacks one of these.
+
+        Raises:
+            CannotConvertError: naming the first one that is missing.
+
+        """
+        for name in names:
+            if not self.has(name):
+                raise CannotConvertError(f"{self.name} has no {name}", "give it in the prototxt", INVALID_NODE)
+
+    def _knows(self, name: str) -> bool:
+        return self._message is not None and name in self._message.DESCRIPTOR.fields_by_name
+
+    def _one(self, name: str) -> Any:
+        self._read.add(name)
+        if name in self._extra:
+            return self._extra[name][-1]
+        if self._knows(name):
+            return getattr(self._message, name)
+        _fail_unknown(self.name, name)
+
+    def _all(self, name: str) -> Iterable[Any]:
+        self._read.add(name)
+        if name in self._extra:
+            return self._extra[name]
+        if self._knows(name):
+            return list(getattr(self._message, name))
+        return []
+
+
+def _fail_unknown(message: str, name: str) -> NoReturn:
+    raise CannotConvertError(f"{message} has no {name}", "give it in the prototxt", INVALID_NODE)
+
+
+def _shown(value: Any) -> str:
+    if hasattr(value, "ListFields"):
+        return "{ " + " ".join(str(value).split()) + " }"
+    if isinstance(value, str | bytes):
+        return repr(value)
+    if hasattr(value, "__len__") and not isinstance(value, dict):
+        items = [_shown(item) for item in list(value)[:8]]
+        return items[0] if len(items) == 1 else f"[{', '.join(items)}]"
+    if isinstance(value, dict):
+        inside = " ".join(f"{name}: {_shown(values)}" for name, values in value.items())
+        return "{ " + inside + " }"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,58 @@
+"""Layers that make few numbers of many, or decide about them."""
+
+from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped, times
+from tpuconvert.frontends.caffe.node import CaffeNode, RankZero, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Gts
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.ordering import Arg, Topk
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.types import F32, Scalar
+
+
+@caffe_op("Reduction")
+def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
+    """Sum, mean, sum of magnitudes or of squares, times coeff, over all axes from ``axis`` on."""
+    p = node.params("reduction_param")
+    shape, operation = node.shape(0), p.choice("operation")
+    axis = node.axis(p.whole("axis"), len(shape))
+    x = node.input(0)
+    if operation in ("ASUM", "SUMSQ"):
+        x = active(g, x, "ABSVAL" if operation == "ASUM" else "SQUARE")
+    method = ReduceMethodType.REDUCE_MEAN if operation == "MEAN" else ReduceMethodType.REDUCE_SUM
+    y = g.add(Reduce(axis_list=tuple(range(axis, len(shape))), method=method, keep_dims=False), x)
+    y = times(g, y, p.number("coeff"))
+    return y if axis else RankZero(y)
+
+
+@caffe_op("ArgMax")
+def argmax(node: CaffeNode, g: Graph) -> Value:
+    """Indices of the largest elements, or the elements: along an axis, or of each image.
+
+    Among equal elements the first is meant; Caffe takes the last.
+    """
+    p = node.params("argmax_param")
+    count, with_values, shape = p.whole("top_k"), p.flag("out_max_val"), node.shape(0)
+    if p.has("axis"):
+        axis, x = node.axis(p.whole("axis"), len(shape)), node.input(0)
+    else:
+        axis, x = 1, reshaped(g, node.input(0), (shape[0], product(shape[1:])))
+    if not 1 <= count <= x.type.static_shape[axis]:
+        raise node.fail(f"top_k {count} of {x.type.static_shape[axis]} elements", kind=INVALID_NODE)
+    if count == 1 and not with_values:
+        values, indices = x, g.add(Arg(axis, out_dtype=F32), x)
+    else:
+        values, found = g.add_all(Topk(count, axis), x)
+        indices = g.add(Cast(out_dtype=F32), found)
+    if p.has("axis"):
+        return values if with_values else indices
+    rows = [reshaped(g, part, (shape[0], 1, count)) for part in ([indices, values] if with_values else [indices])]
+    return g.add(Concat(1), *rows) if with_values else rows[0]
+
+
+@caffe_op("Threshold")
+def threshold(node: CaffeNode, g: Graph) -> Value:
+    """1 where x is above the threshold, 0 elsewhere."""
+    return g.add(Gts(Scalar.f32(node.params("threshold_param").number("threshold"))), node.input(0))

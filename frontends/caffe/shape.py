@@ -1,0 +1,165 @@
+"""Layers that move, join or cut elements without changing them."""
+
+import itertools
+from collections.abc import Sequence
+
+from tpuconvert.frontends.caffe.arithmetic import product, reshaped
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import I32
+
+
+@caffe_op("Flatten")
+def flatten(node: CaffeNode, g: Graph) -> Value:
+    """The axes from ``axis`` to ``end_axis`` as one."""
+    p = node.params("flatten_param")
+    shape = node.shape(0)
+    first, last = node.axis(p.whole("axis"), len(shape)), node.axis(p.whole("end_axis"), len(shape))
+    if first > last:
+        raise node.fail(f"axis {first} is behind end_axis {last}", kind=INVALID_NODE)
+    flat = product(shape[first : last + 1])
+    return reshaped(g, node.input(0), (*shape[:first], flat, *shape[last + 1 :]))
+
+
+@caffe_op("Reshape")
+def reshape(node: CaffeNode, g: Graph) -> Value:
+    """New extents for the axes from ``axis`` on: 0 copies one, a single -1 takes what is left."""
+    p = node.params("reshape_param")
+    shape, dims = node.shape(0), p.group("shape").ints("dim")
+    axis, count = p.whole("axis"), p.whole("num_axes")
+    start = axis if axis >= 0 else len(shape) + axis + 1  # -1 is behind the last axis
+    if not 0 <= start <= len(shape):
+        raise node.fail(f"axis {axis} does not exist in a tensor of rank {len(shape)}", kind=INVALID_NODE)
+    end = len(shape) if count < 0 else start + count
+    if end > len(shape):
+        raise node.fail(f"num_axes {count} from axis {start} goes beyond {list(shape)}", kind=INVALID_NODE)
+    replaced = shape[start:end]
+    if any(dim == 0 and index >= len(replaced) for index, dim in enumerate(dims)) or min(dims, default=1) < -1:
+        raise node.fail(f"dim {list(dims)} cannot replace {list(replaced)}", kind=INVALID_NODE)
+    resolved = [replaced[index] if dim == 0 else dim for index, dim in enumerate(dims)]
+    if resolved.count(-1) == 1:
+        known = product([dim for dim in resolved if dim != -1])
+        resolved[resolved.index(-1)] = product(replaced) // known if known else 0
+    result = (*shape[:start], *resolved, *shape[end:])
+    if min(result, default=1) < 1 or product(result) != product(shape):
+        raise node.fail(f"dim {list(dims)} does not fit an input of shape {list(shape)}", kind=INVALID_NODE)
+    return reshaped(g, node.input(0), result or (1,))
+
+
+@caffe_op("Permute")
+def permute(node: CaffeNode, g: Graph) -> Value:
+    """Another order of the axes; those that ``order`` leaves out follow as they are."""
+    order, rank = node.params("permute_param").ints("order"), len(node.shape(0))
+    if len(set(order)) != len(order) or any(axis >= rank for axis in order):
+        raise node.fail(f"order {list(order)} of {rank} axes", kind=INVALID_NODE)
+    full = (*order, *(axis for axis in range(rank) if axis not in order))
+    if full == tuple(range(rank)):
+        return node.input(0)
+    return g.add(Permute(full), node.input(0))
+
+
+@caffe_op("Concat")
+def concat(node: CaffeNode, g: Graph) -> Value:
+    """Tensors one behind the other along an axis."""
+    p = node.params("concat_param")
+    axis = node.axis(p.whole("concat_dim" if p.has("concat_dim") else "axis"), len(node.shape(0)))
+    if node.input_count == 1:
+        return node.input(0)
+    return g.add(Concat(axis), *node.inputs)
+
+
+@caffe_op("Slice")
+def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
+    """A tensor cut along an axis, into equal parts or at the given points."""
+    p = node.params("slice_param")
+    shape, count = node.shape(0), len(node.output_names)
+    axis = node.axis(p.whole("slice_dim" if p.has("slice_dim") else "axis"), len(shape))
+    points = p.ints("slice_point")
+    if count == 1 and not points:
+        return [node.input(0)]
+    if points:
+        edges = (0, *points, shape[axis])
+        sizes = tuple(after - before for before, after in itertools.pairwise(edges))
+    else:
+        sizes = (shape[axis] // count,) * count
+    if len(sizes) != count or min(sizes) < 1 or sum(sizes) != shape[axis]:
+        text = f"slice_point {list(points)} cuts axis {axis} of {list(shape)} not into {count} parts"
+        raise node.fail(text, kind=INVALID_NODE)
+    return g.add_all(Split(axis, count, sizes), node.input(0))
+
+
+@caffe_op("Crop")
+def crop(node: CaffeNode, g: Graph) -> Value:
+    """The part of the first tensor, from an offset on, that has the second one's extents."""
+    p = node.params("crop_param")
+    shape, wanted = node.shape(0), node.shape(1)
+    axis, offsets = node.axis(p.whole("axis"), len(shape)), p.ints("offset")
+    cropped = len(shape) - axis
+    if len(wanted) != len(shape) or len(offsets) not in (0, 1, cropped):
+        text = f"{len(offsets)} offsets from axis {axis} on, for {list(shape)} and {list(wanted)}"
+        raise node.fail(text, kind=INVALID_NODE)
+    starts = [0] * axis + list(offsets * cropped if len(offsets) == 1 else offsets or (0,) * cropped)
+    ends = [*shape[:axis], *(start + extent for start, extent in zip(starts[axis:], wanted[axis:], strict=True))]
+    if any(end > extent for end, extent in zip(ends, shape, strict=True)):
+        raise node.fail(f"{list(wanted)} at offset {starts} goes beyond {list(shape)}", kind=INVALID_NODE)
+    if tuple(ends) == shape and not any(starts):
+        return node.input(0)
+    return g.add(Extract(tuple(starts), tuple(ends), (1,) * len(shape)), node.input(0))
+
+
+@caffe_op("Tile")
+def tile(node: CaffeNode, g: Graph) -> Value:
+    """A tensor repeated along one axis."""
+    p = node.params("tile_param")
+    rank = len(node.shape(0))
+    axis, copies = node.axis(p.whole("axis"), rank), p.whole("tiles")
+    if copies < 1:
+        raise node.fail(f"tiles: {copies}", "give 1 or more", INVALID_NODE)
+    return g.add(Tile(tuple(copies if k == axis else 1 for k in range(rank))), node.input(0))
+
+
+@caffe_op("ShuffleChannel")
+def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
+    """Channels of all groups in turn: [groups, n] is read as [n, groups]."""
+    groups, shape = node.params("shuffle_channel_param").whole("group"), node.shape(0)
+    if len(shape) < 2 or groups < 1 or shape[1] % groups:
+        raise node.fail(f"group {groups} does not divide the channels of {list(shape)}", kind=INVALID_NODE)
+    split = reshaped(g, node.input(0), (shape[0], groups, shape[1] // groups, product(shape[2:])))
+    return reshaped(g, g.add(Permute((0, 2, 1, 3)), split), shape)
+
+
+@caffe_op("Reorg")
+def reorg(node: CaffeNode, g: Graph) -> Value:
+    """Planes into channels in darknet's order, which reads the input as [channels / s^2, height * s, width * s].
+
+    With ``reverse`` the other way round.
+    """
+    p = node.params("reorg_param")
+    s, shape = p.whole("stride"), node.shape(0)
+    if len(shape) != 4 or s < 1 or shape[1] % (s * s) or (not p.flag("reverse") and (shape[2] % s or shape[3] % s)):
+        raise node.fail(f"stride {s} does not divide {list(shape)}", kind=INVALID_NODE)
+    batch, c, h, w = shape
+    if p.flag("reverse"):
+        c, h, w = c // (s * s), h * s, w * s  # the tensor that the other direction would have begun with
+    if c % (s * s):
+        raise node.fail(f"stride {s}: {c} channels are not a multiple of {s * s}", kind=INVALID_NODE)
+    if p.flag("reverse"):
+        spread = reshaped(g, node.input(0), (batch, s, s, c // (s * s), h, w))
+        return reshaped(g, g.add(Permute((0, 3, 4, 1, 5, 2)), spread), (batch, c, h, w))
+    spread = reshaped(g, node.input(0), (batch, c // (s * s), h, s, w, s))
+    return reshaped(g, g.add(Permute((0, 3, 5, 1, 2, 4)), spread), (batch, c * s * s, h // s, w // s))
+
+
+@caffe_op("BatchReindex")
+def batch_reindex(node: CaffeNode, g: Graph) -> Value:
+    """Images chosen by a tensor of indices."""
+    indices = node.shape(1)
+    index = reshaped(g, g.add(Cast(out_dtype=I32), node.input(1)), (product(indices),))
+    return g.add(IndexSelect(0), node.input(0), index)

@@ -1,0 +1,352 @@
+"""Parser of the protobuf text format, as prototxt files are written in it.
+
+protobuf's own parser stops at the first field that it does not know, or skips such fields without a word. Networks are
+full of fields of forks, and all of them have to be told at once; so this one keeps them, with their line and their
+content, and goes on. It makes no promise about anything but text: nesting is bounded, the caller bounds the size.
+"""
+
+import bisect
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from google.protobuf.descriptor import FieldDescriptor
+
+Raw = dict[str, list[Any]]
+"""Content of an unknown message: per field name its values in order, each a number, a text, or again a ``Raw``."""
+
+_SKIPPED = re.compile(r"(?:\s+|#[^\n]*)*")
+_TOKEN = re.compile(
+    r"""(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<number>[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[fF]?))(?![A-Za-z0-9_.])
+    |(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<symbol>[{}<>\[\]:,;-])""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|[xX]([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
+_CLOSING = {"{": "}", "<": ">"}
+_MOST_DIGITS = 400
+
+
+class TextSyntaxError(Exception):
+    """The text is not what the format allows. ``line`` and ``column`` count from 1."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.line = line
+        self.column = column
+
+
+@dataclass(frozen=True)
+class UnknownField:
+    """A field that the message type does not have.
+
+    Args:
+        path: names from the outermost message, with the index of repeated ones: ``("layer", 3, "accum_param")``.
+        line: where it stands.
+        value: its content.
+
+    """
+
+    path: tuple[str | int, ...]
+    line: int
+    value: Any
+
+
+@dataclass
+class Parsed:
+    """What the text held besides the message that was filled.
+
+    ``lines`` has the line of every repeated message, by its path.
+    """
+
+    unknown: list[UnknownField] = field(default_factory=list)
+    lines: dict[tuple[str | int, ...], int] = field(default_factory=dict)
+
+
+def parse_text(text: str, message: Any, *, max_depth: int) -> Parsed:
+    """Fill ``message`` from ``text``.
+
+    Raises:
+        TextSyntaxError: the text is malformed, a value does not fit its field, or messages nest too deeply.
+
+    """
+    parser = _Parser(text, max_depth)
+    parser.message(message, (), closing="")
+    return parser.parsed
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    start: int
+
+
+class _Parser:
+    def __init__(self, text: str, max_depth: int) -> None:
+        self._text = text
+        self._max_depth = max_depth
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self.parsed = Parsed()
+        self._token = self._scan(0)
+
+    # Tokens
+
+    def _scan(self, position: int) -> _Token:
+        skipped = _SKIPPED.match(self._text, position)
+        start = skipped.end() if skipped else position
+        if start == len(self._text):
+            return _Token("end", "", start)
+        match = _TOKEN.match(self._text, start)
+        if match is None:
+            self._fail(f"unexpected {self._text[start : start + 12].split(chr(10))[0]!r}", start)
+        return _Token(match.lastgroup or "", match.group(), start)
+
+    def _next(self) -> _Token:
+        token = self._token
+        self._token = self._scan(token.start + len(token.text))
+        return token
+
+    def _accept(self, symbols: str) -> str:
+        if self._token.kind == "symbol" and self._token.text in symbols:
+            return self._next().text
+        return ""
+
+    def _line(self, position: int) -> int:
+        return bisect.bisect_right(self._line_starts, position)
+
+    def _fail(self, message: str, position: int | None = None) -> NoReturn:
+        position = self._token.start if position is None else position
+        line = self._line(position)
+        raise TextSyntaxError(message, line, position - self._line_starts[line - 1] + 1)
+
+    def _found(self) -> str:
+        return "the end of the file" if self._token.kind == "end" else f"'{self._token.text}'"
+
+    # Messages
+
+    def message(self, message: Any, path: tuple[str | int, ...], closing: str) -> None:
+        """Fields up to ``closing``, or up to the end of the text."""
+        fields = message.DESCRIPTOR.fields_by_name
+        while not self._ends(closing, path):
+            name = self._field_name()
+            known = fields.get(name.text)
+            if known is None:
+                value = self._unknown_value(len(path))
+                self.parsed.unknown.append(UnknownField((*path, name.text), self._line(name.start), value))
+            elif known.message_type is not None:
+                self._submessages(message, known, path, name)
+            else:
+                self._scalars(message, known, name)
+            self._accept(",;")
+
+    def _ends(self, closing: str, path: tuple[str | int, ...]) -> bool:
+        if self._token.kind == "end":
+            if closing:
+                self._fail(f"'{path[0]}' of line {self._open_line(path)} is not closed: '{closing}' is missing")
+            return True
+        return bool(closing and self._accept(closing))
+
+    def _open_line(self, path: tuple[str | int, ...]) -> int:
+        return self.parsed.lines.get(path[:2], 1)
+
+    def _field_name(self) -> _Token:
+        if self._token.kind != "name":
+            self._fail(f"expected the name of a field, found {self._found()}")
+        return self._next()
+
+    def _submessages(self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token) -> None:
+        self._accept(":")
+        listed = bool(self._accept("["))
+        if listed and self._accept("]"):
+            return
+        while True:
+            closing = _CLOSING.get(self._accept("{<"))
+            if closing is None:
+                self._fail(f"expected '{{' after '{name.text}', found {self._found()}")
+            child, child_path = self._child(message, known, path, name)
+            if len(child_path) > 2 * self._max_depth or sum(isinstance(p, str) for p in child_path) > self._max_depth:
+                self._fail(f"messages nest deeper than {self._max_depth}")
+            self.message(child, child_path, closing)
+            if not listed or self._accept("]"):
+                return
+            if not self._accept(","):
+                self._fail(f"expected ',' or ']', found {self._found()}")
+
+    def _child(
+        self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token
+    ) -> tuple[Any, tuple[str | int, ...]]:
+        if _is_repeated(known):
+            repeated = getattr(message, name.text)
+            child_path = (*path, name.text, len(repeated))
+            self.parsed.lines[child_path] = self._line(name.start)
+            return repeated.add(), child_path
+        self._check_single(message, name)
+        child = getattr(message, name.text)
+        child.SetInParent()
+        return child, (*path, name.text)
+
+    def _check_single(self, message: Any, name: _Token) -> None:
+        if message.HasField(name.text):
+            self._fail(f"'{name.text}' is given twice", name.start)
+
+    # Values
+
+    def _scalars(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
+        if not self._accept(":"):
+            self._fail(f"expected ':' after '{name.text}', found {self._found()}")
+        if not _is_repeated(known):
+            self._check_single(message, name)
+            self._store(message, known, name)
+            return
+        if not self._accept("["):
+            self._store(message, known, name)
+            return
+        if self._accept("]"):
+            return
+        while True:
+            self._store(message, known, name)
+            if self._accept("]"):
+                return
+            if not self._accept(","):
+                self._fail(f"expected ',' or ']', found {self._found()}")
+
+    def _store(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
+        start = self._token.start
+        value = self._value(known, name.text)
+        try:
+            if _is_repeated(known):
+                getattr(message, name.text).append(value)
+            else:
+                setattr(message, name.text, value)
+        except (ValueError, TypeError) as error:
+            self._fail(f"{value!r} is not a value of '{name.text}' ({error})", start)
+
+    def _value(self, known: FieldDescriptor, name: str) -> Any:
+        kind = known.cpp_type
+        if kind == FieldDescriptor.CPPTYPE_STRING:
+            if self._token.kind != "string":
+                self._fail(f"'{name}' takes a text in quotes, found {self._found()}")
+            return self._string(as_bytes=known.type == FieldDescriptor.TYPE_BYTES)
+        if kind == FieldDescriptor.CPPTYPE_ENUM:
+            return self._enum(known, name)
+        if kind == FieldDescriptor.CPPTYPE_BOOL:
+            if self._token.text in _TRUE + _FALSE:
+                return self._next().text in _TRUE
+            self._fail(f"'{name}' takes true or false, found {self._found()}")
+        start = self._token.start
+        number = self._number()
+        if kind in (FieldDescriptor.CPPTYPE_FLOAT, FieldDescriptor.CPPTYPE_DOUBLE):
+            if number is None:
+                self._fail(f"'{name}' takes a number, found {self._found()}")
+            return float(number)
+        if not isinstance(number, int):
+            self._fail(f"'{name}' takes an integer", start)
+        return number
+
+    def _enum(self, known: FieldDescriptor, name: str) -> int:
+        assert known.enum_type is not None
+        values = known.enum_type.values_by_name
+        start, text = self._token.start, self._token.text
+        if self._token.kind == "name" and text in values:
+            self._next()
+            return int(values[text].number)
+        number = self._number() if self._token.kind != "name" else None
+        if isinstance(number, int) and number in known.enum_type.values_by_number:
+            return number
+        self._fail(f"'{name}' takes one of {', '.join(values)}; found '{text}'", start)
+
+    def _number(self) -> int | float | None:
+        """The number that stands here; None, and nothing is taken, when none does."""
+        negative = self._token.text == "-" and bool(self._accept("-"))
+        token = self._token
+        if token.kind == "name" and token.text.lower() in ("inf", "infinity", "nan", "inff", "nanf"):
+            self._next()
+            value: int | float = math.inf if token.text[0] in "iI" else math.nan
+        elif token.kind == "number":
+            if len(token.text) > _MOST_DIGITS:
+                self._fail(f"a number of {len(token.text)} digits")
+            self._next()
+            value = _read_number(token.text)
+        elif negative:
+            self._fail(f"expected a number after '-', found {self._found()}")
+        else:
+            return None
+        return -value if negative else value
+
+    def _string(self, as_bytes: bool = False) -> str | bytes:
+        """One or more quoted pieces, joined."""
+        pieces = []
+        while self._token.kind == "string":
+            pieces.append(_ESCAPE.sub(_unescape, self._next().text[1:-1]))
+        joined = "".join(pieces)
+        if not as_bytes:
+            return joined
+        return b"".join(bytes([ord(c)]) if ord(c) < 256 else c.encode() for c in joined)
+
+    def _unknown_value(self, depth: int) -> Any:
+        """The value of a field of unknown type: a number, a text, a ``Raw``, or a list of these."""
+        self._accept(":")
+        if depth > 2 * self._max_depth:
+            self._fail(f"messages nest deeper than {self._max_depth}")
+        if self._accept("["):
+            values: list[Any] = []
+            while not self._accept("]"):
+                values.append(self._unknown_value(depth + 1))
+                if not self._accept(",") and self._token.text != "]":
+                    self._fail(f"expected ',' or ']', found {self._found()}")
+            return values
+        closing = _CLOSING.get(self._accept("{<"))
+        if closing:
+            return self._unknown_message(closing, depth)
+        if self._token.kind == "string":
+            return self._string()
+        number = self._number()
+        if number is not None:
+            return number
+        if self._token.kind == "name":
+            text = self._next().text
+            return {"true": True, "false": False}.get(text, text)
+        self._fail(f"expected a value, found {self._found()}")
+
+    def _unknown_message(self, closing: str, depth: int) -> Raw:
+        content: Raw = {}
+        while not self._accept(closing):
+            if self._token.kind == "end":
+                self._fail(f"'{closing}' is missing")
+            name = self._field_name().text
+            value = self._unknown_value(depth + 1)
+            content.setdefault(name, []).extend(value if isinstance(value, list) else [value])
+            self._accept(",;")
+        return content
+
+
+def _is_repeated(known: FieldDescriptor) -> bool:
+    try:
+        return bool(known.is_repeated)
+    except AttributeError:  # protobuf before 6.31
+        return bool(known.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]  # not in newer stubs
+
+
+def _read_number(text: str) -> int | float:
+    body = text.lstrip("+-")
+    sign = -1 if text.startswith("-") else 1
+    if body[:2] in ("0x", "0X"):
+        return sign * int(body, 16)
+    if body.isdigit():
+        octal = len(body) > 1 and body[0] == "0" and not set(body) & set("89")
+        return sign * int(body, 8 if octal else 10)
+    return sign * float(body.rstrip("fF"))
+
+
+def _unescape(match: re.Match[str]) -> str:
+    octal, hexadecimal, letter = match.groups()
+    if octal:
+        return chr(int(octal, 8))
+    if hexadecimal:
+        return chr(int(hexadecimal, 16))
+    return _ESCAPED.get(letter, letter)

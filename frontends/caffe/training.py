@@ -1,0 +1,59 @@
+"""Layers that exist for training: removed, or reduced to what they mean at inference."""
+
+from tpuconvert.frontends.caffe.arithmetic import active
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.softmax import Softmax
+
+
+@caffe_op("Dropout")
+def dropout(node: CaffeNode, g: Graph) -> Value:
+    """Nothing happens at inference: training has scaled already."""
+    p = node.params("dropout_param")
+    p.ignore("dropout_ratio")
+    if not p.flag("scale_train"):
+        ratio = p.number("dropout_ratio")
+        raise node.fail("scale_train: false", f"put a Power layer with scale: {1 - ratio:g} in its place")
+    return node.input(0)
+
+
+@caffe_op("Split")
+def split(node: CaffeNode, g: Graph) -> list[Value]:
+    """One tensor under several names."""
+    return [node.input(0)] * len(node.output_names)
+
+
+@caffe_op("Silence")
+def silence(node: CaffeNode, g: Graph) -> None:
+    """Takes tensors that nobody wants, so that they do not become outputs."""
+    for index in range(node.input_count):
+        node.input(index)
+
+
+@caffe_op("Accuracy", "DetectionEvaluate", "HDF5Output")
+def evaluation(node: CaffeNode, g: Graph) -> list[None]:
+    """Removed. What it reads may become a graph output."""
+    node.params("accuracy_param").ignore("top_k", "axis", "ignore_label")
+    node.params("hdf5_output_param").ignore("file_name")
+    node.params("detection_evaluate_param").ignore(
+        "num_classes", "background_label_id", "overlap_threshold", "evaluate_difficult_gt", "name_size_file"
+    )
+    return [None] * len(node.output_names)
+
+
+@caffe_op("SoftmaxWithLoss", "SoftmaxLoss")
+def softmax_with_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
+    """At inference the softmax of its first bottom; labels are not read."""
+    axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
+    return _probabilities(node, g.add(Softmax(axis), node.input(0)))
+
+
+@caffe_op("SigmoidCrossEntropyLoss")
+def sigmoid_cross_entropy_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
+    """At inference the sigmoid of its first bottom; labels are not read."""
+    return _probabilities(node, active(g, node.input(0), "SIGMOID"))
+
+
+def _probabilities(node: CaffeNode, value: Value) -> list[Value | None]:
+    """The probabilities are the last top; a loss before them does not exist at inference."""
+    return [*[None] * (len(node.output_names) - 1), value]

@@ -1,0 +1,187 @@
+"""Reading a weight file: the learned blobs of every layer, by layer name."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.wire import (
+    BYTES,
+    VARINT,
+    WireError,
+    read_array,
+    read_fields,
+    read_varints,
+)
+from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.frontends.sniffing import corrupt_input, read_checked
+from tpuconvert.schema.types import Array
+
+# Field numbers. NetParameter holds layers of the current form (100) or older ones (2), which may hold a V0 layer (1).
+_NET_LAYER, _NET_OLD_LAYER = 100, 2
+_LAYER_NAME, _LAYER_BLOBS = 1, 7
+_V1_V0_LAYER, _V1_NAME, _V1_BLOBS = 1, 4, 6
+_V0_NAME, _V0_BLOBS = 1, 50
+_BLOB_LEGACY_DIMS = (1, 2, 3, 4)
+_BLOB_DATA, _BLOB_SHAPE, _BLOB_DOUBLE_DATA, _BLOB_RAW_TYPE, _BLOB_RAW = 5, 7, 8, 10, 12
+_RAW_DTYPES = {0: "<f8", 1: "<f4", 2: "<f2"}
+_MOST_AXES = 32
+
+
+@dataclass(frozen=True)
+class Blob:
+    """One learned tensor: its elements as FLOAT32, and its shape as the file has it.
+
+    ``is_legacy`` blobs have four axes whatever their layer needs; the first ones are 1 then.
+    """
+
+    shape: tuple[int, ...]
+    data: Array
+    is_legacy: bool = False
+
+
+Weights = dict[str, list[Blob]]
+
+
+def read_weights(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> Weights:
+    """The blobs of every layer that has some.
+
+    Raises:
+        CorruptInputError: the file is damaged, something else, or holds no layer.
+        ResourceLimitError: it is larger than the limits allow.
+        UsageError: it cannot be read.
+
+    """
+    content = memoryview(read_checked(path, "caffemodel", limits=limits))
+    try:
+        weights, count = _read_net(content, limits)
+    except WireError as error:
+        raise corrupt_input(path, "caffemodel", str(error)) from error
+    if not count:
+        raise corrupt_input(path, "caffemodel", "it holds no layer")
+    return weights
+
+
+def read_mean(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> Array:
+    """The image of a mean file (``.binaryproto``), shape [channels, height, width].
+
+    Raises:
+        CorruptInputError: the file is damaged or something else.
+
+    """
+    content = memoryview(read_checked(path, "caffemodel", limits=limits))
+    try:
+        blob = _read_blob(content)
+    except WireError as error:
+        raise corrupt_input(path, "caffemodel", str(error)) from error
+    if len(blob.shape) not in (3, 4) or (len(blob.shape) == 4 and blob.shape[0] != 1):
+        raise corrupt_input(path, "caffemodel", f"a mean image has shape [channels, height, width], not {blob.shape}")
+    return blob.data.reshape(blob.shape[-3:])
+
+
+def blob_of_message(message: Any) -> Blob:
+    """A BlobProto that stands in a network description.
+
+    Raises:
+        WireError: its shape and its number of elements differ.
+
+    """
+    return _read_blob(memoryview(message.SerializeToString()))
+
+
+def _read_net(content: memoryview, limits: Limits) -> tuple[Weights, int]:
+    weights: Weights = {}
+    count = 0
+    for number, kind, _, data in read_fields(content):
+        if kind != BYTES or number not in (_NET_LAYER, _NET_OLD_LAYER):
+            continue
+        count += 1
+        if count > limits.max_nodes:
+            raise WireError(f"more than {limits.max_nodes} layers")
+        if number == _NET_LAYER:
+            name, blobs = _read_layer(data, _LAYER_NAME, _LAYER_BLOBS)
+        else:
+            name, blobs = _read_old_layer(data)
+        if blobs:
+            weights[name] = blobs
+    return weights, count
+
+
+def _read_old_layer(content: memoryview) -> tuple[str, list[Blob]]:
+    for number, kind, _, data in read_fields(content):
+        if number == _V1_V0_LAYER and kind == BYTES:
+            return _read_layer(data, _V0_NAME, _V0_BLOBS)
+    return _read_layer(content, _V1_NAME, _V1_BLOBS)
+
+
+def _read_layer(content: memoryview, name_field: int, blobs_field: int) -> tuple[str, list[Blob]]:
+    name = ""
+    blobs: list[Blob] = []
+    for number, kind, _, data in read_fields(content):
+        if kind != BYTES:
+            continue
+        if number == name_field:
+            name = bytes(data).decode("utf-8", errors="replace")
+        elif number == blobs_field:
+            blobs.append(_read_blob(data))
+    return name, blobs
+
+
+def _read_blob(content: memoryview) -> Blob:
+    legacy = dict.fromkeys(_BLOB_LEGACY_DIMS, 0)
+    shape: tuple[int, ...] | None = None
+    floats: list[memoryview] = []
+    doubles: list[memoryview] = []
+    raw_type, raw = 1, memoryview(b"")
+    is_legacy = False
+    for number, kind, value, data in read_fields(content):
+        if number in legacy and kind == VARINT:
+            legacy[number], is_legacy = value, True
+        elif number == _BLOB_SHAPE and kind == BYTES:
+            shape = _read_shape(data)
+        elif number == _BLOB_DATA and kind == BYTES:
+            floats.append(data)
+        elif number == _BLOB_DOUBLE_DATA and kind != VARINT:
+            doubles.append(data)
+        elif number == _BLOB_RAW_TYPE and kind == VARINT:
+            raw_type = value
+        elif number == _BLOB_RAW and kind == BYTES:
+            raw = data
+    elements = _elements(floats, doubles, raw_type, raw)
+    if shape is None:
+        shape = tuple(legacy.values()) if is_legacy else (len(elements),)
+    expected = _count(shape)
+    if expected != len(elements):
+        raise WireError(f"a blob of shape {list(shape)} holds {len(elements)} elements instead of {expected}")
+    return Blob(shape, elements.reshape(shape), is_legacy)
+
+
+def _elements(floats: list[memoryview], doubles: list[memoryview], raw_type: int, raw: memoryview) -> Array:
+    if len(raw):
+        if raw_type not in _RAW_DTYPES:
+            raise WireError(f"a blob has elements of type {raw_type}")
+        return read_array([raw], _RAW_DTYPES[raw_type]).astype(np.float32)
+    if doubles:
+        with np.errstate(over="ignore"):
+            return read_array(doubles, "<f8").astype(np.float32)
+    return read_array(floats, "<f4").astype(np.float32)
+
+
+def _read_shape(content: memoryview) -> tuple[int, ...]:
+    dims: list[int] = []
+    for number, kind, value, data in read_fields(content):
+        if number == 1:
+            dims.extend([value] if kind == VARINT else read_varints(data))
+    if len(dims) > _MOST_AXES:
+        raise WireError(f"a blob of {len(dims)} axes")
+    return tuple(dims)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for extent in shape:
+        if extent < 0:
+            raise WireError(f"a blob of shape {list(shape)}")
+        count *= extent
+    return count

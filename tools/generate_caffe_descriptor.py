@@ -1,0 +1,67 @@
+"""Makes schema/caffe_descriptor.desc from schema/caffe.proto.
+
+    pip install grpcio-tools
+    python tools/generate_caffe_descriptor.py            write the file
+    python tools/generate_caffe_descriptor.py --check    only say whether it is up to date (exit code 1 when it is not)
+
+The result is a serialized FileDescriptorSet with two entries: the description itself, and an empty one whose name holds
+the SHA-256 of the text it was made from, so that a test without the compiler notices a text that was changed alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+ROOT = Path(__file__).resolve().parents[1]
+PROTO = ROOT / "schema" / "caffe.proto"
+DESCRIPTOR = ROOT / "schema" / "caffe_descriptor.desc"
+
+
+def digest_entry(text: bytes) -> str:
+    """The name of the second entry for a .proto text. Line ends do not count: a checkout may change them."""
+    return "sha256/" + hashlib.sha256(text.replace(b"\r\n", b"\n")).hexdigest()
+
+
+def compile_proto() -> bytes:
+    """The content of the descriptor file for the text as it is now.
+
+    Raises:
+        SystemExit: the compiler is missing or refuses the text.
+
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "out.desc"
+        command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO.parent}", f"--descriptor_set_out={target}"]
+        run = subprocess.run([*command, PROTO.name], capture_output=True, text=True)
+        if run.returncode:
+            hint = "\npip install grpcio-tools" if "No module named" in run.stderr else ""
+            raise SystemExit(run.stderr.strip() + hint)
+        files = FileDescriptorSet.FromString(target.read_bytes())
+    files.file.add(name=digest_entry(PROTO.read_bytes()))
+    return files.SerializeToString(deterministic=True)
+
+
+def main() -> int:
+    """Write or check the descriptor file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file is out of date")
+    check = parser.parse_args().check
+    content = compile_proto()
+    if DESCRIPTOR.is_file() and DESCRIPTOR.read_bytes() == content:
+        return 0
+    if check:
+        print(f"{DESCRIPTOR.name} is out of date: run python tools/{Path(__file__).name}", file=sys.stderr)
+        return 1
+    DESCRIPTOR.write_bytes(content)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
