@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-
 PROGRAMS = "examples/digits"  # the programs that made the example's data; only the data are installed
 
 

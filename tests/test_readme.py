@@ -1,0 +1,86 @@
+"""Every example of README.md runs, its tables are up to date, and its first commands are the promised ones."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def folder(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what the examples expect to find: examples/, and a network with an operator of its own."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "examples").symlink_to(repository / "examples", target_is_directory=True)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 5])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])
+    node = helper.make_node("Swish", ["x"], ["y"], name="swish_0", domain="com.acme", beta=2.0)
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.acme", 1)]
+    onnx.save(
+        helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets),
+        folder / "net_with_swish.onnx",
+    )
+    np.save(folder / "x.npy", np.array([[-2, -1, 0, 1, 2]], np.float32))
+    return folder
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_example_runs(number: int, folder: Path) -> None:
+    """In the order of the page: later examples use the files of earlier ones."""
+    language, text = BLOCKS[number]
+    named = re.match(r"# (\w+\.py)\n", text)
+    if language == "python" and named:
+        (folder / named[1]).write_text(text, encoding="utf-8")
+        return
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = {"bash": ["bash", "-e", "-c", text], "python": [sys.executable, "-c", text]}[language]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_custom_operator_computes_what_it_says(folder: Path) -> None:
+    """After the examples above: the model with the plugin's operator, against the formula."""
+    code = """
+import numpy as np, tpuconvert as tc
+from tpuconvert.plugins import load_plugins
+load_plugins(["swish.py"])
+x = np.load("x.npy")
+with tc.Session(tc.load("net.tpum")) as session:
+    y = session.run({"x": x})["y"]
+np.testing.assert_allclose(y, x / (1 + np.exp(-2.0 * x)), rtol=1e-6)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_model_with_a_custom_operator_says_what_is_missing(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuconvert", "run", "net.tpum", "x.npy"], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert "swish" in done.stderr
+
+
+def test_first_commands_are_demo_and_test() -> None:
+    commands = re.findall(r"^    (make \w+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert commands[:2] == ["make demo", "make test"]
+
+
+def test_tables_are_up_to_date(repository: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repository / "tools" / "readme_tables.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_lead_somewhere(repository: Path) -> None:
+    for page in (README, repository / "CONTRIBUTING.md", repository / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"

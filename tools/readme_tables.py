@@ -1,0 +1,85 @@
+"""Write the tables of supported formats and chips into README.md: ``python tools/readme_tables.py [--check]``.
+
+They are derived from the converter registries and the operator definitions. With ``--check`` nothing is written, and
+the exit code says whether README.md is up to date.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
+from tpuconvert.frontends.registry import FORMATS, registry
+from tpuconvert.operator_tables import source_operators, tpu_operators
+from tpuconvert.optimizer.quantize.lowering import find_lowering
+from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.types import Chip, DType
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+FILES = {
+    "onnx": "`.onnx`, external data included",
+    "tflite": "`.tflite`, float and quantized",
+    "caffe": "`.prototxt` and `.caffemodel`, V1 layers included",
+}
+NAMES = {"onnx": "ONNX", "tflite": "TFLite", "caffe": "Caffe"}
+
+
+def formats_table() -> list[str]:
+    """One row per source format."""
+    rows = ["| format | files | operators |", "|---|---|---|"]
+    for name in FORMATS:
+        count = len(source_operators(name))
+        newest = max((entry.since for entry in registry(name).entries()), default=0)
+        versions = f", meanings up to opset {newest}" if name == "onnx" else ""
+        rows.append(f"| {NAMES[name]} | {FILES[name]} | {count}{versions} |")
+    return rows
+
+
+def chips_table() -> list[str]:
+    """One row per chip."""
+    rows = ["| chip | TPU operators | data types of `conv` | `matrix_mul` | integer forms |", "|---|---|---|---|---|"]
+    for chip in Chip:
+        key = chip.value.lower()
+        count = sum(1 for row in tpu_operators(key) if row["kind"] == OpKind.TPU.value)
+        types = {row["operator"]: _short(row[key]) for row in tpu_operators(key)}
+        products = [types.get(name, "-") for name in ("conv", "matrix_mul")]
+        integer = sum(find_lowering(name, chip) is not None for name in all_ops())
+        rows.append(f"| {chip.value} | {count} | {' | '.join(products)} | {integer or 'none'} |")
+    hosts = sum(1 for definition in all_ops().values() if definition.kind is OpKind.HOST)
+    return [*rows, "", f"Another {hosts} operators run on the host."] if hosts else rows
+
+
+def _short(types: list[str]) -> str:
+    return ", ".join(name.rstrip("*") for name in types if name.rstrip("*") in DType.__members__)
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {"formats": formats_table, "chips": chips_table}
+
+
+def updated(text: str) -> str:
+    """The text with every table made anew."""
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name}: made by tools/readme_tables.py -->", f"<!-- end of {name} -->"
+        pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+        if len(pattern.findall(text)) != 1:
+            sys.exit(f"README.md: no place for the table of {name} between '{begin}' and '{end}'")
+        before, after = pattern.split(text)
+        text = "".join([before, begin, "\n", *(f"{line}\n" for line in make()), end, after])
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the tables; 1 when ``--check`` finds README.md out of date."""
+    before = README.read_text(encoding="utf-8")
+    after = updated(before)
+    if arguments == ["--check"]:
+        if before != after:
+            print("README.md is out of date: run python tools/readme_tables.py", file=sys.stderr)
+        return int(before != after)
+    README.write_text(after, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
