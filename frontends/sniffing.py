@@ -117,6 +117,8 @@ def _identify_archive(head: bytes, name: str) -> FileKind | None:
 def _identify_model(head: bytes, name: str) -> FileKind | None:
     if head[4:8] == b"TFL3":
         return FileKind("tflite", "a TFLite model", "give it a name ending in .tflite")
+    if head[4:8] == b"ORTM":
+        return FileKind("ort", "an ONNX Runtime .ort file", "give the .onnx file that it was made from")
     if head.startswith(b"TPUM") or head[4:8] == b"TPUM":
         return FileKind("tpum", "a converted .tpum file", "use 'tpuconvert run' or 'tpuconvert inspect' with it")
     if head.startswith(b"\x89HDF\r\n\x1a\n"):

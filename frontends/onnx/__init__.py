@@ -1,1 +1,55 @@
-"""onnx package."""
+"""ONNX files as graphs of TPU operators."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.schema.graph import Graph
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Graph:
+    """Read an ONNX file.
+
+    Args:
+        path: the file; external data are looked for next to it.
+        input_shapes: extents for graph inputs whose shape the file leaves open, or that are to have another one.
+        inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
+        outputs: tensor names where it is to end.
+        limits: bounds on sizes.
+
+    Returns:
+        The graph with FLOAT32 arithmetic; a quantized model carries annotations (``Value.quant``).
+
+    Raises:
+        CorruptInputError: damaged, or not an ONNX model.
+        UnsupportedError: everything in the model that cannot be represented.
+        UsageError: a name or shape in the arguments does not fit the model.
+        ResourceLimitError: larger than the limits.
+    """
+    from tpuconvert.frontends.onnx.importer import import_model  # onnx and protobuf are loaded only for an ONNX file
+    from tpuconvert.frontends.onnx.reader import read_model
+
+    return import_model(
+        read_model(path, limits), input_shapes=input_shapes, inputs=inputs, outputs=outputs, limits=limits
+    )
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether a file with these first bytes and this name is meant to be read as ONNX.
+
+    Protobuf has no magic number, so the name decides where the bytes say nothing.
+    """
+    from tpuconvert.frontends.sniffing import identify
+
+    name = os.fspath(path)
+    kind = identify(head, max(len(head), 1), os.path.basename(name))
+    if kind is not None and kind.id in ("tflite", "tpum", "prototxt"):
+        return False
+    return name.lower().endswith((".onnx", ".ort")) or (kind is not None and kind.id == "onnx")

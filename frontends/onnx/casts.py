@@ -1,0 +1,78 @@
+"""Cast and CastLike between the types that the graph has."""
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
+from tpuconvert.frontends.onnx.elementwise import truncate
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.compare import Nes
+from tpuconvert.schema.types import DType, Scalar
+
+_NAMES = {
+    "FLOAT": 1,
+    "UINT8": 2,
+    "INT8": 3,
+    "UINT16": 4,
+    "INT16": 5,
+    "INT32": 6,
+    "INT64": 7,
+    "BOOL": 9,
+    "FLOAT16": 10,
+    "DOUBLE": 11,
+    "UINT32": 12,
+    "UINT64": 13,
+}
+
+
+@onnx_op("Cast", since=1)
+def cast(node: OnnxNode, g: Graph) -> Result:
+    """The input in another type; floats are truncated before they become integers."""
+    code = _NAMES.get(node.required_attr("to", ""), 0) if node.version < 6 else node.required_attr("to", 0)
+    target = ELEMENTS.get(code)
+    if node.version >= 19:
+        node.optional_attr("saturate")  # concerns float8, which is refused
+    if node.version >= 25:
+        node.optional_attr("round_mode")  # the same
+    if target is None:
+        raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}")
+    return _converted(node, g, node.input(0), node.element(0), target)
+
+
+@onnx_op("CastLike", since=15)
+def cast_like(node: OnnxNode, g: Graph) -> Result:
+    """The input in the type of another tensor."""
+    node.optional_attr("saturate")
+    node.optional_attr("round_mode")
+    return _converted(node, g, node.input(0), node.element(0), node.element(1))
+
+
+def _converted(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) -> Result:
+    scalar = node.tensor(0).shape == ()
+    if target.bits < 8 or "float8" in target.name:
+        raise node.fail(UNSUPPORTED_TYPE, f"cast to {target}", "supported: constants only")
+    if target is elements.BOOL:
+        y = x if source is elements.BOOL else g.add(Nes(Scalar.f32(0)), emit.as_float(g, x))
+        return node.result(y, target, scalar=scalar)
+    if source.is_float and target.is_integer:
+        x = truncate(g, x)
+    if source.is_float and target.is_float and target.bits < 32:
+        note = f"{target} is computed in float32"
+        if note not in g.notes:
+            g.notes.append(note)
+    narrows = (
+        x.dtype.is_integer
+        and target.graph.is_integer
+        and (x.dtype.min < target.graph.min or x.dtype.max > target.graph.max)
+    )
+    if narrows:
+        note = f"Cast '{node.name}': {source} outside the range of {target} saturates instead of wrapping"
+        g.notes.append(note)
+    y = x if x.dtype is target.graph else emit.cast(g, x, _reachable(node, target))
+    return node.result(y, target, scalar=scalar)
+
+
+def _reachable(node: OnnxNode, target: Element) -> DType:
+    if target is elements.UINT32:
+        raise node.fail(UNSUPPORTED_TYPE, "cast to uint32", "supported: int32 and narrower integers")
+    return target.graph

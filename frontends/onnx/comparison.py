@@ -1,0 +1,126 @@
+"""Comparisons, logic and choice. Truth values are FLOAT32 0 and 1 in the graph."""
+
+import math
+from collections.abc import Callable
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, operands
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import DType, Scalar
+
+_SWAPPED: dict[type[Op], type[Op]] = {Gts: Lts, Lts: Gts, Ges: Les, Les: Ges, Eqs: Eqs, Nes: Nes}
+
+
+def compare(g: Graph, tensors: type[Op], scalar: type[Op], a: Value, b: Value) -> Value:
+    """A comparison with broadcasting; a constant of one element becomes the operator's scalar.
+
+    Integers go through FLOAT32, which is exact below 2^24.
+    """
+    a, b = (_float_operand(g, x) for x in (a, b))
+    for x, y, op in ((a, b, scalar), (b, a, _SWAPPED[scalar])):
+        if y.is_constant and y.array.size == 1 and x.rank >= y.rank and not x.is_constant:
+            number = Scalar.f32(float(y.array.reshape(-1)[0]))
+            return g.add(op(number), x)  # type: ignore[call-arg]  # every scalar comparison has this field
+    return g.add(tensors(), *emit.align(g, a, b))
+
+
+def _float_operand(g: Graph, x: Value) -> Value:
+    if x.dtype is DType.FLOAT32:
+        return x
+    if x.is_constant:
+        return emit.float_constant(g, x.array, x.name)
+    return emit.as_float(g, x)
+
+
+def _comparison(name: str, tensors: type[Op], scalar: type[Op], since: int) -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        if node.version < BEFORE_NUMPY_BROADCASTING:
+            a, b = operands(node)
+        else:
+            a, b = node.input(0), node.input(1)
+        if a.dtype is DType.INT32 and node.element(0) is not elements.BOOL:
+            note = "integers are compared in FLOAT32, exact below 2^24"
+            if note not in g.notes:
+                g.notes.append(note)
+        return node.elementwise(compare(g, tensors, scalar, a, b), elements.BOOL)
+
+    convert.__doc__ = f"{name}, element by element, as 0 and 1."
+    onnx_op(name, since=since)(convert)
+
+
+_comparison("Equal", Eq, Eqs, 1)
+_comparison("Greater", Gt, Gts, 1)
+_comparison("Less", Lt, Lts, 1)
+_comparison("GreaterOrEqual", Ge, Ges, 12)
+_comparison("LessOrEqual", Le, Les, 12)
+
+
+def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        a, b = operands(node)
+        if a.dtype is not DType.FLOAT32 or b.dtype is not DType.FLOAT32:
+            raise node.fail(UNSUPPORTED_TYPE, "its inputs are no truth values")
+        return node.elementwise(function(g, a, b), elements.BOOL)
+
+    convert.__doc__ = f"{name} of truth values that are 0 and 1."
+    onnx_op(name, since=1)(convert)
+
+
+_logic("And", emit.mul)
+_logic("Or", lambda g, a, b: emit.binary(g, "max", a, b))
+_logic("Xor", lambda g, a, b: compare(g, Ne, Nes, a, b))
+
+
+@onnx_op("Not", since=1)
+def negation(node: OnnxNode, g: Graph) -> Result:
+    """1 for 0, 0 for 1."""
+    return node.elementwise(g.add(Eqs(Scalar.f32(0)), emit.floats(node.input(0))), elements.BOOL)
+
+
+@onnx_op("IsNaN", since=9)
+def is_nan(node: OnnxNode, g: Graph) -> Result:
+    """Only NaN differs from itself."""
+    x = emit.floats(node.input(0))
+    return node.elementwise(g.add(Ne(), x, x), elements.BOOL)
+
+
+@onnx_op("IsInf", since=10)
+def is_inf(node: OnnxNode, g: Graph) -> Result:
+    """Whether an element is infinite, of either sign or only one."""
+    x = emit.floats(node.input(0))
+    negative, positive = bool(node.attr("detect_negative", 1)), bool(node.attr("detect_positive", 1))
+    if not negative and not positive:
+        return node.elementwise(g.add(Nes(Scalar.f32(0)), emit.muls(g, g.add(Ne(), x, x), 0)), elements.BOOL)
+    if negative and positive:
+        x = emit.absolute(g, x)
+    return node.elementwise(g.add(Eqs(Scalar.f32(math.inf if positive else -math.inf)), x), elements.BOOL)
+
+
+@onnx_op("Where", since=9)
+def where(node: OnnxNode, g: Graph) -> Result:
+    """X where the condition holds, else y; all three are broadcast first. Integers go through FLOAT32."""
+    condition = emit.floats(node.input(0), "its condition")
+    choices = [node.input(1), node.input(2)]
+    if choices[0].dtype is not choices[1].dtype:
+        raise node.fail(INVALID_NODE, f"choices of types {node.element(1)} and {node.element(2)}")
+    dtype = choices[0].dtype
+    shape = emit.broadcast_shape(*(emit.extents(value) for value in (condition, *choices)))
+    choices = [_float_operand(g, value) for value in choices]
+    if condition.is_constant:
+        condition = g.add(Constdata(), condition)  # the operator takes no constant here
+    condition = emit.expand(g, condition, shape)
+    selected = g.add(ConditionSelect(), condition, *(_choice(g, value, shape) for value in choices))
+    return node.elementwise(emit.cast(g, selected, dtype), node.element(1))
+
+
+def _choice(g: Graph, value: Value, shape: tuple[int, ...]) -> Value:
+    """A choice in the shape of the result; a constant may have one element instead."""
+    if not value.is_constant:
+        return emit.expand(g, value, shape)
+    return value if value.array.size == 1 else emit.expand(g, g.add(Constdata(), value), shape)

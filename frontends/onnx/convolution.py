@@ -1,0 +1,291 @@
+"""Conv and ConvTranspose, one-, two- and three-dimensional.
+
+One spatial axis runs as two with a height of 1. Three run as conv3d; a transposed one first spreads its input with
+zeros and then is an ordinary convolution with flipped weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import find_op
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.types import Scalar
+
+AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+@dataclass(frozen=True)
+class Window:
+    """What convolutions and poolings share: one entry per spatial axis; pads are (before, behind)."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[tuple[int, int], ...]
+    auto_pad: str
+
+
+def read_window(node: OnnxNode, kernel: Sequence[int], *, has_dilations: bool = True) -> Window:
+    """Attributes of a sliding window, with their defaults filled in.
+
+    Raises:
+        CannotConvertError: lengths or values that make no sense.
+    """
+    axes = len(kernel)
+    strides = node.ints_attr("strides") or (1,) * axes
+    dilations = (node.ints_attr("dilations") if has_dilations else None) or (1,) * axes
+    pads = node.ints_attr("pads") or (0,) * (2 * axes)
+    auto_pad = node.choice("auto_pad", "NOTSET", AUTO_PADS) or "NOTSET"
+    if not len(strides) == len(dilations) == axes or len(pads) != 2 * axes:
+        raise node.fail(
+            INVALID_NODE, f"{len(strides)} strides, {len(dilations)} dilations, {len(pads)} pads for {axes} axes"
+        )
+    if min((*kernel, *strides, *dilations)) < 1:
+        raise node.fail(INVALID_NODE, f"kernel {list(kernel)}, strides {list(strides)}, dilations {list(dilations)}")
+    if auto_pad != "NOTSET":
+        pads = (0,) * (2 * axes)
+    return Window(tuple(kernel), strides, dilations, tuple(zip(pads[:axes], pads[axes:], strict=True)), auto_pad)
+
+
+def split_total(total: int, auto_pad: str) -> tuple[int, int]:
+    """Padding of one axis by SAME: the odd element goes behind, with SAME_LOWER in front."""
+    small, large = total // 2, total - total // 2
+    return (large, small) if auto_pad == "SAME_LOWER" else (small, large)
+
+
+def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pads per axis with ``auto_pad`` worked out for an input of these extents."""
+    if not window.auto_pad.startswith("SAME"):
+        return window.pads
+    found = []
+    for axis, extent in enumerate(extents):
+        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        steps = -(-extent // window.strides[axis]) - 1
+        found.append(split_total(max(steps * window.strides[axis] + reach - extent, 0), window.auto_pad))
+    return tuple(found)
+
+
+def _check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups: int, transposed: bool) -> None:
+    expected = weight[0] if transposed else weight[1] * groups
+    divided = weight[0] if not transposed else channels
+    if groups < 1 or expected != channels or divided % groups:
+        raise node.fail(
+            INVALID_NODE, f"{channels} input channels, weight {list(weight)} and group={groups} do not fit together"
+        )
+
+
+def _kernel(node: OnnxNode) -> tuple[int, ...]:
+    weight = node.shape(1)
+    rank = node.rank(0)
+    if len(weight) != rank or not 3 <= rank <= 5:
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            f"an input of rank {rank} with a weight of rank {len(weight)}",
+            "supported: one to three spatial axes",
+        )
+    kernel = weight[2:]
+    stated = node.ints_attr("kernel_shape")
+    if stated is not None and stated != kernel:
+        raise node.fail(INVALID_NODE, f"kernel_shape {list(stated)}, but the weight has {list(kernel)}")
+    return kernel
+
+
+def _bias(g: Graph, node: OnnxNode, channels: int) -> Value | None:
+    """The bias as [1, channels, 1, 1]."""
+    if not node.has_input(2):
+        return None
+    bias = emit.floats(node.input(2), "its bias")
+    if node.shape(2) != (channels,):
+        raise node.fail(INVALID_NODE, f"bias {list(node.shape(2))} for {channels} channels")
+    return emit.reshape(g, bias, (1, channels, 1, 1))
+
+
+def as_plane(g: Graph, x: Value) -> Value:
+    """[N, C, W] as [N, C, 1, W]."""
+    n, c, w = emit.extents(x)
+    return emit.reshape(g, x, (n, c, 1, w))
+
+
+def as_line(g: Graph, x: Value) -> Value:
+    """[N, C, 1, W] as [N, C, W]."""
+    n, c, _, w = emit.extents(x)
+    return emit.reshape(g, x, (n, c, w))
+
+
+@onnx_op("Conv", since=1)
+def conv(node: OnnxNode, g: Graph) -> Value:
+    """Convolution; weight [oc, ic/groups, ...]."""
+    x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
+    groups = node.attr("group", 1)
+    window = read_window(node, _kernel(node))
+    _check_channels(node, node.shape(0)[1], node.shape(1), groups, transposed=False)
+    bias = _bias(g, node, node.shape(1)[0])
+    pads = resolved_pads(window, node.shape(0)[2:])
+    return convolve(g, x, w, bias, window, pads, groups)
+
+
+def convolve(
+    g: Graph, x: Value, w: Value, bias: Value | None, window: Window, pads: tuple[tuple[int, int], ...], groups: int
+) -> Value:
+    """An ordinary convolution with one to three spatial axes; ``pads`` are resolved, negative ones cut."""
+    axes = len(window.kernel)
+    cuts = tuple((min(before, 0), min(behind, 0)) for before, behind in pads)
+    if any(pair != (0, 0) for pair in cuts):
+        for axis, (before, behind) in enumerate(cuts):
+            x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + behind)
+        pads = tuple((max(before, 0), max(behind, 0)) for before, behind in pads)
+    if axes == 1:
+        y = g.add(
+            Conv(
+                dw=window.dilations[0],
+                stride_w=window.strides[0],
+                pad_w_l=pads[0][0],
+                pad_w_r=pads[0][1],
+                groups=groups,
+            ),
+            as_plane(g, x),
+            as_plane(g, w),
+            bias,
+        )
+        return as_line(g, y)
+    if axes == 2:
+        (top, bottom), (left, right) = pads
+        return g.add(
+            Conv(
+                dh=window.dilations[0],
+                dw=window.dilations[1],
+                stride_h=window.strides[0],
+                stride_w=window.strides[1],
+                pad_h_t=top,
+                pad_h_b=bottom,
+                pad_w_l=left,
+                pad_w_r=right,
+                groups=groups,
+            ),
+            x,
+            w,
+            bias,
+        )
+    bias3 = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
+    flat = tuple(side for pair in pads for side in pair)
+    conv3d = find_op("conv3d")
+    if conv3d is None:
+        raise CannotConvertError(NO_OPERATOR, "three spatial axes need the operator conv3d, which is not defined yet")
+    op = conv3d(groups=groups, dilation=tuple(window.dilations), pad=flat, stride=tuple(window.strides))  # type: ignore[call-arg]  # its own fields
+    return g.add(op, x, w, bias3)
+
+
+@onnx_op("ConvTranspose", since=1)
+def conv_transpose(node: OnnxNode, g: Graph) -> Value:
+    """Transposed convolution; weight [ic, oc/groups, ...].
+
+    ``output_padding`` becomes a negative padding behind; ``output_shape`` decides the padding.
+    """
+    x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
+    groups = node.attr("group", 1)
+    window = read_window(node, _kernel(node))
+    weight, extents = node.shape(1), node.shape(0)[2:]
+    _check_channels(node, node.shape(0)[1], weight, groups, transposed=True)
+    bias = _bias(g, node, weight[1] * groups)
+    pads = _transposed_pads(node, window, extents)
+    if len(extents) == 3:
+        return _spread_and_convolve(node, g, x, w, bias, window, pads, groups)
+    line = len(extents) == 1
+    (top, bottom), (left, right) = ((0, 0), pads[0]) if line else pads
+    stride_h, stride_w = (1, window.strides[0]) if line else window.strides
+    dh, dw = (1, window.dilations[0]) if line else window.dilations
+    # The operator accepts a negative padding only behind, and only less than one stride of it.
+    beyond = (max(-top, 0), max(-bottom - (stride_h - 1), 0), max(-left, 0), max(-right - (stride_w - 1), 0))
+    op = Deconv(
+        dh=dh,
+        dw=dw,
+        stride_h=stride_h,
+        stride_w=stride_w,
+        pad_h_t=top + beyond[0],
+        pad_h_b=bottom + beyond[1],
+        pad_w_l=left + beyond[2],
+        pad_w_r=right + beyond[3],
+        groups=groups,
+    )
+    if any(beyond):
+        y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w)
+        y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
+        y = y if bias is None else emit.add(g, y, bias)
+    else:
+        y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
+    return as_line(g, y) if line else y
+
+
+def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Elements to cut before and behind each axis of the full result; negative behind: elements to add."""
+    axes = len(extents)
+    extra = node.ints_attr("output_padding") or (0,) * axes
+    wanted = node.ints_attr("output_shape")
+    if len(extra) != axes or (wanted is not None and len(wanted) not in (axes, axes + 2)):
+        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
+    if any(not 0 <= more < max(s, d) for more, s, d in zip(extra, window.strides, window.dilations, strict=True)):
+        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
+    found = []
+    for axis, extent in enumerate(extents):
+        stride = window.strides[axis]
+        full = stride * (extent - 1) + (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        if wanted is not None:
+            total = full + extra[axis] - wanted[-axes:][axis]
+        elif window.auto_pad.startswith("SAME"):
+            total = max(full + extra[axis] - extent * stride, 0)
+        else:
+            before, behind = window.pads[axis]
+            found.append((before, behind - extra[axis]))
+            continue
+        before, behind = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        before, behind = (max(before, 0), total - max(before, 0)) if total < 0 else (before, behind)
+        found.append((before, behind - extra[axis]))
+    return tuple(found)
+
+
+def _spread_and_convolve(
+    node: OnnxNode,
+    g: Graph,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    window: Window,
+    pads: tuple[tuple[int, int], ...],
+    groups: int,
+) -> Value:
+    """Transposed convolution with three axes: zeros between the elements, then conv3d with flipped weights."""
+    if not node.is_constant(1):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "a three-dimensional weight that is computed", "supported: constant")
+    for axis, stride in enumerate(window.strides):
+        x = spread(g, x, 2 + axis, stride)
+    ic, oc, *kernel = node.shape(1)
+    flipped = np.flip(w.array, (2, 3, 4)).reshape(groups, ic // groups, oc, *kernel)
+    flipped = flipped.transpose(0, 2, 1, 3, 4, 5).reshape(groups * oc, ic // groups, *kernel)
+    weight = g.constant(np.ascontiguousarray(flipped), name=w.name)
+    borders = tuple(
+        ((k - 1) * d - before, (k - 1) * d - behind)
+        for k, d, (before, behind) in zip(window.kernel, window.dilations, pads, strict=True)
+    )
+    plain = Window(window.kernel, (1, 1, 1), window.dilations, borders, "NOTSET")
+    return convolve(g, x, weight, bias, plain, borders, groups)
+
+
+def spread(g: Graph, x: Value, axis: int, stride: int) -> Value:
+    """Put ``stride - 1`` zeros between neighbours along an axis."""
+    if stride == 1:
+        return x
+    shape = emit.extents(x)
+    wide = emit.reshape(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    paddings = [0] * (2 * wide.rank)
+    paddings[2 * (axis + 1) + 1] = stride - 1
+    padded = g.add(Pad(Scalar.f32(0), tuple(paddings), PadType.PAD_CONSTANT), wide)
+    flat = emit.reshape(g, padded, (*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]))
+    return emit.cut(g, flat, axis, 0, (shape[axis] - 1) * stride + 1)

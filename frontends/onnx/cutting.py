@@ -1,0 +1,86 @@
+"""Which nodes of a source graph are needed, in an order in which they can be converted."""
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+from onnx import GraphProto, NodeProto
+
+from tpuconvert.frontends.onnx.reader import initializers, reads_of
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+
+
+def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
+    """Index of the node that makes each tensor.
+
+    Raises:
+        CorruptInputError: a tensor is made twice.
+    """
+    made: dict[str, int] = {}
+    given = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
+    for index, node in enumerate(graph.node):
+        for name in node.output:
+            if name and (name in made or name in given):
+                raise CorruptInputError(f"tensor '{name}' is made more than once", file=file)
+            if name:
+                made[name] = index
+    return made
+
+
+def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str], file: str) -> list[NodeProto]:
+    """The nodes that ``outputs`` depend on when the graph begins at ``inputs``, each after those it reads from.
+
+    Nodes keep the file's order where that is one in which they can run.
+
+    Raises:
+        CorruptInputError: the nodes form a cycle, or a tensor is made twice.
+    """
+    made = producers_of(graph, file)
+    stop = set(inputs)
+    reads = [reads_of(node) for node in graph.node]
+    needed: set[int] = set()
+    pending = [made[name] for name in outputs if name in made and name not in stop]
+    while pending:
+        index = pending.pop()
+        if index not in needed:
+            needed.add(index)
+            pending.extend(made[name] for name in reads[index] if name in made and name not in stop)
+    waiting = {i: {made[n] for n in reads[i] if n in made and n not in stop} for i in needed}
+    readers: dict[int, list[int]] = {index: [] for index in needed}
+    for index, sources in waiting.items():
+        for source in sources:
+            readers[source].append(index)
+    ready = [index for index, sources in waiting.items() if not sources]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader].discard(index)
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) != len(needed):
+        stuck = graph.node[min(needed - set(order))]
+        raise CorruptInputError("its nodes form a cycle", file=file, node=stuck.name or stuck.output[0])
+    return [graph.node[index] for index in order]
+
+
+def check_names(graph: GraphProto, names: Sequence[str], what: str, file: str) -> None:
+    """Whether tensors named by the caller exist.
+
+    Raises:
+        UsageError: naming the ones that do not, and what exists.
+    """
+    known = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
+    known |= {tensor.name for tensor in initializers(graph)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        some = ", ".join(value.name for value in (graph.output if what == "outputs" else graph.input))
+        raise UsageError(
+            f"{what}: the model has no tensor {', '.join(repr(name) for name in unknown)}",
+            file=file,
+            hint=f"the model's own {what}: {some}",
+        )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise UsageError(f"{what}: {', '.join(repr(name) for name in repeated)} is named more than once", file=file)

@@ -1,0 +1,277 @@
+"""Short spellings of the target operators that nearly every converter writes.
+
+Functions take and return graph values. Shape changes of a constant are made at once, so that weights reach their
+operator as constants; nothing else is evaluated here.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.onnx.node import CannotConvertError
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import Array, DType, Scalar, format_shape
+
+BINARY: dict[str, tuple[type[Op], type[Op], type[Op]]] = {
+    "add": (Add, Adds, Adds),
+    "sub": (Sub, Subs, Rsubs),
+    "mul": (Mul, Muls, Muls),
+    "div": (Div, Divs, Rdivs),
+    "max": (Max, Maxs, Maxs),
+    "min": (Min, Mins, Mins),
+}
+"""Per function: both operands tensors, the second a scalar, the first a scalar."""
+
+
+def extents(value: Value) -> tuple[int, ...]:
+    """The static shape of a value."""
+    if not value.type.is_static:
+        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(value.shape)} is not known")
+    return value.type.static_shape
+
+
+def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
+    """The elements of x in another shape, all of whose extents are given."""
+    target = tuple(int(extent) for extent in shape) or (1,)
+    if target == x.shape:
+        return x
+    if 0 in target or -1 in target:
+        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {list(target)}")
+    if x.is_constant:
+        return g.constant(x.array.reshape(target), name=x.name)
+    return g.add(Reshape(target), x)
+
+
+def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
+    """X with its axes in another order."""
+    target = tuple(int(axis) for axis in order)
+    if target == tuple(range(len(target))):
+        return x
+    if x.is_constant:
+        return g.constant(np.ascontiguousarray(x.array.transpose(target)), name=x.name)
+    return g.add(Permute(target), x)
+
+
+def cast(g: Graph, x: Value, dtype: DType) -> Value:
+    """X in another data type; the pairs that the operator set lacks go through FLOAT32."""
+    if x.dtype is dtype:
+        return x
+    if not (x.dtype.is_float or dtype.is_float) and 32 in (x.dtype.bits, dtype.bits):
+        x = g.add(Cast(DType.FLOAT32), x)
+    return g.add(Cast(dtype), x)
+
+
+def as_float(g: Graph, x: Value) -> Value:
+    """X as FLOAT32, for operators without an integer form (integers are exact below 2^24)."""
+    return cast(g, x, DType.FLOAT32)
+
+
+def floats(x: Value, what: str = "its input") -> Value:
+    """X itself, when it is floating point."""
+    if x.dtype is not DType.FLOAT32:
+        raise CannotConvertError(UNSUPPORTED_TYPE, f"{what} holds {x.dtype.value}", "supported: floating point")
+    return x
+
+
+def align(g: Graph, *values: Value) -> list[Value]:
+    """Values with axes of extent 1 put in front, so that all have the same rank."""
+    rank = max(value.rank for value in values)
+    return [reshape(g, value, (1,) * (rank - value.rank) + extents(value)) for value in values]
+
+
+def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
+    """X repeated along its axes of extent 1, after axes were put in front."""
+    target = tuple(int(extent) for extent in shape)
+    own = (1,) * (len(target) - x.rank) + extents(x)
+    if any(have not in (1, want) for have, want in zip(own, target, strict=True)):
+        raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
+    x = reshape(g, x, own)
+    times = tuple(want // have for have, want in zip(own, target, strict=True))
+    return x if set(times) == {1} else g.add(Tile(times), x)
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """The common shape of operands, aligned on the right."""
+    try:
+        return tuple(int(extent) for extent in np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
+    except ValueError as error:
+        text = " and ".join(str(list(shape)) for shape in shapes)
+        raise CannotConvertError(INVALID_NODE, f"shapes {text} do not broadcast") from error
+
+
+def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
+    """An arithmetic operator with right-aligned broadcasting; a constant of one element becomes its scalar."""
+    both, second_scalar, first_scalar = BINARY[function]
+    if a.dtype is not b.dtype:
+        raise CannotConvertError(UNSUPPORTED_TYPE, f"operands of different types: {a.dtype.value} and {b.dtype.value}")
+    broadcast_shape(extents(a), extents(b))
+    scalar_forms = a.dtype is DType.FLOAT32 or both is not Div
+    if scalar_forms and _is_scalar(b) and a.rank >= b.rank and not a.is_constant:
+        return g.add(second_scalar(_scalar(b)), a)  # type: ignore[call-arg]  # every one of them has this field
+    if scalar_forms and _is_scalar(a) and b.rank >= a.rank and not b.is_constant:
+        return g.add(first_scalar(_scalar(a)), b)  # type: ignore[call-arg]  # every one of them has this field
+    return g.add(both(), *align(g, a, b))
+
+
+def _is_scalar(value: Value) -> bool:
+    return value.is_constant and value.array.size == 1
+
+
+def _scalar(value: Value) -> Scalar:
+    return Scalar(value.dtype, value.array.reshape(-1)[0].item())
+
+
+def add(g: Graph, a: Value, b: Value) -> Value:
+    """A + b."""
+    return binary(g, "add", a, b)
+
+
+def sub(g: Graph, a: Value, b: Value) -> Value:
+    """A - b."""
+    return binary(g, "sub", a, b)
+
+
+def mul(g: Graph, a: Value, b: Value) -> Value:
+    """A * b."""
+    return binary(g, "mul", a, b)
+
+
+def div(g: Graph, a: Value, b: Value) -> Value:
+    """A / b."""
+    return binary(g, "div", a, b)
+
+
+def _scalar_for(x: Value, number: float) -> Scalar:
+    return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, number)
+
+
+def adds(g: Graph, x: Value, number: float) -> Value:
+    """X + number."""
+    return g.add(Adds(_scalar_for(x, number)), x)
+
+
+def muls(g: Graph, x: Value, number: float) -> Value:
+    """X * number."""
+    return g.add(Muls(_scalar_for(x, number)), x)
+
+
+def divs(g: Graph, x: Value, number: float) -> Value:
+    """X / number."""
+    return g.add(Divs(_scalar_for(x, number)), x)
+
+
+def rsubs(g: Graph, number: float, x: Value) -> Value:
+    """Number - x."""
+    return g.add(Rsubs(_scalar_for(x, number)), x)
+
+
+def rdivs(g: Graph, number: float, x: Value) -> Value:
+    """Number / x."""
+    return g.add(Rdivs(_scalar_for(x, number)), x)
+
+
+def maxs(g: Graph, x: Value, number: float) -> Value:
+    """max(x, number)."""
+    return g.add(Maxs(_scalar_for(x, number)), x)
+
+
+def mins(g: Graph, x: Value, number: float) -> Value:
+    """min(x, number)."""
+    return g.add(Mins(_scalar_for(x, number)), x)
+
+
+def active(g: Graph, kind: ActiveType, x: Value) -> Value:
+    """An activation function without parameters."""
+    return g.add(Active(kind), x)
+
+
+def relu(g: Graph, x: Value) -> Value:
+    """max(x, 0)."""
+    return active(g, ActiveType.ACTIVE_RELU, x)
+
+
+def sigmoid(g: Graph, x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    return active(g, ActiveType.ACTIVE_SIGMOID, x)
+
+
+def tanh(g: Graph, x: Value) -> Value:
+    """tanh(x)."""
+    return active(g, ActiveType.ACTIVE_TANH, x)
+
+
+def exp(g: Graph, x: Value) -> Value:
+    """exp(x)."""
+    return active(g, ActiveType.ACTIVE_EXP, x)
+
+
+def ln(g: Graph, x: Value) -> Value:
+    """Natural logarithm."""
+    return active(g, ActiveType.ACTIVE_LN, x)
+
+
+def square(g: Graph, x: Value) -> Value:
+    """X * x."""
+    return active(g, ActiveType.ACTIVE_SQUARE, x)
+
+
+def sqrt(g: Graph, x: Value) -> Value:
+    """Square root."""
+    return active(g, ActiveType.ACTIVE_SQRT, x)
+
+
+def rsqrt(g: Graph, x: Value) -> Value:
+    """1 / sqrt(x)."""
+    return active(g, ActiveType.ACTIVE_RSQRT, x)
+
+
+def absolute(g: Graph, x: Value) -> Value:
+    """|x|."""
+    return active(g, ActiveType.ACTIVE_ABSVAL, x)
+
+
+def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """One reduction over axes counted from the front."""
+    return g.add(Reduce(method=method, axis_list=tuple(axes), axis_num=len(tuple(axes)), keep_dims=keep_dims), x)
+
+
+def mean(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """Arithmetic mean over axes."""
+    return reduce(g, ReduceMethodType.REDUCE_MEAN, x, axes, keep_dims)
+
+
+def total(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """Sum over axes."""
+    return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes, keep_dims)
+
+
+def cut(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    """Elements start, start+step, ... below end along one axis."""
+    shape = extents(x)
+    if (start, end, step) == (0, shape[axis], 1):
+        return x
+    starts = tuple(start if k == axis else 0 for k in range(len(shape)))
+    ends = tuple(end if k == axis else extent for k, extent in enumerate(shape))
+    steps = tuple(step if k == axis else 1 for k in range(len(shape)))
+    return extract(g, x, starts, ends, steps)
+
+
+def extract(g: Graph, x: Value, start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value:
+    """A strided slice on every axis; bounds as the operator wants them."""
+    return g.add(Extract(tuple(start), tuple(end), tuple(step)), x)
+
+
+def float_constant(g: Graph, data: Array, name: str = "constant") -> Value:
+    """A FLOAT32 constant."""
+    return g.constant(np.asarray(data, np.float32), name=name)

@@ -1,0 +1,215 @@
+"""Constant evaluators of arithmetic, comparison, logic, reductions and casts, in the element type of the file."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, shape_rules
+from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array
+
+Unary = Callable[[Array], Array]
+Binary = Callable[[Array, Array], Array]
+
+
+def _operands(node: OnnxNode) -> list[Array]:
+    """All inputs, checked against the size limit of their common shape. Legacy broadcasting is aligned on the left."""
+    arrays = [node.constant(index) for index in range(len(node.inputs))]
+    if len(arrays) == 2 and node.version < 7 and node.attr("broadcast", 0):
+        axis = node.axis(node.attr("axis", arrays[0].ndim - arrays[1].ndim), max(arrays[0].ndim, 1))
+        behind = arrays[0].ndim - axis - arrays[1].ndim
+        arrays[1] = arrays[1].reshape(arrays[1].shape + (1,) * max(behind, 0))
+    if any(array.dtype != arrays[0].dtype for array in arrays):
+        raise node.fail(INVALID_NODE, f"operands of different types: {', '.join(str(a.dtype) for a in arrays)}")
+    node.budget(np.broadcast_shapes(*(array.shape for array in arrays)), 8)
+    return arrays
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """Integers are divided towards zero."""
+    if a.dtype.kind == "f":
+        return np.asarray(a / b)
+    if (b == 0).any():
+        raise ValueError("integer division by zero")
+    quotient = np.abs(a) // np.abs(b)
+    return np.asarray(np.where((a < 0) != (b < 0), -quotient, quotient))
+
+
+def _binary(name: str, function: Binary, since: int = 1) -> None:
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        a, b = _operands(node)
+        return np.asarray(function(a, b))
+
+    folds(name, since=since)(evaluate)
+
+
+for _name, _function in (
+    ("Add", np.add),
+    ("Sub", np.subtract),
+    ("Mul", np.multiply),
+    ("Div", _divide),
+    ("Equal", np.equal),
+    ("Less", np.less),
+    ("Greater", np.greater),
+    ("LessOrEqual", np.less_equal),
+    ("GreaterOrEqual", np.greater_equal),
+    ("And", np.logical_and),
+    ("Or", np.logical_or),
+    ("Xor", np.logical_xor),
+    ("BitwiseAnd", np.bitwise_and),
+    ("BitwiseOr", np.bitwise_or),
+    ("BitwiseXor", np.bitwise_xor),
+):
+    _binary(_name, _function)
+
+
+def _variadic(name: str, function: Binary) -> None:
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        arrays = _operands(node)
+        found = arrays[0]
+        for array in arrays[1:]:
+            found = function(found, array)
+        return np.asarray(found)
+
+    folds(name, since=1)(evaluate)
+
+
+for _name, _function in (("Max", np.maximum), ("Min", np.minimum), ("Sum", np.add)):
+    _variadic(_name, _function)
+
+
+def _unary(name: str, function: Unary, since: int = 1) -> None:
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        x = node.constant(0)
+        return np.asarray(function(x)).astype(x.dtype, copy=False)
+
+    folds(name, since=since)(evaluate)
+
+
+for _name, _one in (
+    ("Neg", np.negative),
+    ("Abs", np.abs),
+    ("Sign", np.sign),
+    ("Floor", np.floor),
+    ("Ceil", np.ceil),
+    ("Round", np.rint),
+    ("Sqrt", np.sqrt),
+    ("Exp", np.exp),
+    ("Log", np.log),
+    ("Sin", np.sin),
+    ("Cos", np.cos),
+    ("Reciprocal", lambda x: 1 / x),
+    ("Not", np.logical_not),
+    ("BitwiseNot", np.invert),
+):
+    _unary(_name, _one)  # type: ignore[arg-type]  # NumPy's functions are typed more widely
+
+
+@folds("Mod", since=10)
+def mod(node: OnnxNode, _: Graph) -> Array:
+    """Remainder with the sign of the divisor, or with fmod of the dividend."""
+    a, b = _operands(node)
+    if a.dtype.kind in "iu" and (b == 0).any():
+        raise node.fail(INVALID_NODE, "integer division by zero")
+    return np.fmod(a, b) if node.attr("fmod", 0) else np.mod(a, b)
+
+
+@folds("Pow", since=1)
+def power(node: OnnxNode, _: Graph) -> Array:
+    """A to the power of b, in the type of a."""
+    if node.version < 7:
+        node.refuse_attr("broadcast", 0)
+        node.refuse_attr("axis", None)
+    a, b = node.constant(0), node.constant(1)
+    node.budget(np.broadcast_shapes(a.shape, b.shape), 8)
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu" and (b >= 0).all():
+        return np.power(a, b.astype(np.int64)).astype(a.dtype)
+    return np.power(a.astype(np.float64), b).astype(a.dtype)
+
+
+def cast_array(array: Array, target: Element) -> Array:
+    """Elements in another type: floats are truncated towards zero, 16-bit brain floats rounded to even."""
+    if target.bits < 8 or "float8" in target.name:
+        raise ValueError(f"cast to {target}")
+    if target is elements.BFLOAT16:
+        bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+        return np.where(
+            np.isnan(array.astype(np.float32)), np.float32(np.nan), rounded.astype(np.uint32).view(np.float32)
+        )
+    if target is elements.BOOL:
+        return array != 0
+    return array.astype(target.numpy)
+
+
+@folds("Cast", since=1)
+def cast(node: OnnxNode, _: Graph) -> Folded:
+    """Elements in another type."""
+    node.optional_attr("saturate")  # concerns float8 only
+    node.optional_attr("round_mode")  # the same
+    if node.version < 6:
+        names = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10, "DOUBLE": 11}
+        code = names.get(node.required_attr("to", ""), 0)
+    else:
+        code = node.required_attr("to", 0)
+    target = ELEMENTS.get(code)
+    if target is None or target.bits < 8 or "float8" in target.name:
+        raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}", "supported: numbers of 8 bits and more")
+    return Folded(cast_array(node.constant(0), target), target)
+
+
+@folds("CastLike", since=15)
+def cast_like(node: OnnxNode, _: Graph) -> Folded:
+    """Elements in the type of another tensor."""
+    node.optional_attr("saturate")
+    node.optional_attr("round_mode")
+    return Folded(cast_array(node.constant(0), node.element(1)), node.element(1))
+
+
+@folds("Clip", since=1)
+def clip(node: OnnxNode, _: Graph) -> Array:
+    """Limit to an interval."""
+    x = node.constant(0)
+    if node.version < 11:
+        return np.clip(x, node.attr("min", float("-inf")), node.attr("max", float("inf"))).astype(x.dtype)
+    found = np.maximum(x, node.constant(1)) if node.has_input(1) else x
+    return np.minimum(found, node.constant(2)) if node.has_input(2) else found
+
+
+def _reduction(name: str, function: Callable[..., Array], input_since: int) -> None:
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        x = node.constant(0)
+        axes = shape_rules.reduce_axes(node, input_since)
+        keep = bool(node.attr("keepdims", 1))
+        return np.asarray(function(x, axis=axes, keepdims=keep)).astype(x.dtype) if axes or x.ndim == 0 else x
+
+    folds(name, since=1)(evaluate)
+
+
+for _name, _reduce, _since in (
+    ("ReduceSum", np.sum, 13),
+    ("ReduceProd", np.prod, 18),
+    ("ReduceMax", np.max, 18),
+    ("ReduceMin", np.min, 18),
+    ("ReduceMean", np.mean, 18),
+):
+    _reduction(_name, _reduce, _since)  # type: ignore[arg-type]  # NumPy's functions are typed more widely
+
+
+def _arg(name: str, function: Callable[..., Array]) -> None:
+    def evaluate(node: OnnxNode, _: Graph) -> Array:
+        x = node.constant(0)
+        axis = node.axis(node.attr("axis", 0), x.ndim)
+        if node.version >= 12:
+            node.refuse_attr("select_last_index", 0)
+        found = function(x, axis=axis)
+        return np.asarray(np.expand_dims(found, axis) if node.attr("keepdims", 1) else found, np.int64)
+
+    folds(name, since=1)(evaluate)
+
+
+_arg("ArgMax", np.argmax)
+_arg("ArgMin", np.argmin)

@@ -1,0 +1,264 @@
+"""Constant evaluators of the operators that make, move and select data. Integers stay 64-bit.
+
+Each computes the size of its result first; what would be larger than the limit is refused before it is made.
+"""
+
+import math
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto
+
+from tpuconvert.frontends.onnx import shape_rules
+from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array
+
+
+@folds("Shape", since=1)
+def shape(node: OnnxNode, _: Graph) -> Array:
+    """Extents of the input, of which opset 15 can take a range."""
+    found = node.shape(0)
+    start = node.attr("start", 0) if node.version >= 15 else 0
+    end = node.attr("end", len(found)) if node.version >= 15 else len(found)
+    return np.array(found[slice(*slice(start, end).indices(len(found)))], np.int64)
+
+
+@folds("Size", since=1)
+def size(node: OnnxNode, _: Graph) -> Array:
+    """Number of elements of the input."""
+    return np.array(math.prod(node.shape(0)), np.int64)
+
+
+@folds("Constant", since=1)
+def constant(node: OnnxNode, _: Graph) -> Folded | Array:
+    """The one attribute that is given."""
+    names = [name for name in node.attributes if name.startswith(("value", "sparse_value"))]
+    if len(names) != 1:
+        raise node.fail(INVALID_NODE, f"has {len(names)} values")
+    value = node.optional_attr(names[0])
+    if isinstance(value, TensorProto):
+        return Folded(node.reader.read(value), node.reader.element(value))
+    if isinstance(value, SparseTensorProto):
+        return Folded(node.reader.read_sparse(value), node.reader.element(value.values))
+    if names[0] in ("value_float", "value_floats"):
+        return np.array(value, np.float32)
+    if names[0] in ("value_int", "value_ints"):
+        return np.array(value, np.int64)
+    raise node.fail(UNSUPPORTED_TYPE, f"{names[0]} holds text", "supported: numbers")
+
+
+@folds("ConstantOfShape", since=9)
+def constant_of_shape(node: OnnxNode, _: Graph) -> Folded | Array:
+    """A tensor filled with one value."""
+    target = shape_rules.target_extents(node, 0)
+    value = node.optional_attr("value")
+    if value is None:
+        node.budget(target, 4)
+        return np.zeros(target, np.float32)
+    if not isinstance(value, TensorProto):
+        raise node.fail(INVALID_NODE, "its value is no tensor")
+    filler = node.reader.read(value)
+    if filler.size != 1:
+        raise node.fail(INVALID_NODE, f"its value has {filler.size} elements")
+    node.budget(target, filler.itemsize)
+    return Folded(np.full(target, filler.reshape(-1)[0], filler.dtype), node.reader.element(value))
+
+
+@folds("Identity", since=1)
+def identity(node: OnnxNode, _: Graph) -> Array:
+    """The input."""
+    return node.constant(0)
+
+
+@folds("Reshape", since=1)
+def reshape(node: OnnxNode, _: Graph) -> Array:
+    """The same elements in another shape."""
+    return node.constant(0).reshape(shape_rules.reshape_target(node))
+
+
+@folds("Flatten", since=1)
+def flatten(node: OnnxNode, _: Graph) -> Array:
+    """Two axes."""
+    return node.constant(0).reshape(shape_rules.flatten_target(node))
+
+
+@folds("Squeeze", since=1)
+def squeeze(node: OnnxNode, _: Graph) -> Array:
+    """Fewer axes."""
+    return node.constant(0).reshape(shape_rules.squeeze_target(node))
+
+
+@folds("Unsqueeze", since=1)
+def unsqueeze(node: OnnxNode, _: Graph) -> Array:
+    """More axes."""
+    return node.constant(0).reshape(shape_rules.unsqueeze_target(node))
+
+
+@folds("Transpose", since=1)
+def transpose(node: OnnxNode, _: Graph) -> Array:
+    """Other order of axes."""
+    return np.ascontiguousarray(node.constant(0).transpose(shape_rules.transpose_order(node)))
+
+
+@folds("Concat", since=1)
+def concat(node: OnnxNode, _: Graph) -> Array:
+    """Tensors one behind the other."""
+    axis = shape_rules.concat_axis(node)
+    return np.concatenate([node.constant(index) for index in range(len(node.inputs))], axis=axis)
+
+
+@folds("Split", since=1)
+def split(node: OnnxNode, _: Graph) -> list[Array]:
+    """Parts of a tensor."""
+    axis, sizes = shape_rules.split_sizes(node)
+    return np.split(node.constant(0), np.cumsum(sizes)[:-1], axis=axis)
+
+
+@folds("Slice", since=1)
+def slice_(node: OnnxNode, _: Graph) -> Array:
+    """A part of a tensor, with steps."""
+    found = node.constant(0)
+    for part in shape_rules.slices(node):
+        found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
+    return found
+
+
+@folds("Gather", since=1)
+def gather(node: OnnxNode, _: Graph) -> Array:
+    """Slices by index; negative ones count from the end."""
+    data, indices = node.constant(0), node.constant(1)
+    axis = node.axis(node.attr("axis", 0), data.ndim)
+    indices = _checked_indices(node, indices, data.shape[axis])
+    node.budget(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.itemsize)
+    return np.take(data, indices, axis=axis)
+
+
+@folds("GatherElements", since=11)
+def gather_elements(node: OnnxNode, _: Graph) -> Array:
+    """One element per index."""
+    data, indices = node.constant(0), node.constant(1)
+    axis = node.axis(node.attr("axis", 0), data.ndim)
+    return np.take_along_axis(data, _checked_indices(node, indices, data.shape[axis]), axis=axis)
+
+
+@folds("GatherND", since=11)
+def gather_nd(node: OnnxNode, _: Graph) -> Array:
+    """Slices by tuples of indices."""
+    data, indices = node.constant(0), node.constant(1)
+    if node.attr("batch_dims", 0) if node.version >= 12 else 0:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "batch_dims of a constant", "supported: 0")
+    depth = indices.shape[-1]
+    columns = [_checked_indices(node, indices[..., k], data.shape[k]) for k in range(depth)]
+    node.budget(indices.shape[:-1] + data.shape[depth:], data.itemsize)
+    return np.asarray(data[tuple(columns)])
+
+
+@folds("Expand", since=8)
+def expand(node: OnnxNode, _: Graph) -> Array:
+    """Repeat along axes of extent 1."""
+    data = node.constant(0)
+    target = np.broadcast_shapes(data.shape, shape_rules.target_extents(node, 1))
+    node.budget(target, data.itemsize)
+    return np.ascontiguousarray(np.broadcast_to(data, target))
+
+
+@folds("Tile", since=6)
+def tile(node: OnnxNode, _: Graph) -> Array:
+    """Repeat along every axis."""
+    data, times = node.constant(0), shape_rules.target_extents(node, 1)
+    if len(times) != data.ndim:
+        raise node.fail(INVALID_NODE, f"{len(times)} repeats for {data.ndim} axes")
+    node.budget([extent * count for extent, count in zip(data.shape, times, strict=True)], data.itemsize)
+    return np.tile(data, times)
+
+
+@folds("Range", since=11)
+def range_(node: OnnxNode, _: Graph) -> Array:
+    """start, start + delta, ... below limit."""
+    start, limit, delta = (node.constant(index).reshape(-1)[0] for index in range(3))
+    if delta == 0:
+        raise node.fail(INVALID_NODE, "its delta is 0")
+    exact = [x.item() for x in (start, limit, delta)]
+    count = max(math.ceil((exact[1] - exact[0]) / exact[2]), 0)
+    if isinstance(exact[0], int):
+        count = max(-((exact[0] - exact[1]) // exact[2]), 0)
+    node.budget([count], start.dtype.itemsize)
+    return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+
+
+@folds("EyeLike", since=9)
+def eye_like(node: OnnxNode, _: Graph) -> Folded:
+    """Ones on a diagonal; only the shape of the input matters."""
+    rows, columns = node.shape(0)
+    code = node.optional_attr("dtype")
+    element = node.element(0) if code is None else ELEMENTS.get(code, FLOAT)
+    node.budget((rows, columns), element.numpy.itemsize)
+    return Folded(np.eye(rows, columns, node.attr("k", 0), dtype=element.numpy), element)
+
+
+@folds("Where", since=9)
+def where(node: OnnxNode, _: Graph) -> Array:
+    """Choose by condition."""
+    condition, x, y = (node.constant(index) for index in range(3))
+    target = np.broadcast_shapes(condition.shape, x.shape, y.shape)
+    node.budget(target, x.itemsize)
+    return np.where(condition, x, y)
+
+
+@folds("NonZero", since=9)
+def non_zero(node: OnnxNode, _: Graph) -> Array:
+    """Coordinates of the elements that are not 0, one row per axis."""
+    return np.array(np.nonzero(np.atleast_1d(node.constant(0))), np.int64)
+
+
+@folds("OneHot", since=9)
+def one_hot(node: OnnxNode, _: Graph) -> Array:
+    """Indices as rows with one different element."""
+    indices, depth, values = node.constant(0), int(node.scalar(1)), node.constant(2)
+    axis = node.axis(node.attr("axis", -1), indices.ndim + 1)
+    node.budget((*indices.shape, depth), values.itemsize)
+    wanted = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    counter = np.arange(depth).reshape([depth if k == axis else 1 for k in range(indices.ndim + 1)])
+    return np.where(wanted == counter, values[1], values[0]).astype(values.dtype)
+
+
+@folds("Trilu", since=14)
+def trilu(node: OnnxNode, _: Graph) -> Array:
+    """Upper or lower triangle, the rest 0."""
+    k = int(node.scalar(1)) if node.has_input(1) else 0
+    return (np.triu if node.attr("upper", 1) else np.tril)(node.constant(0), k)
+
+
+@folds("ScatterND", since=11)
+def scatter_nd(node: OnnxNode, _: Graph) -> Array:
+    """A copy of the data with slices replaced."""
+    reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
+    if reduction != "none":
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}' of a constant", "supported: none")
+    data, indices, updates = node.constant(0).copy(), node.constant(1), node.constant(2)
+    columns = [_checked_indices(node, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])]
+    data[tuple(columns)] = updates
+    return data
+
+
+@folds("CumSum", since=11)
+def cum_sum(node: OnnxNode, _: Graph) -> Array:
+    """Running sums along an axis."""
+    data = node.constant(0)
+    axis = node.axis(int(node.scalar(1)), data.ndim)
+    backwards, exclusive = node.attr("reverse", 0), node.attr("exclusive", 0)
+    data = np.flip(data, axis) if backwards else data
+    sums = np.cumsum(data, axis, dtype=data.dtype)
+    sums = sums - data if exclusive else sums
+    return np.ascontiguousarray(np.flip(sums, axis)) if backwards else sums
+
+
+def _checked_indices(node: OnnxNode, indices: Array, extent: int) -> Array:
+    """Indices from 0 on; negative ones count from the end."""
+    if indices.dtype.kind not in "iu":
+        raise node.fail(INVALID_NODE, f"indices of type {indices.dtype}")
+    if indices.size and (int(indices.min()) < -extent or int(indices.max()) >= extent):
+        raise node.fail(INVALID_NODE, f"an index is outside {-extent} to {extent - 1}")
+    return np.where(indices < 0, indices + extent, indices)

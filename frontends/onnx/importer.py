@@ -1,0 +1,501 @@
+"""Walks over a source graph and lets each node's converter write its part of the target graph.
+
+A node whose inputs are all known is evaluated at once (``folds``), so that shape arithmetic never reaches the graph.
+A node that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import cutting, input_types, quantized_inputs
+from tpuconvert.frontends.onnx.elements import Element, element_of
+from tpuconvert.frontends.onnx.node import (
+    CannotConvertError,
+    Converted,
+    Folded,
+    Materializer,
+    OnnxNode,
+    OnnxTensor,
+    Result,
+    decode_attribute,
+    default_element,
+    folds,
+    onnx_op,
+)
+from tpuconvert.frontends.onnx.reader import (
+    NEWEST_OPSET,
+    OnnxModel,
+    function_opsets,
+    node_domain,
+    sparse_by_name,
+)
+from tpuconvert.schema.errors import (
+    INVALID_NODE,
+    NO_OPERATOR,
+    UNKNOWN_SHAPE,
+    UNSUPPORTED_ATTRIBUTE,
+    InternalError,
+    ProblemList,
+    ResourceLimitError,
+    ShapeError,
+    TpuConvertError,
+)
+from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.types import Array, DType, TensorType
+
+LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
+"""Memory hints of the first opsets, without any meaning for the result."""
+
+FOLDED_WITHOUT_DATA = frozenset({"Shape", "Size"})
+"""Evaluated as soon as the shape of the input is known."""
+
+
+def import_model(
+    model: OnnxModel,
+    *,
+    limits: Limits,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+) -> Graph:
+    """Convert a parsed model. Arguments and errors as ``tpuconvert.frontends.onnx.load``."""
+    return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs)
+
+
+@dataclass
+class _Scope:
+    """Names that nodes may read: those of one graph, then those of the graph around it.
+
+    ``tensors`` holds None for the result of a node that could not be converted.
+    """
+
+    opsets: Mapping[str, int]
+    parent: "_Scope | None" = None
+    prefix: str = ""
+    tensors: dict[str, OnnxTensor | None] = field(default_factory=dict)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    depth: int = 0
+
+    def holds(self, name: str) -> bool:
+        if name in self.tensors or name in self.constants:
+            return True
+        return self.parent is not None and self.parent.holds(name)
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the name is a constant of the file."""
+        return name in self.constants or (self.parent is not None and self.parent.is_constant(name))
+
+
+class _AlreadyToldError(CannotConvertError):
+    """The reason is a problem of an inner node, which has been noted under that node's name."""
+
+
+class _Importer:
+    def __init__(self, model: OnnxModel, limits: Limits) -> None:
+        self._model = model
+        self._limits = limits
+        self._file = model.path.name
+        self._graph = Graph(name=model.graph.name or model.path.stem, file=self._file)
+        self._graph.notes.extend(model.notes)
+        opset = model.opsets.get("")
+        self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
+        self._materializer = Materializer(self._graph)
+        self._infos = input_types.infos_of(model.graph)
+        self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
+        self._converted_nodes = 0
+
+    def run(
+        self, shapes: Mapping[str, Sequence[int]], inputs: Sequence[str] | None, outputs: Sequence[str] | None
+    ) -> Graph:
+        self._check_opsets()
+        source = self._model.graph
+        scope = _Scope(self._model.opsets)
+        self._read_initializers(source, scope)
+        wanted = [value.name for value in source.output] if outputs is None else list(outputs)
+        if inputs is not None:
+            cutting.check_names(source, inputs, "inputs", self._file)
+        if outputs is not None:
+            cutting.check_names(source, outputs, "outputs", self._file)
+        starts = self._starts(source, scope, inputs)
+        nodes = cutting.needed_nodes(source, starts, wanted, self._file)
+        if inputs is not None or outputs is not None:
+            read = {name for node in nodes for name in cutting.reads_of(node)} | set(wanted)
+            starts = [name for name in starts if name in read or (inputs is not None and name in inputs)]
+        self._note_unused(source, nodes)
+        self._declare_inputs(starts, shapes, scope, nodes)
+        self._convert_all(nodes, scope)
+        self._declare_outputs(wanted, scope)
+        self._problems.raise_if_any()
+        self._graph.prune()
+        self._graph.sort()
+        return self._graph
+
+    # Beginning and end
+
+    def _check_opsets(self) -> None:
+        version = self._model.opsets.get("", 1)
+        if version > NEWEST_OPSET:
+            self._problems.add(
+                NO_OPERATOR,
+                "opset",
+                str(version),
+                f"the newest known opset is {NEWEST_OPSET}",
+                f"export the model with opset {NEWEST_OPSET} or lower",
+            )
+
+    def _read_initializers(self, source: GraphProto, scope: _Scope) -> None:
+        for tensor in source.initializer:
+            if tensor.name:
+                scope.constants[tensor.name] = tensor
+        for name, sparse in sparse_by_name(source).items():
+            array = self._model.tensors.read_sparse(sparse)
+            element = self._model.tensors.element(sparse.values)
+            scope.tensors[scope.prefix + name] = OnnxTensor(name, element, array.shape, array)
+
+    def _starts(self, source: GraphProto, scope: _Scope, inputs: Sequence[str] | None) -> list[str]:
+        """Tensor names where the graph begins. Before IR version 4 initializers are also listed as inputs."""
+        own = [v.name for v in source.input if v.name not in scope.constants and v.name not in scope.tensors]
+        if inputs is None:
+            return own
+        return list(inputs) + [name for name in own if name not in inputs]
+
+    def _note_unused(self, source: GraphProto, nodes: Sequence[NodeProto]) -> None:
+        needed = {id(node) for node in nodes}
+        unused = [node.name or _first_output(node) for node in source.node if id(node) not in needed]
+        if unused:
+            some = ", ".join(f"'{name}'" for name in unused[:6]) + (", ..." if len(unused) > 6 else "")
+            self._graph.notes.append(f"{len(unused)} nodes that no output depends on were left out: {some}")
+
+    def _declare_inputs(
+        self, names: Sequence[str], shapes: Mapping[str, Sequence[int]], scope: _Scope, nodes: Sequence[NodeProto]
+    ) -> None:
+        finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
+        types = finder.find(names, self._problems, self._graph.notes)
+        for name in names:
+            if name not in types:
+                scope.tensors[name] = None
+                continue
+            element, shape = types[name].element, types[name].shape
+            quant = None
+            if element.is_integer and element.bits <= 16:
+                quant = quantized_inputs.find_quant(name, nodes, lambda key: self._peek(key, scope))
+            dtype = (
+                TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
+            )
+            port = Port(name, element.numpy.name, shape, quant)
+            value = self._graph.input(name, dtype, port, quant)
+            self._named.add(id(value))
+            scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant)
+
+    def _peek(self, name: str, scope: _Scope) -> Array | None:
+        tensor = self._lookup(name, scope)
+        return tensor.array if tensor is not None else None
+
+    def _declare_outputs(self, names: Sequence[str], scope: _Scope) -> None:
+        for name in names:
+            if not scope.holds(name):
+                self._problems.add(INVALID_NODE, "graph output", name, "no node makes this tensor")
+                continue
+            tensor = self._lookup(name, scope)
+            if tensor is None or len(self._problems):
+                continue
+            try:
+                value = self._materializer.value(tensor)
+            except CannotConvertError as error:
+                self._problems.add(error.kind, "graph output", name, error.message, error.hint)
+                continue
+            self._graph.output(value, Port(name, tensor.element.numpy.name, tensor.shape, tensor.quant))
+
+    # Nodes
+
+    def _convert_all(self, nodes: Sequence[NodeProto], scope: _Scope) -> None:
+        for proto in nodes:
+            self._convert_one(proto, scope)
+
+    def _convert_one(self, proto: NodeProto, scope: _Scope) -> None:
+        domain = node_domain(proto)
+        name = scope.prefix + (proto.name or _first_output(proto) or proto.op_type)
+        function = self._model.functions.get((domain, proto.op_type, proto.overload))
+        known = self._known_operator(proto, domain, scope) or function is not None
+        if not known:
+            self._report_unknown(proto, domain, name, scope)
+        missing = [key for key in proto.input if key and not scope.holds(key)]
+        for key in missing:
+            self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
+        inputs = tuple(self._lookup(key, scope) if key else None for key in proto.input)
+        has_unknown = any(tensor is None and key for tensor, key in zip(inputs, proto.input, strict=True))
+        if not known or missing or has_unknown:
+            self._leave_open(proto, scope)
+            return
+        self._converted_nodes += 1
+        if self._converted_nodes > self._limits.max_nodes + self._limits.max_unrolled_nodes:
+            raise ResourceLimitError(f"more than {self._converted_nodes - 1} nodes after unrolling", file=self._file)
+        try:
+            if function is not None:
+                results = self._inline_function(function, proto, inputs, name, scope)
+            else:
+                results = self._convert_node(proto, domain, name, inputs, scope)
+        except CannotConvertError as error:
+            if not isinstance(error, _AlreadyToldError):
+                self._problems.add(error.kind, proto.op_type, name, error.message, error.hint)
+            self._leave_open(proto, scope)
+        else:
+            for key, tensor in zip(proto.output, results, strict=False):
+                if key:
+                    scope.tensors[key] = tensor
+
+    def _known_operator(self, proto: NodeProto, domain: str, scope: _Scope) -> bool:
+        version = scope.opsets.get(domain)
+        if version is None and domain == "":
+            version = 1
+        return any(
+            registry.find(proto.op_type, version=version, domain=domain) is not None for registry in (onnx_op, folds)
+        )
+
+    def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: _Scope) -> None:
+        op = f"{domain}:{proto.op_type}" if domain else proto.op_type
+        versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
+        first_output = _first_output(proto)
+        reads = ",".join(key for key in proto.input if key and not scope.is_constant(key))
+        hint = f"end the model before them:  --outputs {reads}" if reads else ""
+        message = ""
+        if versions:
+            message = f"supported from version {versions[0]} on; the model has {scope.opsets.get(domain, 1)}"
+            hint = "export the model with a newer opset"
+        elif domain:
+            hint = f"register a converter:  --plugin (domain '{domain}', operator '{proto.op_type}')"
+        elif not first_output:
+            message = "has no outputs"
+        self._problems.add(NO_OPERATOR, op, name, message, hint)
+
+    def _convert_node(
+        self, proto: NodeProto, domain: str, name: str, inputs: tuple[OnnxTensor | None, ...], scope: _Scope
+    ) -> list[OnnxTensor]:
+        version = scope.opsets.get(domain, 1)
+        node = OnnxNode(
+            proto=proto,
+            name=name,
+            version=version,
+            inputs=inputs,
+            graph=self._graph,
+            materializer=self._materializer,
+            reader=self._model.tensors,
+            limits=self._limits,
+            outputs_used=tuple(bool(key) for key in proto.output),
+            attributes=self._attributes(proto, scope),
+            inline=lambda graph, arguments: self._inline_graph(graph, arguments, name, scope),
+        )
+        converter = onnx_op.find(proto.op_type, version=version, domain=domain)
+        fold = folds.find(proto.op_type, version=version, domain=domain)
+        is_known = all(tensor is None or tensor.array is not None for tensor in inputs)
+        if fold is not None and not is_known and not (domain == "" and proto.op_type in FOLDED_WITHOUT_DATA):
+            fold = None
+        if fold is None and converter is None:
+            raise CannotConvertError(
+                UNKNOWN_SHAPE,
+                "depends on the model's inputs; only constant operands are supported",
+            )
+        with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
+            converted = self._guarded(node, (fold or converter).converter)  # type: ignore[union-attr]  # one is set
+        self._check_read(node)
+        return self._finish(node, converted, scope)
+
+    def _guarded(self, node: OnnxNode, converter: "object") -> Sequence[Converted]:
+        """Run a converter; whatever a hostile model makes it stumble over leaves as one of our errors."""
+        try:
+            converted = converter(node, self._graph) if callable(converter) else None
+        except (CannotConvertError, TpuConvertError) as error:
+            if isinstance(error, ShapeError):
+                raise CannotConvertError(INVALID_NODE, error.message) from error
+            raise
+        except (ValueError, OverflowError) as error:
+            raise CannotConvertError(INVALID_NODE, str(error)) from error
+        except MemoryError as error:
+            raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
+        except Exception as error:
+            raise InternalError(
+                f"{node.op_type} could not be converted: {type(error).__name__}: {error}",
+                file=self._file,
+                node=node.name,
+            ) from error
+        return converted if isinstance(converted, (list, tuple)) else [converted]  # type: ignore[list-item]
+
+    def _check_read(self, node: OnnxNode) -> None:
+        for name, proto in node.attributes.items():
+            if name not in node.read and name not in LEGACY_ATTRIBUTES:
+                shown = _shown(proto)
+                self._problems.add(
+                    UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={shown}", "not supported here"
+                )
+        for index, tensor in enumerate(node.inputs):
+            if tensor is not None and index not in node.read_inputs:
+                self._problems.add(
+                    UNSUPPORTED_ATTRIBUTE,
+                    node.op_type,
+                    node.name,
+                    f"input {index} ('{tensor.name}')",
+                    "not supported here",
+                )
+
+    def _finish(self, node: OnnxNode, converted: Sequence[Converted], scope: _Scope) -> list[OnnxTensor]:
+        names = node.output_names
+        if any(names[len(converted) :]):
+            index = len(converted)
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"output {index} ('{names[index]}')", "not supported here")
+        results = []
+        for name, item in zip(names, converted, strict=False):
+            results.append(self._tensor(node, scope.prefix + name, item))
+        return results
+
+    def _tensor(self, node: OnnxNode, name: str, item: Converted) -> OnnxTensor:
+        if isinstance(item, OnnxTensor):
+            return item
+        if isinstance(item, Folded):
+            return OnnxTensor(name, item.element, item.array.shape, item.array)
+        if isinstance(item, (np.ndarray, np.generic)):
+            array = np.asarray(item)
+            element = _kept_element(node, array)
+            return OnnxTensor(name, element, array.shape, array)
+        result = item if isinstance(item, Result) else Result(item)
+        value = result.value
+        if name and value.producer is not None:
+            self._claim_name(value, name)
+        element = result.element or default_element(node, value)
+        return OnnxTensor(name, element, () if result.is_scalar else value.shape, None, value, result.quant)
+
+    def _claim_name(self, value: Value, name: str) -> None:
+        """Give a new value the name of the source tensor that it carries, whoever has that name by chance."""
+        if id(value) in self._named:
+            return
+        other = self._graph.find(name)
+        if other is not value:
+            if other is not None:
+                self._graph.rename(other, self._graph.unique(name))
+            self._graph.rename(value, name)
+        self._named.add(id(value))
+
+    # Names and nested graphs
+
+    def _lookup(self, name: str, scope: _Scope) -> OnnxTensor | None:
+        """A tensor by name; constants of the file are read when they are first needed."""
+        around: _Scope | None = scope
+        while around is not None:
+            if name not in around.tensors and name in around.constants:
+                proto = around.constants[name]
+                array = self._model.tensors.read(proto)
+                element = self._model.tensors.element(proto)
+                around.tensors[name] = OnnxTensor(around.prefix + name, element, array.shape, array)
+            if name in around.tensors:
+                return around.tensors[name]
+            around = around.parent
+        return None
+
+    def _leave_open(self, proto: NodeProto, scope: _Scope) -> None:
+        """Results of a node that was not converted.
+
+        Where the file states a type, a stand-in input takes their place, so that the nodes behind are examined too.
+        The graph is thrown away in the end: a problem has been noted.
+        """
+        for name in proto.output:
+            info = self._infos.get(name) if not scope.prefix else None
+            scope.tensors[name] = self._stand_in(info) if info is not None else None
+
+    def _stand_in(self, info: ValueInfoProto) -> OnnxTensor | None:
+        element, declared = input_types.declared_element(info), input_types.declared_shape(info)
+        if element is None or declared is None or len(declared) > self._limits.max_rank:
+            return None
+        shape = tuple(extent for extent in declared if isinstance(extent, int))
+        if len(shape) != len(declared):
+            return None
+        value = self._graph.input(info.name, TensorType(element.graph, shape or (1,)))
+        return OnnxTensor(info.name, element, shape, None, value)
+
+    def _attributes(self, proto: NodeProto, scope: _Scope) -> dict[str, AttributeProto]:
+        """Attributes by name; inside a function, references are replaced by what the call gave."""
+        found: dict[str, AttributeProto] = {}
+        for attribute in proto.attribute:
+            if attribute.name in found:
+                raise CannotConvertError(INVALID_NODE, f"has its attribute {attribute.name} twice")
+            if not attribute.ref_attr_name:
+                found[attribute.name] = attribute
+            elif attribute.ref_attr_name in scope.attributes:
+                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
+        return found
+
+    def _inline_function(
+        self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: _Scope
+    ) -> list[OnnxTensor]:
+        """Convert the body of a model-local function in place of its call."""
+        attributes = {attribute.name: attribute for attribute in function.attribute_proto}
+        attributes.update(self._attributes(call, scope))
+        unknown = [
+            key for key in attributes if key not in {*function.attribute, *(a.name for a in function.attribute_proto)}
+        ]
+        if unknown:
+            raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
+        inner = _Scope(
+            function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope)
+        )
+        for key, tensor in zip(function.input, inputs, strict=False):
+            inner.tensors[key] = tensor
+        self._convert_all(function.node, inner)
+        return self._leave_scope(function.output, call.output, inner, scope)
+
+    def _inline_graph(
+        self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: _Scope
+    ) -> list[OnnxTensor]:
+        """Convert a subgraph in place, with ``arguments`` for its inputs."""
+        if len(graph.input) != len(arguments):
+            raise CannotConvertError(INVALID_NODE, f"its subgraph has {len(graph.input)} inputs, not {len(arguments)}")
+        inner = _Scope(scope.opsets, scope, f"{name}/", {}, {}, scope.attributes, self._deeper(scope))
+        self._read_initializers(graph, inner)
+        for value, tensor in zip(graph.input, arguments, strict=True):
+            inner.tensors[value.name] = tensor
+        self._convert_all(graph.node, inner)
+        return self._leave_scope([value.name for value in graph.output], [], inner, scope)
+
+    def _deeper(self, scope: _Scope) -> int:
+        if scope.depth >= self._limits.max_depth:
+            raise ResourceLimitError(f"functions call each other {scope.depth} deep", file=self._file)
+        return scope.depth + 1
+
+    def _leave_scope(
+        self, inner_names: Sequence[str], outer_names: Sequence[str], inner: _Scope, scope: _Scope
+    ) -> list[OnnxTensor]:
+        results = []
+        for index, name in enumerate(inner_names):
+            tensor = self._lookup(name, inner)
+            if tensor is None:
+                if not inner.holds(name):
+                    raise CannotConvertError(INVALID_NODE, f"nothing makes '{name}', a result of its inner graph")
+                raise _AlreadyToldError(NO_OPERATOR, "a node inside could not be converted")
+            outer = outer_names[index] if index < len(outer_names) else ""
+            if outer and tensor.value is not None and tensor.value.name.startswith(inner.prefix):
+                self._named.discard(id(tensor.value))
+                self._claim_name(tensor.value, scope.prefix + outer)
+            results.append(tensor)
+        return results
+
+
+def _first_output(proto: NodeProto) -> str:
+    return next((name for name in proto.output if name), "")
+
+
+def _kept_element(node: OnnxNode, array: Array) -> Element:
+    """Element type of an evaluated constant: the first input's where the array has its NumPy type."""
+    for tensor in node.inputs[:1]:
+        if tensor is not None and tensor.element.numpy == array.dtype:
+            return tensor.element
+    return element_of(array.dtype)
+
+
+def _shown(proto: AttributeProto) -> str:
+    try:
+        return repr(decode_attribute(proto))[:80]
+    except CannotConvertError:
+        return "?"

@@ -1,0 +1,215 @@
+"""Picking elements by index or condition: gathers, scatters with known indices, one-hot, triangles."""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.layout import moved, picked
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.compare import Eq, Lts
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import Array, DType, Scalar
+
+
+def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
+    """Constant indices counted from the front."""
+    if index.size and (int(index.min()) < -extent or int(index.max()) >= extent):
+        raise node.fail(INVALID_NODE, f"an index is outside {-extent} to {extent - 1}")
+    return np.where(index < 0, index + extent, index)
+
+
+def select_by(g: Graph, x: Value, axis: int, index: Value) -> Value:
+    """Slices of one axis by indices that are computed; data that is not FLOAT32 goes through it."""
+    return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), index), x.dtype)
+
+
+def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Value:
+    """An index input as INT32 values counted from the front, in one axis."""
+    index = node.input(position)
+    if index.dtype is not DType.INT32:
+        raise node.fail(INVALID_NODE, f"its indices are {node.element(position)}")
+    index = emit.reshape(g, index, (math.prod(emit.extents(index)),))
+    below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, index)), DType.INT32)
+    return emit.add(g, index, emit.muls(g, below, extent))
+
+
+@onnx_op("Gather", since=1)
+def gather(node: OnnxNode, g: Graph) -> Result:
+    """Slices of one axis by index: one number takes a slice out, several make new axes."""
+    shape, index_shape = node.shape(0), node.shape(1)
+    axis = node.axis(node.attr("axis", 0), len(shape))
+    target = shape[:axis] + index_shape + shape[axis + 1 :]
+    if 0 in target:
+        raise node.fail(INVALID_NODE, "takes no elements at all")
+    x = node.carried(0)
+    if not node.is_constant(1):
+        y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
+    else:
+        index = from_front(node, node.constant(1), shape[axis]).reshape(-1)
+        steps = np.diff(index)
+        if index.size == 1 or (steps.size and (steps == steps[0]).all() and steps[0] > 0):
+            step = int(steps[0]) if steps.size else 1
+            y = emit.cut(g, x, axis, int(index[0]), int(index[-1]) + 1, step)
+        else:
+            y = picked(g, x, axis, index)
+    return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
+
+
+def _strides(shape: tuple[int, ...]) -> list[int]:
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+@onnx_op("GatherElements", since=11)
+def gather_elements(node: OnnxNode, g: Graph) -> Result:
+    """One element per index: a linear index into the flattened data."""
+    shape, index_shape = node.shape(0), node.shape(1)
+    axis = node.axis(node.attr("axis", 0), len(shape))
+    strides = _strides(shape)
+    grids = np.indices(index_shape).reshape(len(shape), -1)
+    fixed = sum(grids[k].astype(np.int64) * strides[k] for k in range(len(shape)) if k != axis)
+    node.budget(index_shape, 8, "index")
+    flat = emit.reshape(g, node.carried(0), (math.prod(shape),))
+    if node.is_constant(1):
+        index = from_front(node, node.constant(1), shape[axis]).reshape(-1).astype(np.int64)
+        y = picked(g, flat, 0, index * strides[axis] + fixed)
+    else:
+        linear = emit.muls(g, computed_index(node, g, 1, shape[axis]), strides[axis])
+        offset = g.constant(np.broadcast_to(fixed, (grids.shape[1],)).astype(np.int32), name="offset")
+        y = select_by(g, flat, 0, emit.add(g, linear, offset))
+    return moved(node, emit.reshape(g, y, index_shape))
+
+
+@onnx_op("GatherND", since=11)
+def gather_nd(node: OnnxNode, g: Graph) -> Result:
+    """Slices by tuples of indices: linear indices into the data with its indexed axes flattened."""
+    shape, index_shape = node.shape(0), node.shape(1)
+    batch = node.attr("batch_dims", 0) if node.version >= 12 else 0
+    depth = index_shape[-1]
+    if not 0 <= batch < min(len(shape), len(index_shape)) or depth > len(shape) - batch:
+        raise node.fail(INVALID_NODE, f"batch_dims={batch} for ranks {len(shape)} and {len(index_shape)}")
+    indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
+    strides = _strides(indexed)
+    batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
+    flat = emit.reshape(g, node.carried(0), (batches * math.prod(indexed), math.prod(rest)))
+    offset = np.repeat(np.arange(batches) * math.prod(indexed), tuples)
+    if node.is_constant(1):
+        table = node.constant(1).reshape(-1, depth)
+        columns = [from_front(node, table[:, k], indexed[k]) * strides[k] for k in range(depth)]
+        y = picked(g, flat, 0, offset + sum(columns))
+    else:
+        index = node.input(1)
+        table_value = emit.reshape(g, index, (batches * tuples, depth))
+        sizes = g.constant(np.asarray(indexed, np.int32)[None], name="extents")
+        below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, table_value)), DType.INT32)
+        table_value = emit.add(g, table_value, emit.mul(g, below, sizes))
+        linear: Value | None = None
+        for k in range(depth):
+            column = emit.reshape(g, emit.cut(g, table_value, 1, k, k + 1), (batches * tuples,))
+            column = emit.muls(g, column, strides[k])
+            linear = column if linear is None else emit.add(g, linear, column)
+        if linear is None:
+            raise node.fail(INVALID_NODE, "its indices have no entries")
+        if batches > 1:
+            linear = emit.add(g, linear, g.constant(offset.astype(np.int32), name="offset"))
+        y = select_by(g, flat, 0, linear)
+    target = index_shape[:-1] + rest
+    return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
+
+
+@onnx_op("OneHot", since=9)
+def one_hot(node: OnnxNode, g: Graph) -> Result:
+    """Indices as rows with one different element; an index outside has none."""
+    depth = int(node.scalar(1))
+    off, on = (float(x) for x in node.constant(2).reshape(-1)[:2])
+    shape = node.shape(0)
+    axis = node.axis(node.attr("axis", -1), len(shape) + 1)
+    node.budget((*shape, depth), 4)
+    index = emit.as_float(g, node.input(0))
+    below = g.add(Lts(Scalar.f32(0)), index)
+    index = emit.add(g, index, emit.muls(g, below, depth))
+    index = emit.reshape(g, index, (*shape[:axis], 1, *shape[axis:]))
+    counter = np.arange(depth, dtype=np.float32).reshape([depth if k == axis else 1 for k in range(len(shape) + 1)])
+    hot = g.add(Eq(), index, emit.float_constant(g, counter, "counter"))
+    y = emit.adds(g, emit.muls(g, hot, on - off), off)
+    element = node.element(2)
+    return node.result(emit.cast(g, y, element.graph), element)
+
+
+@onnx_op("Trilu", since=14)
+def trilu(node: OnnxNode, g: Graph) -> Result:
+    """Upper or lower triangle; the rest becomes 0, also where the data is not finite."""
+    x = node.input(0)
+    shape = node.shape(0)
+    if len(shape) < 2:
+        raise node.fail(INVALID_NODE, f"an input of rank {len(shape)}")
+    k = int(node.scalar(1)) if node.has_input(1) else 0
+    keep = (np.triu if node.attr("upper", 1) else np.tril)(np.ones(shape[-2:], np.float32), k)
+    return node.result(emit.cast(g, masked(g, emit.as_float(g, x), keep), x.dtype), node.element(0))
+
+
+def masked(g: Graph, x: Value, keep: Array) -> Value:
+    """X where the constant 0/1 mask is 1, else 0."""
+    condition = emit.expand(g, g.add(Constdata(), emit.float_constant(g, keep, "mask")), emit.extents(x))
+    return g.add(ConditionSelect(), condition, x, emit.float_constant(g, np.zeros(1), "zero"))
+
+
+def _replaced(g: Graph, data: Value, position: Array, updates: Value) -> Value:
+    """Flat data [M, R] with rows at known positions replaced by the rows of ``updates`` [K, R]; later ones win."""
+    rows = emit.extents(data)[0]
+    source = np.arange(rows)
+    source[position] = rows + np.arange(position.size)
+    joined = g.add(Concat(0), data, updates)
+    return picked(g, joined, 0, source)
+
+
+@onnx_op("ScatterND", since=11)
+def scatter_nd(node: OnnxNode, g: Graph) -> Result:
+    """A copy of the data with slices at known indices replaced."""
+    _refuse_reduction(node)
+    shape, index = node.shape(0), node.constant(1)
+    depth = index.shape[-1]
+    table = index.reshape(-1, depth)
+    strides = _strides(shape[:depth])
+    position = sum(from_front(node, table[:, k], shape[k]) * strides[k] for k in range(depth))
+    width = math.prod(shape[depth:])
+    data = emit.reshape(g, node.input(0), (math.prod(shape[:depth]), width))
+    updates = emit.reshape(g, node.input(2), (len(table), width))
+    return node.result(emit.reshape(g, _replaced(g, data, np.asarray(position), updates), shape))
+
+
+@onnx_op("ScatterElements", "Scatter", since=9)
+def scatter_elements(node: OnnxNode, g: Graph) -> Result:
+    """A copy of the data with single elements at known indices replaced."""
+    _refuse_reduction(node)
+    shape, index = node.shape(0), node.constant(1)
+    axis = node.axis(node.attr("axis", 0), len(shape))
+    grids = [grid.reshape(-1) for grid in np.indices(index.shape)]
+    grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
+    position = np.ravel_multi_index(tuple(grids), shape)
+    data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
+    updates = emit.reshape(g, node.input(2), (index.size, 1))
+    return node.result(emit.reshape(g, _replaced(g, data, position, updates), shape))
+
+
+def _refuse_reduction(node: OnnxNode) -> None:
+    reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
+    if reduction != "none":
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}'", "supported: none")
+
+
+@onnx_op("EyeLike", since=9)
+def eye_like(node: OnnxNode, _: Graph) -> Array:
+    """Ones on a diagonal; only the shape of the input matters."""
+    rows, columns = node.shape(0)
+    code = node.optional_attr("dtype")
+    element = node.element(0) if code is None else elements.ELEMENTS.get(code)
+    if element is None:
+        raise node.fail(UNSUPPORTED_TYPE, f"type {code}")
+    node.budget((rows, columns), element.numpy.itemsize)
+    return np.eye(rows, columns, node.attr("k", 0), dtype=element.numpy)

@@ -1,0 +1,169 @@
+"""Element types and shapes of the tensors where the graph begins: what the file says, completed by the caller."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import GraphProto, ValueInfoProto
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
+from tpuconvert.schema.types import format_shape
+
+Declared = tuple[int | str | None, ...]
+"""Extents as a file states them: a number, a name, or None where it says nothing."""
+
+
+@dataclass(frozen=True)
+class InputType:
+    """Element type and static extents of one input; () for rank 0."""
+
+    element: Element
+    shape: tuple[int, ...]
+
+
+def declared_shape(info: ValueInfoProto) -> Declared | None:
+    """The shape in the file; None when there is none. 0, -1 and '?' are how exporters write an open extent."""
+    if not info.type.tensor_type.HasField("shape"):
+        return None
+    extents: list[int | str | None] = []
+    for dim in info.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value > 0:
+            extents.append(int(dim.dim_value))
+        elif dim.HasField("dim_param") and dim.dim_param not in ("", "?", "-1", "None"):
+            extents.append(dim.dim_param)
+        else:
+            extents.append(None)
+    return tuple(extents)
+
+
+def declared_element(info: ValueInfoProto) -> Element | None:
+    """The element type in the file, when it is one that can be read."""
+    return ELEMENTS.get(info.type.tensor_type.elem_type) if info.type.HasField("tensor_type") else None
+
+
+def infos_of(graph: GraphProto) -> dict[str, ValueInfoProto]:
+    """Everything that the file says about types, by tensor name."""
+    return {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
+
+
+class InputTypes:
+    """Finds the types of all inputs of one model; names of open extents mean the same number everywhere.
+
+    Args:
+        infos: what the file says.
+        given: shapes from the caller, by input name.
+        limits: bounds.
+        file: for messages.
+    """
+
+    def __init__(
+        self, infos: Mapping[str, ValueInfoProto], given: Mapping[str, Sequence[int]], limits: Limits, file: str
+    ) -> None:
+        self._infos = infos
+        self._given = given
+        self._limits = limits
+        self._file = file
+        self._extents: dict[str, int] = {}
+
+    def find(self, names: Sequence[str], problems: ProblemList, notes: list[str]) -> dict[str, InputType]:
+        """Types per input name; what stays open becomes a problem, an open batch becomes 1 with a note.
+
+        Raises:
+            UsageError: a given shape does not fit the model.
+        """
+        unknown = [name for name in self._given if name not in names]
+        if unknown:
+            raise UsageError(
+                f"input_shapes: the graph has no input {', '.join(map(repr, unknown))}",
+                file=self._file,
+                hint=f"its inputs: {', '.join(names)}",
+            )
+        for name in names:
+            if name in self._given:
+                self._bind(name)
+        found: dict[str, InputType] = {}
+        for name in names:
+            element = self._element(name, problems)
+            shape = self._given_shape(name) if name in self._given else self._file_shape(name, problems, notes)
+            if element is not None and shape is not None:
+                found[name] = InputType(element, shape)
+        return found
+
+    def _element(self, name: str, problems: ProblemList) -> Element | None:
+        info = self._infos.get(name)
+        if info is None or not info.type.WhichOneof("value"):
+            return FLOAT  # a tensor inside the graph of which the file states no type: weights decide nothing else
+        element = declared_element(info)
+        if element is None:
+            kind = info.type.WhichOneof("value") or ""
+            is_tensor = kind == "tensor_type"
+            what = describe(info.type.tensor_type.elem_type) if is_tensor else kind.removesuffix("_type")
+            problems.add(UNSUPPORTED_TYPE, "graph input", name, f"its type is {what}", "supported: tensors of numbers")
+        return element
+
+    def _given_shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(extent) for extent in self._given[name])
+
+    def _bind(self, name: str) -> None:
+        shape = self._given_shape(name)
+        if any(extent < 1 for extent in shape):
+            raise UsageError(f"input_shapes: {name}={list(shape)} has an extent below 1", file=self._file)
+        if len(shape) > self._limits.max_rank:
+            raise UsageError(f"input_shapes: {name}={list(shape)} has more than {self._limits.max_rank} axes")
+        info = self._infos.get(name)
+        declared = declared_shape(info) if info is not None else None
+        if declared is None:
+            return
+        fits = len(declared) == len(shape) and all(
+            not isinstance(said, int) or said == extent for said, extent in zip(declared, shape, strict=True)
+        )
+        if not fits:
+            text = format_shape("?" if extent is None else extent for extent in declared)
+            raise UsageError(f"input_shapes: {name}={list(shape)} does not fit the model's {text}", file=self._file)
+        for said, extent in zip(declared, shape, strict=True):
+            if isinstance(said, str) and self._extents.setdefault(said, extent) != extent:
+                raise UsageError(
+                    f"input_shapes: '{said}' is {self._extents[said]} in one input and {extent} in {name}",
+                    file=self._file,
+                )
+
+    def _file_shape(self, name: str, problems: ProblemList, notes: list[str]) -> tuple[int, ...] | None:
+        info = self._infos.get(name)
+        declared = declared_shape(info) if info is not None else None
+        if declared is None:
+            problems.add(
+                UNKNOWN_SHAPE,
+                "graph input",
+                name,
+                "the model states no shape",
+                f"give one: --input-shapes {name}=1,3,...",
+            )
+            return None
+        if len(declared) > self._limits.max_rank:
+            problems.add(
+                UNKNOWN_SHAPE, "graph input", name, f"has {len(declared)} axes, more than {self._limits.max_rank}"
+            )
+            return None
+        extents = [self._extents.get(said) if isinstance(said, str) else said for said in declared]
+        if len(extents) > 1 and extents[0] is None:
+            extents[0] = 1
+            if isinstance(declared[0], str):
+                self._extents[declared[0]] = 1
+            symbol = f" '{declared[0]}'" if declared[0] else ""
+            notes.append(
+                f"input '{name}': the open batch extent{symbol} is taken as 1; --input-shapes sets another one"
+            )
+        known = [extent for extent in extents if extent is not None]
+        if len(known) < len(extents):
+            text = format_shape("?" if extent is None else extent for extent in declared)
+            example = ",".join("?" if extent is None else str(extent) for extent in extents)
+            problems.add(
+                UNKNOWN_SHAPE,
+                "graph input",
+                name,
+                f"its shape {text} leaves extents open",
+                f"state them:  --input-shapes {name}={example}",
+            )
+            return None
+        return tuple(known)

@@ -1,0 +1,248 @@
+"""Operators that only move data: shapes, axes, joining, cutting, repeating, padding.
+
+They also move what a quantized tensor carries: the result has the same scale and zero point.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit, shape_rules
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import DType, Scalar
+
+
+def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
+    """A result with the first input's elements: type and quantization stay."""
+    tensor = node.tensor(0)
+    if tensor.quant is not None and tensor.quant.axis is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "moves a tensor that is quantized along an axis")
+    if tensor.quant is not None:
+        value.quant = tensor.quant
+    return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
+
+
+def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]]) -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        target = target_of(node)
+        return moved(node, emit.reshape(g, node.carried(0), target), scalar=target == ())
+
+    convert.__doc__ = f"{name}: the same elements in another shape."
+    onnx_op(name, since=1)(convert)
+
+
+_reshaping("Reshape", shape_rules.reshape_target)
+_reshaping("Flatten", shape_rules.flatten_target)
+_reshaping("Squeeze", shape_rules.squeeze_target)
+_reshaping("Unsqueeze", shape_rules.unsqueeze_target)
+
+
+@onnx_op("Transpose", since=1)
+def transpose(node: OnnxNode, g: Graph) -> Result:
+    """The same elements in another order of axes."""
+    order = shape_rules.transpose_order(node)
+    x = node.carried(0)
+    return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())
+
+
+@onnx_op("Concat", since=1)
+def concat(node: OnnxNode, g: Graph) -> Result:
+    """Tensors one behind the other; empty ones are left out."""
+    axis = shape_rules.concat_axis(node)
+    first = node.tensor(0)
+    for index in range(1, len(node.inputs)):
+        if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
+            raise node.fail(UNSUPPORTED_TYPE, "joins tensors of different types or scales")
+    parts = [node.carried(i) for i in range(len(node.inputs)) if 0 not in node.tensor(i).shape]
+    if not parts:
+        raise node.fail(INVALID_NODE, "joins no elements at all")
+    return moved(node, parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts))
+
+
+@onnx_op("Split", since=1)
+def split(node: OnnxNode, g: Graph) -> list[Result]:
+    """Parts of a tensor along one axis."""
+    axis, sizes = shape_rules.split_sizes(node)
+    if 0 in sizes:
+        raise node.fail(INVALID_NODE, f"a part without elements: {sizes}")
+    if len(sizes) == 1:
+        return [moved(node, node.carried(0))]
+    parts = g.add_all(Split(axis=axis, num=len(sizes), size=tuple(sizes)), node.carried(0))
+    return [moved(node, part) for part in parts]
+
+
+@onnx_op("Slice", since=1)
+def slice_(node: OnnxNode, g: Graph) -> Result:
+    """A part of a tensor; backward steps pick by index."""
+    x = node.carried(0)
+    shape = node.shape(0)
+    parts = shape_rules.slices(node)
+    if any(part.count == 0 for part in parts):
+        raise node.fail(INVALID_NODE, "takes no elements at all")
+    start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
+    for part in parts:
+        if part.step > 0:
+            start[part.axis], step[part.axis] = part.start, part.step
+            end[part.axis] = part.start + part.step * (part.count - 1) + 1
+    if start != [0] * len(shape) or tuple(end) != shape or step != [1] * len(shape):
+        x = emit.extract(g, x, start, end, step)
+    for part in parts:
+        if part.step < 0:
+            x = picked(g, x, part.axis, np.array(part.indices, np.int32))
+    return moved(node, x)
+
+
+def picked(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
+    """Slices of one axis by constant indices; integers go through FLOAT32."""
+    indices = g.constant(index.astype(np.int32), name="index")
+    return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
+
+
+@onnx_op("DepthToSpace", since=1)
+def depth_to_space(node: OnnxNode, g: Graph) -> Result:
+    """Channels become blocks of pixels, depth first (DCR) or column first (CRD)."""
+    n, c, h, w = _four(node)
+    block = node.required_attr("blocksize", 1)
+    mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 11 else "DCR"
+    if block < 1 or c % (block * block):
+        raise node.fail(INVALID_NODE, f"{c} channels for blocks of {block}")
+    depth = c // (block * block)
+    inner, order = (
+        ((n, block, block, depth, h, w), (0, 3, 4, 1, 5, 2))
+        if mode == "DCR"
+        else ((n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3))
+    )
+    y = emit.permute(g, emit.reshape(g, node.carried(0), inner), order)
+    return moved(node, emit.reshape(g, y, (n, depth, h * block, w * block)))
+
+
+@onnx_op("SpaceToDepth", since=1)
+def space_to_depth(node: OnnxNode, g: Graph) -> Result:
+    """Blocks of pixels become channels."""
+    n, c, h, w = _four(node)
+    block = node.required_attr("blocksize", 1)
+    if block < 1 or h % block or w % block:
+        raise node.fail(INVALID_NODE, f"extents {h} x {w} for blocks of {block}")
+    y = emit.reshape(g, node.carried(0), (n, c, h // block, block, w // block, block))
+    y = emit.permute(g, y, (0, 3, 5, 1, 2, 4))
+    return moved(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
+
+
+def _four(node: OnnxNode) -> tuple[int, int, int, int]:
+    if node.rank(0) != 4:
+        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)}, not 4")
+    n, c, h, w = node.shape(0)
+    return n, c, h, w
+
+
+@onnx_op("Expand", since=8)
+def expand(node: OnnxNode, g: Graph) -> Result:
+    """Repeat along axes of extent 1 until the shapes agree."""
+    target = emit.broadcast_shape(node.shape(0), shape_rules.target_extents(node, 1))
+    if 0 in target:
+        raise node.fail(INVALID_NODE, "expands to no elements at all")
+    x = node.carried(0)
+    return moved(node, emit.expand(g, x, target) if target else x, scalar=target == ())
+
+
+@onnx_op("Tile", since=6)
+def tile(node: OnnxNode, g: Graph) -> Result:
+    """Repeat the whole tensor along every axis."""
+    times = node.ints(1)
+    if len(times) != node.rank(0) or min(times, default=1) < 1:
+        raise node.fail(INVALID_NODE, f"repeats {list(times)} for rank {node.rank(0)}")
+    x = node.carried(0)
+    return moved(node, x if set(times) <= {1} else g.add(Tile(times), x), scalar=times == ())
+
+
+@onnx_op("Tile", since=1)
+def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
+    """The first opset repeated along one axis, given as inputs."""
+    axis = node.axis(int(node.scalar(2)), node.rank(0))
+    times = tuple(int(node.scalar(1)) if k == axis else 1 for k in range(node.rank(0)))
+    return moved(node, g.add(Tile(times), node.carried(0)))
+
+
+_MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edge": PadType.PAD_EDGE}
+
+
+@onnx_op("Pad", since=1)
+def pad(node: OnnxNode, g: Graph) -> Result:
+    """A border of one value, of mirrored or of repeated elements, or wrapped around; negative pads cut."""
+    pads = shape_rules.pads_per_axis(node)
+    mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
+    x = node.carried(0)
+    for axis, (before, behind) in enumerate(pads):
+        if min(before, behind) < 0:
+            extent = emit.extents(x)[axis]
+            if max(-before, 0) + max(-behind, 0) >= extent:
+                raise node.fail(INVALID_NODE, f"pads ({before}, {behind}) of extent {extent} leave nothing")
+            x = emit.cut(g, x, axis, max(-before, 0), extent - max(-behind, 0))
+    flat = tuple(max(side, 0) for pair in pads for side in pair)
+    value = _pad_value(node, x)
+    if any(flat):
+        x = _wrapped(g, x, flat) if mode == "wrap" else g.add(Pad(value, flat, _MODES[mode]), x)
+    return moved(node, x)
+
+
+def _pad_value(node: OnnxNode, x: Value) -> Scalar:
+    """The constant of the border, in real numbers where the tensor is quantized."""
+    tensor = node.tensor(0)
+    if node.version < 11:
+        number: float = node.attr("value", 0.0)
+    elif node.has_input(2):
+        if not node.is_constant(2):
+            raise node.fail(UNKNOWN_SHAPE, "its constant value depends on the model's inputs")
+        if node.constant(2).size == 0:
+            number = 0
+        else:
+            number = node.scalar(2)
+    else:
+        number = 0
+    if tensor.quant is not None:
+        number = float(tensor.quant.dequantize(np.asarray([int(number)]))[0])
+    return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, int(number))
+
+
+def _wrapped(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
+    for axis in range(x.rank):
+        before, behind = flat[2 * axis], flat[2 * axis + 1]
+        extent = emit.extents(x)[axis]
+        if before or behind:
+            if max(before, behind) > extent:
+                return picked(g, x, axis, np.arange(-before, extent + behind) % extent)
+            parts = [emit.cut(g, x, axis, extent - before, extent)] if before else []
+            parts += [x] + ([emit.cut(g, x, axis, 0, behind)] if behind else [])
+            x = g.add(Concat(axis), *parts)
+    return x
+
+
+@onnx_op("CenterCropPad", since=18)
+def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
+    """Cut or pad with zeros around the middle."""
+    target = node.ints(1)
+    axes = node.ints_attr("axes")
+    chosen = node.axes(axes, node.rank(0)) if axes is not None else tuple(range(node.rank(0)))
+    if len(chosen) != len(target):
+        raise node.fail(INVALID_NODE, f"{len(target)} extents for {len(chosen)} axes")
+    x = node.carried(0)
+    if x.dtype is not DType.FLOAT32 or node.tensor(0).quant is not None:
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
+    paddings = [0] * (2 * x.rank)
+    for axis, wanted in zip(chosen, target, strict=True):
+        extent = emit.extents(x)[axis]
+        surplus = abs(extent - wanted)
+        before = surplus // 2
+        if extent > wanted:
+            x = emit.cut(g, x, axis, before, before + wanted)
+        else:
+            paddings[2 * axis], paddings[2 * axis + 1] = before, surplus - before
+    if any(paddings):
+        x = g.add(Pad(Scalar.f32(0), tuple(paddings)), x)
+    return moved(node, x)

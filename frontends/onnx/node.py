@@ -1,0 +1,414 @@
+"""What a converter sees: one source node with its inputs and attributes, and the decorators that register it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from onnx import AttributeProto, GraphProto, NodeProto
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx.elements import Element, element_of
+from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.frontends.registry import ConverterRegistry, registry
+from tpuconvert.schema.errors import (
+    INVALID_NODE,
+    TOO_LARGE,
+    UNKNOWN_SHAPE,
+    UNSUPPORTED_ATTRIBUTE,
+    UNSUPPORTED_TYPE,
+    ProblemKind,
+)
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
+
+onnx_op = registry("onnx")
+"""Decorator of a converter: ``@onnx_op("Softmax", since=13)``."""
+
+folds = ConverterRegistry("onnx constant")
+"""Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
+
+T = TypeVar("T")
+
+
+class CannotConvertError(Exception):
+    """Ends one converter; the importer turns it into a problem of the model and goes on with the next node."""
+
+    def __init__(self, kind: ProblemKind, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+
+
+@dataclass(frozen=True)
+class OnnxTensor:
+    """One tensor of the source file, while it is imported.
+
+    Attributes:
+        name: in the file.
+        element: element type in the file.
+        shape: in the file; () for rank 0, which the graph holds as [1].
+        array: the elements of a constant, in the file's type (64-bit integers stay 64-bit).
+        value: the graph value that carries it; None as long as a constant is not used in the graph.
+        quant: set where the file has integers and ``value`` carries the real numbers that they stand for.
+    """
+
+    name: str
+    element: Element
+    shape: Shape
+    array: Array | None = None
+    value: Value | None = None
+    quant: QuantParams | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A converter's result where it is not simply a value whose element type is that of the first input."""
+
+    value: Value
+    element: Element | None = None
+    is_scalar: bool = False
+    quant: QuantParams | None = None
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A constant evaluator's result where the array alone does not tell the element type."""
+
+    array: Array
+    element: Element
+
+
+Converted = Value | Result | OnnxTensor | Folded | Array
+"""What a converter or constant evaluator may return per result."""
+
+
+class Materializer:
+    """Makes graph constants of source constants, once per tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._made: dict[int, tuple[OnnxTensor, Value]] = {}
+
+    def value(self, tensor: OnnxTensor) -> Value:
+        """The graph value of a tensor."""
+        if tensor.value is not None:
+            return tensor.value
+        assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
+        known = self._made.get(id(tensor))
+        if known is None:
+            known = tensor, self._graph.constant(_narrow(tensor.array, tensor.name), name=tensor.name)
+            self._made[id(tensor)] = known
+        return known[1]
+
+
+def _narrow(array: Array, name: str) -> Array:
+    try:
+        return elements.narrow(array)
+    except OverflowError as error:
+        raise CannotConvertError(
+            UNSUPPORTED_TYPE, f"constant '{name}' has 64-bit integers: {error}", "the operator set has 32-bit integers"
+        ) from error
+
+
+@dataclass
+class OnnxNode:
+    """One source node. Attributes that no converter read are reported when it is done."""
+
+    proto: NodeProto
+    name: str
+    version: int
+    inputs: tuple[OnnxTensor | None, ...]
+    graph: Graph
+    materializer: Materializer
+    reader: TensorReader
+    limits: Limits
+    outputs_used: tuple[bool, ...]
+    attributes: dict[str, AttributeProto]
+    inline: Callable[[GraphProto, Sequence[OnnxTensor]], list[OnnxTensor]]
+    read: set[str] = field(default_factory=set)
+    read_inputs: set[int] = field(default_factory=set)
+
+    @property
+    def op_type(self) -> str:
+        """The source operator."""
+        return self.proto.op_type
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the result tensors; empty where the model does not want one."""
+        return tuple(self.proto.output)
+
+    # Inputs
+
+    def has_input(self, index: int) -> bool:
+        """Whether an optional input is given."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def tensor(self, index: int) -> OnnxTensor:
+        """An input as the file has it."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise CannotConvertError(INVALID_NODE, f"lacks its input {index}")
+        self.read_inputs.add(index)
+        return found
+
+    def input(self, index: int) -> Value:
+        """An input as a graph value; integers that stand for real numbers are refused (see ``carried``)."""
+        tensor = self.tensor(index)
+        if tensor.quant is not None:
+            raise CannotConvertError(
+                UNSUPPORTED_TYPE,
+                f"input {index} is quantized ({tensor.element}), which this operator has no form for",
+                "put DequantizeLinear before it",
+            )
+        return self.materializer.value(tensor)
+
+    def carried(self, index: int) -> Value:
+        """An input as a graph value, also where it carries the real numbers of a quantized tensor."""
+        return self.materializer.value(self.tensor(index))
+
+    def optional(self, index: int) -> Value | None:
+        """An optional input as a graph value."""
+        return self.input(index) if self.has_input(index) else None
+
+    def is_constant(self, index: int) -> bool:
+        """Whether an input is given and its elements are known now."""
+        return self.has_input(index) and self.tensor(index).array is not None
+
+    def constant(self, index: int) -> Array:
+        """The elements of an input that has to be constant, in the file's type."""
+        tensor = self.tensor(index)
+        if tensor.array is None:
+            raise CannotConvertError(
+                UNKNOWN_SHAPE if tensor.element.is_integer else INVALID_NODE,
+                f"input {index} ('{tensor.name}') must be known at conversion time, but depends on the model's inputs",
+            )
+        return tensor.array
+
+    def ints(self, index: int) -> tuple[int, ...]:
+        """A constant input as Python integers."""
+        array = self.constant(index)
+        if array.dtype.kind not in "iu":
+            raise CannotConvertError(INVALID_NODE, f"input {index} must hold integers, not {array.dtype}")
+        return tuple(int(item) for item in array.reshape(-1))
+
+    def scalar(self, index: int) -> float:
+        """A constant input with one element."""
+        array = self.constant(index)
+        if array.size != 1:
+            raise CannotConvertError(
+                INVALID_NODE, f"input {index} must have one element, not shape {list(array.shape)}"
+            )
+        return cast(float, array.reshape(-1)[0].item())
+
+    def element(self, index: int) -> Element:
+        """Element type of an input in the file."""
+        return self.tensor(index).element
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Extents of an input in the file: () for rank 0."""
+        shape = self.tensor(index).shape
+        if not all(isinstance(extent, int) for extent in shape):
+            raise CannotConvertError(UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}")
+        return cast(tuple[int, ...], shape)
+
+    def rank(self, index: int) -> int:
+        """Number of axes of an input in the file."""
+        return len(self.tensor(index).shape)
+
+    def axis(self, axis: int, rank: int) -> int:
+        """An axis counted from the front.
+
+        Raises:
+            CannotConvertError: it is outside the rank.
+        """
+        if not -rank <= axis < rank:
+            raise CannotConvertError(INVALID_NODE, f"axis {axis} is outside rank {rank}")
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Several different axes counted from the front, in the order given."""
+        found = tuple(self.axis(axis, rank) for axis in axes)
+        if len(set(found)) != len(found):
+            raise CannotConvertError(INVALID_NODE, f"axes {list(found)} repeat one")
+        return found
+
+    # Attributes
+
+    def attr(self, name: str, default: T) -> T:
+        """An attribute, or the default where it is not given. Lists are tuples.
+
+        Raises:
+            CannotConvertError: its type is not the default's.
+        """
+        found = self.optional_attr(name)
+        if found is None:
+            return default
+        self._check_kind(name, found, default)
+        return cast(T, found)
+
+    def required_attr(self, name: str, example: T) -> T:
+        """An attribute that has to be there; ``example`` gives its type."""
+        found = self.optional_attr(name)
+        if found is None:
+            raise CannotConvertError(INVALID_NODE, f"lacks its attribute {name}")
+        self._check_kind(name, found, example)
+        return cast(T, found)
+
+    def ints_attr(self, name: str) -> tuple[int, ...] | None:
+        """An optional list of integers."""
+        found = self.optional_attr(name)
+        if found is not None:
+            self._check_kind(name, found, (0,))
+        return cast("tuple[int, ...] | None", found)
+
+    def optional_attr(self, name: str) -> Any:
+        """An attribute of any type, or None."""
+        self.read.add(name)
+        proto = self.attributes.get(name)
+        return None if proto is None else decode_attribute(proto)
+
+    def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
+        """A string attribute out of a list."""
+        found = self.attr(name, default)
+        if found not in allowed:
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}='{found}'", f"supported: {', '.join(allowed)}")
+        return found
+
+    def refuse_attr(self, name: str, allowed: Any, hint: str = "") -> None:
+        """Accept an attribute only with its harmless value."""
+        found = self.optional_attr(name)
+        if found is not None and found != allowed:
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
+
+    def _check_kind(self, name: str, found: Any, example: Any) -> None:
+        kind = type(example)
+        good = isinstance(found, kind)
+        if good and kind is tuple and example:
+            good = all(isinstance(item, type(example[0])) for item in cast(tuple[Any, ...], found))
+        if not good:
+            raise CannotConvertError(INVALID_NODE, f"attribute {name} is {found!r:.60}, not {kind.__name__}")
+
+    # Results
+
+    def result(
+        self, value: Value, element: Element | None = None, *, scalar: bool = False, quant: QuantParams | None = None
+    ) -> Result:
+        """A result whose element type or rank is not that of the value.
+
+        Args:
+            value: with rank 1 where ``scalar`` is set.
+            element: in the source's terms; by default the first input's.
+            scalar: the source has rank 0 here.
+            quant: for integers that are carried as real numbers.
+        """
+        return Result(value, element, scalar, quant)
+
+    def elementwise(self, value: Value, element: Element | None = None) -> Result:
+        """A result of an element-wise operator: rank 0 when every input has rank 0."""
+        is_scalar = all(tensor.shape == () for tensor in self.inputs if tensor is not None)
+        return Result(value, element, is_scalar)
+
+    def budget(self, shape: Sequence[int], item_bytes: int, what: str = "result") -> None:
+        """Refuse a constant that is larger than the limit before it is made.
+
+        Raises:
+            CannotConvertError: it is.
+        """
+        size = item_bytes
+        for extent in shape:
+            size *= int(extent)
+        given = sum(t.array.nbytes for t in self.inputs if t is not None and t.array is not None)
+        if size > max(self.limits.max_folded_bytes, given):
+            raise CannotConvertError(
+                TOO_LARGE,
+                f"its {what} of shape {[int(e) for e in shape]} would have {size} bytes",
+                f"constants made at conversion time may have {self.limits.max_folded_bytes}",
+            )
+
+    def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:
+        """The error that a converter raises: ``raise node.fail(...)``."""
+        return CannotConvertError(kind, message, hint)
+
+
+def decode_attribute(proto: AttributeProto) -> Any:
+    """The value of an attribute: numbers, str, tuples of them, or the message of a tensor or graph.
+
+    Files of the first versions have no type in the attribute; the field that is set tells.
+    """
+    if proto.ref_attr_name:
+        raise CannotConvertError(
+            INVALID_NODE, f"attribute {proto.name} refers to '{proto.ref_attr_name}' of no function"
+        )
+    kind = proto.type
+    if kind == AttributeProto.UNDEFINED:
+        filled = [code for code, (name, _) in _ATTRIBUTE_FIELDS.items() if _is_set(proto, name)]
+        if len(filled) != 1:
+            raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} has no type")
+        kind = cast(Any, filled[0])
+    if kind not in _ATTRIBUTE_FIELDS:
+        raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{proto.name} has attribute type {kind}")
+    name, decode = _ATTRIBUTE_FIELDS[kind]
+    try:
+        return decode(getattr(proto, name))
+    except UnicodeDecodeError as error:
+        raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} is no text") from error
+
+
+def _is_set(proto: AttributeProto, name: str) -> bool:
+    found = getattr(proto, name)
+    return (
+        len(found) > 0
+        if hasattr(found, "__len__") and not isinstance(found, bytes)
+        else proto.HasField(cast(Any, name))
+    )
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8")
+
+
+_ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
+    AttributeProto.FLOAT: ("f", float),
+    AttributeProto.INT: ("i", int),
+    AttributeProto.STRING: ("s", _text),
+    AttributeProto.TENSOR: ("t", lambda tensor: tensor),
+    AttributeProto.GRAPH: ("g", lambda graph: graph),
+    AttributeProto.SPARSE_TENSOR: ("sparse_tensor", lambda sparse: sparse),
+    AttributeProto.FLOATS: ("floats", lambda items: tuple(float(item) for item in items)),
+    AttributeProto.INTS: ("ints", lambda items: tuple(int(item) for item in items)),
+    AttributeProto.STRINGS: ("strings", lambda items: tuple(_text(item) for item in items)),
+}
+
+
+def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
+    """Register an element-wise operator that is one operator of the set: ``direct("Relu", Active(RELU))``."""
+
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        x = node.input(0)
+        if x.dtype is not DType.FLOAT32:
+            raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
+        return node.elementwise(g.add(op, x))
+
+    convert.__doc__ = f"One to one: {op}."
+    convert.__qualname__ = f"direct({name})"
+    onnx_op(name, since=since, domain=domain)(convert)
+
+
+def default_element(node: OnnxNode, value: Value) -> Element:
+    """Element type of a result for which the converter named none: the first input's that the value can carry."""
+    for tensor in node.inputs:
+        if tensor is not None and tensor.quant is None and tensor.element.graph is value.dtype:
+            return tensor.element
+    return element_of(value.dtype.numpy)
+
+
+def graph_attribute(node: OnnxNode, name: str) -> GraphProto:
+    """A subgraph attribute that has to be there."""
+    found = node.optional_attr(name)
+    if not isinstance(found, GraphProto):
+        raise CannotConvertError(INVALID_NODE, f"lacks its subgraph {name}")
+    return found

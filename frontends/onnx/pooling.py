@@ -1,0 +1,218 @@
+"""Maximum, average and Lp pooling over one, two or three axes, and over whole planes."""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.convolution import (
+    Window,
+    as_line,
+    as_plane,
+    convolve,
+    read_window,
+    resolved_pads,
+)
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.types import DType, Scalar
+
+
+def _window(node: OnnxNode, dilations_since: int) -> Window:
+    rank = node.rank(0)
+    kernel = node.required_attr("kernel_shape", (1,))
+    if len(kernel) != rank - 2 or not 3 <= rank <= 5:
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            f"an input of rank {rank} with kernel_shape {list(kernel)}",
+            "supported: one to three spatial axes",
+        )
+    window = read_window(node, kernel, has_dilations=node.version >= dilations_since)
+    pads = resolved_pads(window, node.shape(0)[2:])
+    for pair, size, dilation in zip(pads, kernel, window.dilations, strict=True):
+        if min(pair) < 0 or max(pair) > (size - 1) * dilation:
+            raise node.fail(INVALID_NODE, f"pads {pads} with kernel_shape {list(kernel)}")
+    return Window(window.kernel, window.strides, window.dilations, pads, "NOTSET")
+
+
+def pool(
+    g: Graph, kind: PoolType, x: Value, window: Window, *, ceil_mode: bool = False, count_padding: bool = False
+) -> Value:
+    """A pooling without dilations, over one to three axes.
+
+    Three axes are pooled in two steps: windows are boxes, so maximum, sum and the number of elements all factor.
+    """
+    axes = len(window.kernel)
+    if axes == 1:
+        flat = Window((1, *window.kernel), (1, *window.strides), (1, 1), ((0, 0), *window.pads), "NOTSET")
+        return as_line(g, pool(g, kind, as_plane(g, x), flat, ceil_mode=ceil_mode, count_padding=count_padding))
+    if axes == 3:
+        n, c, d, h, w = emit.extents(x)
+        plane = Window(window.kernel[1:], window.strides[1:], (1, 1), window.pads[1:], "NOTSET")
+        depth = Window((window.kernel[0], 1), (window.strides[0], 1), (1, 1), (window.pads[0], (0, 0)), "NOTSET")
+        y = emit.reshape(g, x, (n, c * d, h, w))
+        y = pool(g, kind, y, plane, ceil_mode=ceil_mode, count_padding=count_padding)
+        oh, ow = emit.extents(y)[2:]
+        y = emit.reshape(g, y, (n, c, d, oh * ow))
+        y = pool(g, kind, y, depth, ceil_mode=ceil_mode, count_padding=count_padding)
+        return emit.reshape(g, y, (n, c, emit.extents(y)[2], oh, ow))
+    (top, bottom), (left, right) = window.pads
+    op = Pool(
+        kernel_h=window.kernel[0],
+        kernel_w=window.kernel[1],
+        stride_h=window.strides[0],
+        stride_w=window.strides[1],
+        pad_h=top,
+        pad_w=left,
+        pad_h_offset=bottom - top,
+        pad_w_offset=right - left,
+        pooling_type=kind,
+        is_ceil_mode=ceil_mode,
+        is_ave_count_zero_pad=count_padding,
+        ensure_pool_image=ceil_mode,
+    )
+    return g.add(op, x)
+
+
+def _ceil_mode(node: OnnxNode, since: int) -> bool:
+    return bool(node.attr("ceil_mode", 0)) if node.version >= since else False
+
+
+@onnx_op("MaxPool", since=1)
+def max_pool(node: OnnxNode, g: Graph) -> Result:
+    """Maximum of each window; the positions of the maxima are not available."""
+    if len(node.outputs_used) > 1 and node.outputs_used[1]:
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE, "its output Indices is used", "only the maxima themselves can be computed"
+        )
+    tensor = node.tensor(0)
+    x = emit.floats(node.carried(0))
+    if node.version >= 8:
+        node.optional_attr("storage_order")  # orders Indices only
+    window, ceil_mode = _window(node, 10), _ceil_mode(node, 10)
+    if set(window.dilations) == {1}:
+        y = pool(g, PoolType.MAX, x, window, ceil_mode=ceil_mode)
+    else:
+        y = _dilated_max(g, x, window, ceil_mode)
+    return node.result(y, tensor.element, quant=tensor.quant)
+
+
+def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
+    """The largest of shifted copies, one per element of the window, axis by axis."""
+    for axis, (size, stride, dilation, (before, behind)) in enumerate(
+        zip(window.kernel, window.strides, window.dilations, window.pads, strict=True)
+    ):
+        extent = emit.extents(x)[2 + axis]
+        reach = (size - 1) * dilation + 1
+        steps = (extent + before + behind - reach) / stride
+        count = (math.ceil(steps) if ceil_mode else math.floor(steps)) + 1
+        if ceil_mode and (count - 1) * stride >= extent + before:
+            count -= 1
+        needed = max((count - 1) * stride + reach - extent - before, 0)
+        if before or needed:
+            paddings = [0] * (2 * x.rank)
+            paddings[2 * (2 + axis)], paddings[2 * (2 + axis) + 1] = before, needed
+            x = g.add(Pad(Scalar.f32(-np.inf), tuple(paddings)), x)
+        shifted = [
+            emit.cut(g, x, 2 + axis, k * dilation, k * dilation + (count - 1) * stride + 1, stride) for k in range(size)
+        ]
+        x = shifted[0]
+        for other in shifted[1:]:
+            x = emit.binary(g, "max", x, other)
+    return x
+
+
+@onnx_op("AveragePool", since=1)
+def average_pool(node: OnnxNode, g: Graph) -> Value:
+    """Mean of each window, with or without the padding."""
+    x = emit.floats(node.input(0))
+    window = _window(node, 19)
+    ceil_mode = _ceil_mode(node, 10)
+    count_padding = bool(node.attr("count_include_pad", 0)) if node.version >= 7 else False
+    if set(window.dilations) == {1}:
+        return pool(g, PoolType.AVE, x, window, ceil_mode=ceil_mode, count_padding=count_padding)
+    if ceil_mode:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "ceil_mode=1 with dilations", "supported: ceil_mode=0 or no dilations")
+    return _dilated_average(node, g, x, window, count_padding)
+
+
+def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, count_padding: bool) -> Value:
+    """A depthwise convolution with equal weights; without the padding divided by the number of elements that count."""
+    channels = emit.extents(x)[1]
+    area = math.prod(window.kernel)
+    weight = np.full((channels, 1, *window.kernel), 1.0, np.float32)
+    node.budget(weight.shape, 4, "weight")
+    sums = convolve(g, x, g.constant(weight, name="window"), None, window, window.pads, channels)
+    if count_padding or not any(any(pair) for pair in window.pads):
+        return emit.divs(g, sums, area)
+    counts = np.ones((), np.float32)
+    for axis, extent in enumerate(emit.extents(x)[2:]):
+        before, size = window.pads[axis][0], emit.extents(sums)[2 + axis]
+        starts = np.arange(size)[:, None] * window.strides[axis] - before
+        taps = starts + np.arange(window.kernel[axis]) * window.dilations[axis]
+        counts = np.multiply.outer(counts, ((taps >= 0) & (taps < extent)).sum(1).astype(np.float32))
+    return emit.div(g, sums, emit.float_constant(g, counts[None, None], "count"))
+
+
+def _global(node: OnnxNode, g: Graph, kind: PoolType, method: ReduceMethodType) -> Value:
+    x = emit.floats(node.input(0))
+    rank = node.rank(0)
+    if rank < 3:
+        raise node.fail(INVALID_NODE, f"an input of rank {rank} has no spatial axes")
+    if rank == 4:
+        return g.add(Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=kind, is_global_pooling=True), x)
+    return emit.reduce(g, method, x, range(2, rank))
+
+
+@onnx_op("GlobalAveragePool", since=1)
+def global_average_pool(node: OnnxNode, g: Graph) -> Value:
+    """Mean of each channel."""
+    return _global(node, g, PoolType.AVE, ReduceMethodType.REDUCE_MEAN)
+
+
+@onnx_op("GlobalMaxPool", since=1)
+def global_max_pool(node: OnnxNode, g: Graph) -> Value:
+    """Maximum of each channel."""
+    return _global(node, g, PoolType.MAX, ReduceMethodType.REDUCE_MAX)
+
+
+def powered(node: OnnxNode, g: Graph, x: Value, p: float) -> Value:
+    """|x| to the power p for the norms that models use."""
+    if x.dtype is not DType.FLOAT32 or p < 1:
+        raise node.fail(UNSUPPORTED_TYPE, f"p={p}", "supported: p of 1 and more")
+    if p == 1:
+        return emit.absolute(g, x)
+    if p == 2:
+        return emit.square(g, x)
+    return emit.exp(g, emit.muls(g, emit.ln(g, emit.absolute(g, x)), p))
+
+
+def rooted(g: Graph, x: Value, p: float) -> Value:
+    """The p-th root of what ``powered`` made."""
+    if p == 1:
+        return x
+    return emit.sqrt(g, x) if p == 2 else emit.exp(g, emit.muls(g, emit.ln(g, x), 1 / p))
+
+
+@onnx_op("LpPool", since=2)
+def lp_pool(node: OnnxNode, g: Graph) -> Value:
+    """p-norm of each window."""
+    p = float(node.attr("p", 2))
+    window, ceil_mode = _window(node, 18), _ceil_mode(node, 18)
+    if set(window.dilations) != {1} or ceil_mode:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "dilations or ceil_mode", "supported: neither")
+    powers = powered(node, g, emit.floats(node.input(0)), p)
+    means = pool(g, PoolType.AVE, powers, window, count_padding=True)
+    return rooted(g, emit.muls(g, means, math.prod(window.kernel)), p)
+
+
+@onnx_op("GlobalLpPool", since=2)
+def global_lp_pool(node: OnnxNode, g: Graph) -> Value:
+    """p-norm of each channel."""
+    p = float(node.attr("p", 2))
+    powers = powered(node, g, emit.floats(node.input(0)), p)
+    return rooted(g, emit.total(g, powers, range(2, node.rank(0))), p)

@@ -1,0 +1,216 @@
+"""Gemm, MatMul and Einsum on the two-dimensional matrix product of the operator set."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+
+
+def matrix_product(g: Graph, a: Value, b: Value, bias: Value | None = None) -> Value:
+    """[M, K] x [K, N] + [1, N]."""
+    return g.add(MatrixMul(), a, b, bias)
+
+
+@onnx_op("Gemm", since=1)
+def gemm(node: OnnxNode, g: Graph) -> Value:
+    """Alpha * A' * B' + beta * C."""
+    a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
+    if node.rank(1) != 2 or (node.rank(0) != 2 and not (node.version < 7 and node.rank(0) > 2)):
+        raise node.fail(INVALID_NODE, f"operands of rank {node.rank(0)} and {node.rank(1)}")
+    if node.rank(0) > 2:  # exporters of the first opsets left the flattening to the operator
+        shape = node.shape(0)
+        a = emit.reshape(g, a, (shape[0], math.prod(shape[1:])))
+    if node.attr("transA", 0):
+        a = emit.permute(g, a, (1, 0))
+    if node.attr("transB", 0):
+        b = emit.permute(g, b, (1, 0))
+    if node.version < 7:
+        node.optional_attr("broadcast")  # C broadcasts wherever its shape does
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    c = node.optional(2)
+    if c is not None and beta != 1.0:
+        c = _scaled(g, emit.floats(c), beta)
+    if alpha != 1.0:
+        b = _scaled(g, b, alpha)
+    rows, columns = emit.extents(a)[0], emit.extents(b)[1]
+    if c is None or beta == 0.0:
+        return matrix_product(g, a, b)
+    shape = emit.extents(c)
+    if emit.broadcast_shape(shape, (rows, columns)) != (rows, columns):
+        raise node.fail(INVALID_NODE, f"C {list(shape)} does not broadcast to {[rows, columns]}")
+    is_row = math.prod(shape[:-1]) == 1 and shape[-1] == columns
+    if is_row:
+        return matrix_product(g, a, b, emit.reshape(g, c, (1, columns)))
+    return emit.add(g, matrix_product(g, a, b), c)
+
+
+def _scaled(g: Graph, x: Value, factor: float) -> Value:
+    if x.is_constant:
+        return g.constant(x.array * np.float32(factor), name=x.name)
+    return emit.muls(g, x, factor)
+
+
+@onnx_op("MatMul", since=1)
+def matmul(node: OnnxNode, g: Graph) -> Result:
+    """Matrix product with NumPy's rules for ranks."""
+    a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
+    y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
+    return node.result(emit.reshape(g, y, shape or (1,)), node.element(0), scalar=shape == ())
+
+
+def matmul_values(
+    node: OnnxNode, g: Graph, a: Value, shape_a: Sequence[int], b: Value, shape_b: Sequence[int]
+) -> tuple[Value, tuple[int, ...]]:
+    """Product of two tensors of any rank, and the shape that NumPy gives it."""
+    if not shape_a or not shape_b:
+        raise node.fail(INVALID_NODE, "an operand has rank 0")
+    left = tuple(shape_a) if len(shape_a) > 1 else (1, *shape_a)
+    right = tuple(shape_b) if len(shape_b) > 1 else (*shape_b, 1)
+    if left[-1] != right[-2]:
+        raise node.fail(INVALID_NODE, f"shapes {list(shape_a)} and {list(shape_b)} do not fit together")
+    batch = emit.broadcast_shape(left[:-2], right[:-2])
+    y = batched_product(node, g, emit.reshape(g, a, left), emit.reshape(g, b, right))
+    shape = batch + ((left[-2],) if len(shape_a) > 1 else ()) + ((right[-1],) if len(shape_b) > 1 else ())
+    return y, shape
+
+
+def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
+    """[.., M, K] x [.., K, N] with broadcast batches; one matrix product per batch where both have one."""
+    left, right = emit.extents(a), emit.extents(b)
+    m, k, n = left[-2], left[-1], right[-1]
+    batch = emit.broadcast_shape(left[:-2], right[:-2])
+    if math.prod(right[:-2]) == 1:
+        rows = emit.reshape(g, a, (math.prod(left[:-1]), k))
+        y = matrix_product(g, rows, emit.reshape(g, b, (k, n)))
+        return emit.reshape(g, y, (*batch, m, n))
+    count = math.prod(batch)
+    if count > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{count} separate matrix products")
+    lefts = _matrices(g, a, batch, (m, k))
+    rights = _matrices(g, b, batch, (k, n))
+    products = [matrix_product(g, x, y) for x, y in zip(lefts, rights, strict=True)]
+    joined = products[0] if count == 1 else g.add(Concat(axis=0), *products)
+    return emit.reshape(g, joined, (*batch, m, n))
+
+
+def _matrices(g: Graph, x: Value, batch: tuple[int, ...], matrix: tuple[int, int]) -> list[Value]:
+    """One matrix per index of the broadcast batch; a matrix that is used more than once is cut out once."""
+    own = emit.extents(x)[:-2]
+    flat = emit.reshape(g, x, (math.prod(own), *matrix))
+    aligned = (1,) * (len(batch) - len(own)) + own
+    index = np.broadcast_to(np.arange(math.prod(own)).reshape(aligned), batch).reshape(-1)
+    made: dict[int, Value] = {}
+    for position in index.tolist():
+        if position not in made:
+            made[position] = _matrix(g, flat, position, matrix)
+    return [made[position] for position in index.tolist()]
+
+
+def _matrix(g: Graph, flat: Value, position: int, matrix: tuple[int, int]) -> Value:
+    if flat.is_constant:
+        return g.constant(flat.array[position], name=flat.name)
+    return emit.reshape(g, emit.cut(g, flat, 0, position, position + 1), matrix)
+
+
+@onnx_op("Einsum", since=12)
+def einsum(node: OnnxNode, g: Graph) -> Result:
+    """Sum of products by index letters, two operands at a time, each step one batched matrix product."""
+    equation = node.required_attr("equation", "").replace(" ", "")
+    terms, result = _parse_einsum(node, equation)
+    value = emit.floats(node.input(0))
+    value, term = _diagonal_free(node, g, value, terms[0])
+    for index in range(1, len(terms)):
+        other, other_term = _diagonal_free(node, g, emit.floats(node.input(index)), terms[index])
+        later = set("".join(terms[index + 1 :])) | set(result)
+        value, term = _contract(node, g, value, term, other, other_term, later)
+    summed = tuple(axis for axis, letter in enumerate(term) if letter not in result)
+    if summed:
+        value = emit.total(g, value, summed, keep_dims=False)
+        term = "".join(letter for letter in term if letter in result)
+    if term:
+        value = emit.permute(g, value, [term.index(letter) for letter in result])
+    return node.result(value, node.element(0), scalar=not result)
+
+
+def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
+    """Terms and result with the ellipsis written out as letters of its own."""
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(node.inputs) or right.count(".") not in (0, 3):
+        raise node.fail(INVALID_NODE, f"equation '{equation}' for {len(node.inputs)} inputs")
+    hidden = 0
+    for index, term in enumerate(terms):
+        if "..." in term:
+            hidden = max(hidden, node.rank(index) - len(term) + 3)
+    letters = "".join(chr(0x3B1 + k) for k in range(hidden))
+    for index, term in enumerate(terms):
+        if "..." in term:
+            count = node.rank(index) - len(term) + 3
+            terms[index] = term.replace("...", letters[hidden - count :])
+        if len(terms[index]) != node.rank(index) or (not terms[index].replace(letters, "").isalpha() and terms[index]):
+            raise node.fail(INVALID_NODE, f"equation '{equation}': term {index} for rank {node.rank(index)}")
+    joined = "".join(terms)
+    if not arrow:
+        right = letters + "".join(sorted(x for x in set(joined) - set(letters) if joined.count(x) == 1))
+    right = right.replace("...", letters)
+    if len(set(right)) != len(right) or not set(right) <= set(joined):
+        raise node.fail(INVALID_NODE, f"equation '{equation}': its result")
+    return terms, right
+
+
+def _diagonal_free(node: OnnxNode, _: Graph, value: Value, term: str) -> tuple[Value, str]:
+    if len(set(term)) != len(term):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a letter repeats in '{term}'", "diagonals are not supported")
+    return value, term
+
+
+def _contract(
+    node: OnnxNode, g: Graph, a: Value, a_term: str, b: Value, b_term: str, later: set[str]
+) -> tuple[Value, str]:
+    """Product of two operands, summed over the letters that nobody needs later."""
+    a, a_term = _sum_lonely(g, a, a_term, set(b_term) | later)
+    b, b_term = _sum_lonely(g, b, b_term, set(a_term) | later)
+    shared = [letter for letter in a_term if letter in b_term]
+    batch = [letter for letter in shared if letter in later]
+    inner = [letter for letter in shared if letter not in later]
+    rows = [letter for letter in a_term if letter not in shared]
+    columns = [letter for letter in b_term if letter not in shared]
+    sizes = dict(zip(b_term, emit.extents(b), strict=True))
+    for letter, extent in zip(a_term, emit.extents(a), strict=True):
+        if 1 not in (extent, sizes.get(letter, extent)) and sizes.get(letter, extent) != extent:
+            raise node.fail(INVALID_NODE, f"index '{letter}' has extents {extent} and {sizes[letter]}")
+        sizes[letter] = max(extent, sizes.get(letter, extent))
+    a = _arranged(g, a, a_term, [*batch, *rows, *inner], sizes)
+    b = _arranged(g, b, b_term, [*batch, *inner, *columns], sizes)
+
+    def extent_of(letters: Sequence[str]) -> int:
+        return math.prod(sizes[letter] for letter in letters)
+
+    lead = tuple(sizes[letter] for letter in batch)
+    left = emit.reshape(g, a, (*lead, extent_of(rows), extent_of(inner)))
+    right = emit.reshape(g, b, (*lead, extent_of(inner), extent_of(columns)))
+    y = batched_product(node, g, left, right)
+    order = [*batch, *rows, *columns]
+    return emit.reshape(g, y, tuple(sizes[letter] for letter in order) or (1,)), "".join(order)
+
+
+def _sum_lonely(g: Graph, x: Value, term: str, needed: set[str]) -> tuple[Value, str]:
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in needed)
+    if not axes:
+        return x, term
+    return emit.total(g, x, axes, keep_dims=False), "".join(letter for letter in term if letter in needed)
+
+
+def _arranged(g: Graph, x: Value, term: str, order: Sequence[str], sizes: dict[str, int]) -> Value:
+    """X with its axes in the given order, broadcast to full extents."""
+    if not term:
+        return x
+    moved = emit.permute(g, x, [term.index(letter) for letter in order])
+    return emit.expand(g, moved, [sizes[letter] for letter in order])

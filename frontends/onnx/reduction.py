@@ -1,0 +1,147 @@
+"""Reductions over axes, positions of extremes, running sums."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit, shape_rules
+from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.types import DType
+
+Before = Callable[[Graph, Value], Value]
+
+
+def _same(_: Graph, x: Value) -> Value:
+    return x
+
+
+def _reduction(
+    name: str, method: ReduceMethodType, input_since: int = 18, before: Before = _same, after: Before = _same
+) -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        x = node.input(0)
+        axes = shape_rules.reduce_axes(node, input_since)
+        keep = bool(node.attr("keepdims", 1))
+        y = before(g, emit.as_float(g, x))
+        if axes:
+            y = emit.reduce(g, method, y, axes, keep)
+        shape = shape_rules.without(node.shape(0), axes, keep)
+        return node.result(emit.cast(g, after(g, y), x.dtype), node.element(0), scalar=shape == ())
+
+    convert.__doc__ = f"{name}: {method.name}, with what stands before and behind it."
+    onnx_op(name, since=1)(convert)
+
+
+_SUM = ReduceMethodType.REDUCE_SUM
+_reduction("ReduceSum", _SUM, 13)
+_reduction("ReduceMean", ReduceMethodType.REDUCE_MEAN)
+_reduction("ReduceMax", ReduceMethodType.REDUCE_MAX)
+_reduction("ReduceMin", ReduceMethodType.REDUCE_MIN)
+_reduction("ReduceProd", ReduceMethodType.REDUCE_PROD)
+_reduction("ReduceL1", _SUM, before=emit.absolute)
+_reduction("ReduceL2", _SUM, before=emit.square, after=emit.sqrt)
+_reduction("ReduceSumSquare", _SUM, before=emit.square)
+_reduction("ReduceLogSum", _SUM, after=emit.ln)
+
+
+@onnx_op("ReduceLogSumExp", since=1)
+def log_sum_exp(node: OnnxNode, g: Graph) -> Result:
+    """ln(sum(exp(x))), with the largest element taken out first so that nothing overflows."""
+    x = emit.floats(node.input(0))
+    axes = shape_rules.reduce_axes(node, 18)
+    keep = bool(node.attr("keepdims", 1))
+    shape = shape_rules.without(node.shape(0), axes, keep)
+    if not axes:
+        return node.elementwise(x)
+    largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes)
+    sums = emit.total(g, emit.exp(g, emit.sub(g, x, largest)), axes)
+    y = emit.add(g, emit.ln(g, sums), largest)
+    return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
+
+
+def _arg(name: str, method: ArgMethod) -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        x = emit.as_float(g, node.input(0))
+        shape = node.shape(0)
+        axis = node.axis(node.attr("axis", 0), len(shape))
+        last = node.attr("select_last_index", 0) if node.version >= 12 else 0
+        if last:
+            x = picked(g, x, axis, np.arange(shape[axis])[::-1])
+        y = g.add(Arg(axis=axis, method=method), x)
+        if last:
+            y = emit.rsubs(g, shape[axis] - 1, y)
+        target = shape_rules.without(shape, (axis,), bool(node.attr("keepdims", 1)))
+        return node.result(emit.reshape(g, y, target or (1,)), elements.INT64, scalar=target == ())
+
+    convert.__doc__ = f"{name}: index of the first, or of the last, extreme element."
+    onnx_op(name, since=1)(convert)
+
+
+_arg("ArgMax", ArgMethod.max)
+_arg("ArgMin", ArgMethod.min)
+
+
+@onnx_op("TopK", since=1)
+def top_k(node: OnnxNode, g: Graph) -> list[Result]:
+    """The k largest or smallest elements in order, and where they were."""
+    k = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1))
+    x = node.input(0)
+    axis = node.axis(node.attr("axis", -1), node.rank(0))
+    largest = bool(node.attr("largest", 1)) if node.version >= 11 else True
+    if node.version >= 11:
+        node.optional_attr("sorted")  # a sorted result is one that needs no order, too
+    if not 1 <= k <= node.shape(0)[axis]:
+        raise node.fail(INVALID_NODE, f"k={k} of extent {node.shape(0)[axis]}")
+    values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
+    return [
+        node.result(emit.cast(g, values, x.dtype), node.element(0)),
+        node.result(indices, elements.INT64),
+    ]
+
+
+@onnx_op("CumSum", since=11)
+def cum_sum(node: OnnxNode, g: Graph) -> Result:
+    """Running sums along an axis, as a product with a triangular matrix."""
+    x = node.input(0)
+    shape = node.shape(0)
+    axis = node.axis(int(node.scalar(1)), len(shape))
+    extent = shape[axis]
+    node.budget((extent, extent), 4, "triangular matrix")
+    triangle = np.triu(np.ones((extent, extent), np.float32), 1 if node.attr("exclusive", 0) else 0)
+    if node.attr("reverse", 0):
+        triangle = triangle.T
+    y = along_axis(g, emit.as_float(g, x), axis, triangle)
+    return node.result(emit.cast(g, y, x.dtype), node.element(0))
+
+
+def along_axis(g: Graph, x: Value, axis: int, matrix: np.ndarray) -> Value:
+    """Replace one axis of extent K by one of extent N through a constant matrix [K, N]."""
+    shape = emit.extents(x)
+    last = x.rank - 1
+    order = [k for k in range(x.rank) if k != axis] + [axis]
+    moved = emit.permute(g, x, order)
+    rows = emit.reshape(g, moved, (int(np.prod(shape, dtype=np.int64)) // shape[axis], shape[axis]))
+    y = matrix_product(g, rows, emit.float_constant(g, np.ascontiguousarray(matrix), "matrix"))
+    y = emit.reshape(g, y, (*(shape[k] for k in order[:last]), matrix.shape[1]))
+    return emit.permute(g, y, [order.index(k) for k in range(x.rank)])
+
+
+@onnx_op("Hardmax", since=13)
+def hardmax(node: OnnxNode, g: Graph) -> Value:
+    """1 at the first largest element along the axis, else 0."""
+    x = emit.floats(node.input(0))
+    axis = node.axis(node.attr("axis", -1), node.rank(0))
+    extent = node.shape(0)[axis]
+    position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
+    kept = shape_rules.without(node.shape(0), (axis,), True)
+    counter = np.arange(extent, dtype=np.float32).reshape([extent if k == axis else 1 for k in range(x.rank)])
+    if node.element(0).is_integer:
+        raise node.fail(UNSUPPORTED_TYPE, "its input holds integers")
+    return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))

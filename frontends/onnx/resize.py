@@ -1,0 +1,341 @@
+"""Resize and Upsample.
+
+Every output index of an axis is a weighted sum of input indices that is known at conversion time. The weights are
+computed first, as the standard says; then the operator that has exactly these weights is taken: upsample,
+interpolate, picking by index, or a product with the weights themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.reduction import along_axis
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import Array, DType
+
+COORDINATES = (
+    "half_pixel",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+    "half_pixel_symmetric",
+    "tf_crop_and_resize",
+)
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_SAME_WEIGHT = 2e-6
+"""Weights computed in binary32 in another order differ by this much at most."""
+
+
+@dataclass(frozen=True)
+class _AxisResize:
+    """One axis: extents, the scale in binary32, and for cropping the range that is kept."""
+
+    axis: int
+    extent: int
+    out: int
+    scale: float
+    roi: tuple[float, float] = (0.0, 1.0)
+
+
+def _coordinates(item: _AxisResize, mode: str) -> Array:
+    """Where each output index lies in the input, in binary32 as runtimes compute it."""
+    x = np.arange(item.out, dtype=np.float32)
+    scale, half = np.float32(item.scale), np.float32(0.5)
+    if mode == "asymmetric":
+        return x / scale
+    if mode == "align_corners":
+        if item.out == 1:
+            return x * 0
+        return x * np.float32(item.extent - 1) / np.float32(item.out - 1)
+    if mode == "tf_half_pixel_for_nn":
+        return (x + half) / scale
+    if mode == "tf_crop_and_resize":
+        start, end = (np.float32(bound) for bound in item.roi)
+        last = np.float32(item.extent - 1)
+        if item.out == 1:
+            return x * 0 + half * (start + end) * last
+        return start * last + x * ((end - start) * last / np.float32(item.out - 1))
+    if mode == "pytorch_half_pixel" and item.out == 1:
+        return x * 0
+    place = (x + half) / scale - half
+    if mode == "half_pixel_symmetric":
+        adjustment = np.float32(item.out) / np.float32(np.float32(item.extent) * scale)
+        place = place + np.float32(item.extent) / 2 * (1 - adjustment)
+    return np.asarray(place, np.float32)
+
+
+def _nearest_index(place: Array, mode: str, extent: int) -> Array:
+    if mode == "floor":
+        index = np.floor(place)
+    elif mode == "ceil":
+        index = np.ceil(place)
+    elif mode == "round_prefer_ceil":
+        index = np.floor(place.astype(np.float64) + 0.5)
+    else:
+        index = np.ceil(place.astype(np.float64) - 0.5)
+    return np.clip(index, 0, extent - 1).astype(np.int64)
+
+
+def _linear_weights(place: Array, extent: int) -> Array:
+    """[extent, out]: two neighbours per output index; outside, the border."""
+    place = np.clip(place, 0, extent - 1)
+    low = np.floor(place).astype(np.int64)
+    part = place - low
+    weights = np.zeros((extent, len(place)), np.float64)
+    columns = np.arange(len(place))
+    np.add.at(weights, (low, columns), 1 - part)
+    np.add.at(weights, (np.minimum(low + 1, extent - 1), columns), part)
+    return weights
+
+
+def _cubic_weights(place: Array, extent: int, a: float, exclude_outside: bool) -> Array:
+    """[extent, out]: four neighbours per output index."""
+    low = np.floor(place).astype(np.int64)
+    weights = np.zeros((extent, len(place)), np.float64)
+    columns = np.arange(len(place))
+    taps = []
+    for shift in (-1, 0, 1, 2):
+        distance = np.abs(place - (low + shift)).astype(np.float64)
+        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+        weight = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+        is_inside = (low + shift >= 0) & (low + shift < extent)
+        taps.append((low + shift, np.where(is_inside, weight, 0) if exclude_outside else weight))
+    total = sum(weight for _, weight in taps) if exclude_outside else np.ones(len(place))
+    for index, weight in taps:
+        np.add.at(weights, (np.clip(index, 0, extent - 1), columns), weight / total)
+    return weights
+
+
+def _interpolated(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
+    """What interpolate does on one axis: an index per output, or [extent, out] weights."""
+    one = np.float32(1)
+    ratio = np.float32(item.extent) / np.float32(item.out)
+    if align and item.out > 1:
+        ratio = np.float32(item.extent - 1) / np.float32(item.out - 1)
+    x = np.arange(item.out, dtype=np.float32)
+    if method is InterpolateMode.NEAREST:
+        place = ((x + one / 2) if half else x) * ratio
+        index = np.floor(place.astype(np.float64) + 0.5) if align else np.floor(place)
+        return np.clip(index, 0, item.extent - 1).astype(np.int64)
+    place = (x + one / 2) * ratio - one / 2 if half else x * ratio
+    return _linear_weights(place, item.extent)
+
+
+_FORMS = ((False, False), (False, True), (True, False))
+"""align_corners and half_pixel_centers of interpolate."""
+
+
+def _is_plane(x: Value, items: Sequence[_AxisResize]) -> bool:
+    return x.rank == 4 and all(item.axis >= 2 for item in items)
+
+
+def _full_plane(x: Value, items: Sequence[_AxisResize]) -> list[_AxisResize]:
+    """One entry for each of the last two axes, also for the one that keeps its extent."""
+    by_axis = {item.axis: item for item in items}
+    shape = emit.extents(x)
+    return [by_axis.get(axis, _AxisResize(axis, shape[axis], shape[axis], 1.0)) for axis in (2, 3)]
+
+
+def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequence[Array]) -> Value:
+    """Every output element is one input element."""
+    if _is_plane(x, items):
+        plane = _full_plane(x, items)
+        found = dict(zip((item.axis for item in items), indices, strict=True))
+        wanted = [found.get(item.axis, np.arange(item.extent)) for item in plane]
+        factors = {item.out // item.extent for item in plane if item.out % item.extent == 0}
+        factor = factors.pop() if len(factors) == 1 else 0
+        if factor > 1 and all(
+            item.out == item.extent * factor and np.array_equal(index, np.arange(item.out) // factor)
+            for item, index in zip(plane, wanted, strict=True)
+        ):
+            return g.add(Upsample(scale=factor), x)
+        for align, half in _FORMS:
+            made = [_interpolated(item, InterpolateMode.NEAREST, align, half) for item in plane]
+            if all(np.array_equal(a, b) for a, b in zip(made, wanted, strict=True)):
+                return _interpolate(g, x, plane, InterpolateMode.NEAREST, align, half)
+    for item, index in zip(items, indices, strict=True):
+        x = picked(g, x, item.axis, index)
+    return x
+
+
+def _interpolate(
+    g: Graph, x: Value, plane: Sequence[_AxisResize], method: InterpolateMode, align: bool, half: bool
+) -> Value:
+    size = (plane[0].out, plane[1].out)
+    return g.add(
+        Interpolate(
+            size=size, platform=PlatForm.TENSORFLOW, method=method, align_corners=align, half_pixel_centers=half
+        ),
+        x,
+    )
+
+
+def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize], weights: Sequence[Array]) -> Value:
+    """Every output element is a weighted sum of input elements."""
+    if _is_plane(x, items):
+        plane = _full_plane(x, items)
+        found = dict(zip((item.axis for item in items), weights, strict=True))
+        wanted = [found.get(item.axis, np.eye(item.extent)) for item in plane]
+        for align, half in _FORMS:
+            made = [_interpolated(item, InterpolateMode.BILINEAR, align, half) for item in plane]
+            if all(np.abs(a - b).max() <= _SAME_WEIGHT * len(a) for a, b in zip(made, wanted, strict=True)):
+                return _interpolate(g, x, plane, InterpolateMode.BILINEAR, align, half)
+    for item, weight in zip(items, weights, strict=True):
+        node.budget(weight.shape, 4, "weight matrix")
+        x = along_axis(g, x, item.axis, weight.astype(np.float32))
+    return x
+
+
+def resized(
+    node: OnnxNode, g: Graph, items: Sequence[_AxisResize], mode: str, nearest: str, coordinates: str
+) -> Result:
+    """The result for axes whose extents and scales are known."""
+    tensor = node.tensor(0)
+    x = node.carried(0)
+    for item in items:
+        if item.out < 1:
+            raise node.fail(INVALID_NODE, f"axis {item.axis} would have {item.out} elements")
+        node.budget((item.extent, item.out), 8, "weight matrix")
+    if x.dtype is not DType.FLOAT32 and mode != "nearest":
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
+    places = [_coordinates(item, coordinates) for item in items]
+    if coordinates == "tf_crop_and_resize" and any(
+        ((place < 0) | (place > item.extent - 1)).any() for place, item in zip(places, items, strict=True)
+    ):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "tf_crop_and_resize beyond the image", "supported: inside the image")
+    if not items:
+        y = x
+    elif mode == "nearest":
+        indices = [
+            _simple_index(item) if nearest == "simple" else _nearest_index(place, nearest, item.extent)
+            for item, place in zip(items, places, strict=True)
+        ]
+        y = emit.cast(g, _by_index(g, emit.as_float(g, x), items, indices), x.dtype)
+    elif mode == "linear":
+        pairs = zip(items, places, strict=True)
+        y = _by_weights(g, node, x, items, [_linear_weights(place, item.extent) for item, place in pairs])
+    else:
+        a, exclude = node.attr("cubic_coeff_a", -0.75), bool(node.attr("exclude_outside", 0))
+        pairs = zip(items, places, strict=True)
+        matrices = [_cubic_weights(place, item.extent, a, exclude) for item, place in pairs]
+        y = _by_weights(g, node, x, items, matrices)
+    if mode == "nearest" and tensor.quant is not None:
+        y.quant = tensor.quant
+        return node.result(y, tensor.element, quant=tensor.quant)
+    if tensor.quant is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "interpolates quantized integers", "put DequantizeLinear before it")
+    return node.result(y, tensor.element)
+
+
+def _simple_index(item: _AxisResize) -> Array:
+    """Before opset 11: floor when growing, ceil when shrinking."""
+    place = _coordinates(item, "asymmetric")
+    index = np.ceil(place) if item.scale < 1 else np.floor(place)
+    return np.clip(index, 0, item.extent - 1).astype(np.int64)
+
+
+def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> list[_AxisResize]:
+    shape = node.shape(0)
+    if len(scales) != len(axes):
+        raise node.fail(INVALID_NODE, f"{len(scales)} scales for {len(axes)} axes")
+    found = []
+    for axis, scale in zip(axes, scales, strict=True):
+        if not np.isfinite(scale) or scale <= 0:
+            raise node.fail(INVALID_NODE, f"scale {scale}")
+        if scale != 1:
+            found.append(
+                _AxisResize(axis, shape[axis], int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale)
+            )
+    return found
+
+
+def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[_AxisResize]:
+    shape = node.shape(0)
+    if len(sizes) != len(axes) or min(sizes, default=1) < 1:
+        raise node.fail(INVALID_NODE, f"sizes {list(sizes)} for {len(axes)} axes")
+    outs, scales = list(sizes), [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, sizes, strict=True)]
+    if policy != "stretch":
+        common = min(scales) if policy == "not_larger" else max(scales)
+        outs = [int(np.floor(common * shape[axis] + 0.5)) for axis in axes]
+        scales = [common] * len(axes)
+    rows = zip(axes, outs, scales, strict=True)
+    return [_AxisResize(a, shape[a], out, scale) for a, out, scale in rows if out != shape[a] or scale != 1]
+
+
+@onnx_op("Resize", since=11)
+def resize(node: OnnxNode, g: Graph) -> Result:
+    """Resize along any axes by scales or to sizes."""
+    mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
+    coordinates = node.choice("coordinate_transformation_mode", "half_pixel", COORDINATES)
+    nearest = node.choice("nearest_mode", "round_prefer_floor", NEAREST)
+    node.optional_attr("extrapolation_value")  # matters only outside the image, which is refused
+    node.optional_attr("cubic_coeff_a")
+    if mode != "cubic":
+        node.refuse_attr("exclude_outside", 0)
+    policy, axes = "stretch", tuple(range(node.rank(0)))
+    if node.version >= 18:
+        node.refuse_attr("antialias", 0)
+        policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
+        chosen = node.ints_attr("axes")
+        axes = axes if chosen is None else node.axes(chosen, node.rank(0))
+    scales = node.constant(2).reshape(-1).astype(np.float32) if node.has_input(2) else np.empty(0, np.float32)
+    sizes = node.ints(3) if node.has_input(3) else ()
+    if bool(len(scales)) == bool(len(sizes)):
+        raise node.fail(INVALID_NODE, "needs either scales or sizes")
+    items = _by_scales(node, scales.tolist(), axes) if len(scales) else _by_sizes(node, sizes, axes, policy)
+    if node.has_input(1):
+        roi = node.constant(1).reshape(-1)
+        if coordinates == "tf_crop_and_resize":
+            items = _cropped(node, items, axes, roi)
+    elif coordinates == "tf_crop_and_resize":
+        raise node.fail(INVALID_NODE, "tf_crop_and_resize without roi")
+    return resized(node, g, items, mode, nearest, coordinates)
+
+
+def _cropped(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi: Array) -> list[_AxisResize]:
+    if roi.size != 2 * len(axes):
+        raise node.fail(INVALID_NODE, f"roi of {roi.size} numbers for {len(axes)} axes")
+    bounds = {axis: (float(roi[k]), float(roi[k + len(axes)])) for k, axis in enumerate(axes)}
+    if any(bounds[axis] != (0.0, 1.0) for axis in axes if axis not in {item.axis for item in items}):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "roi crops an axis that keeps its extent")
+    return [_AxisResize(item.axis, item.extent, item.out, item.scale, bounds[item.axis]) for item in items]
+
+
+@onnx_op("Resize", since=10)
+def resize_scales(node: OnnxNode, g: Graph) -> Result:
+    """The first Resize: scales only, asymmetric."""
+    return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
+
+
+@onnx_op("Upsample", since=9)
+def upsample(node: OnnxNode, g: Graph) -> Result:
+    """Scales as an input."""
+    return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
+
+
+@onnx_op("Upsample", since=7)
+def upsample_attribute(node: OnnxNode, g: Graph) -> Result:
+    """Scales as an attribute."""
+    return _by_scales_only(node, g, node.required_attr("scales", (1.0,)))
+
+
+@onnx_op("Upsample", since=1)
+def upsample_plane(node: OnnxNode, g: Graph) -> Result:
+    """One scale for the rows and one for the columns."""
+    scales = (1.0, 1.0, node.required_attr("height_scale", 1.0), node.required_attr("width_scale", 1.0))
+    return _by_scales_only(node, g, scales)
+
+
+def _by_scales_only(node: OnnxNode, g: Graph, scales: Sequence[float]) -> Result:
+    mode = node.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
+    items = _by_scales(node, scales, range(node.rank(0)))
+    return resized(node, g, items, "linear" if mode == "bilinear" else mode, "simple", "asymmetric")

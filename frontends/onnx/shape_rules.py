@@ -1,0 +1,201 @@
+"""How operators that move data read their attributes and inputs; shared by converters and constant evaluators.
+
+Several attributes became inputs in later opsets. The functions here take whichever a node has, in the version that its
+opset means.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuconvert.frontends.onnx.node import OnnxNode
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+
+
+def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
+    """Integers that are an attribute before opset ``input_since`` and an optional input from then on."""
+    if node.version < input_since:
+        return node.ints_attr(name)
+    return node.ints(index) if node.has_input(index) else None
+
+
+def reshape_target(node: OnnxNode) -> tuple[int, ...]:
+    """Result shape of Reshape: 0 copies an extent (unless ``allowzero``), one -1 is inferred."""
+    shape = node.shape(0)
+    target = list(node.required_attr("shape", ()) if node.version < 5 else node.ints(1))
+    allow_zero = node.attr("allowzero", 0) if node.version >= 14 else 0
+    if not allow_zero:
+        for axis, extent in enumerate(target):
+            if extent == 0 and axis >= len(shape):
+                raise node.fail(INVALID_NODE, f"target shape {target} copies axis {axis} of rank {len(shape)}")
+            target[axis] = shape[axis] if extent == 0 else extent
+    if target.count(-1) > 1 or any(extent < -1 for extent in target):
+        raise node.fail(INVALID_NODE, f"target shape {target}")
+    count = math.prod(shape)
+    if -1 in target:
+        known = -math.prod(target)
+        if known == 0 or count % known:
+            raise node.fail(INVALID_NODE, f"shape {list(shape)} does not fit {target}")
+        target[target.index(-1)] = count // known
+    if math.prod(target) != count:
+        raise node.fail(INVALID_NODE, f"shape {list(shape)} does not fit {target}")
+    return tuple(target)
+
+
+def flatten_target(node: OnnxNode) -> tuple[int, int]:
+    """Result shape of Flatten."""
+    shape = node.shape(0)
+    axis = node.attr("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        raise node.fail(INVALID_NODE, f"axis {axis} is outside rank {len(shape)}")
+    axis += len(shape) if axis < 0 else 0
+    return math.prod(shape[:axis]), math.prod(shape[axis:])
+
+
+def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
+    """Result shape of Squeeze."""
+    shape = node.shape(0)
+    axes = attr_or_input(node, "axes", 1, 13)
+    if axes is None:
+        return tuple(extent for extent in shape if extent != 1)
+    removed = node.axes(axes, len(shape))
+    if any(shape[axis] != 1 for axis in removed):
+        raise node.fail(INVALID_NODE, f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in removed)
+
+
+def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
+    """Result shape of Unsqueeze; its axes count in the result."""
+    shape = node.shape(0)
+    axes = attr_or_input(node, "axes", 1, 13)
+    if axes is None:
+        raise node.fail(INVALID_NODE, "lacks its axes")
+    rank = len(shape) + len(axes)
+    new = node.axes(axes, rank)
+    rest = iter(shape)
+    return tuple(1 if axis in new else next(rest) for axis in range(rank))
+
+
+def transpose_order(node: OnnxNode) -> tuple[int, ...]:
+    """Axis order of Transpose; reversed when not given."""
+    rank = node.rank(0)
+    order = node.ints_attr("perm")
+    if order is None:
+        return tuple(reversed(range(rank)))
+    if sorted(order) != list(range(rank)):
+        raise node.fail(INVALID_NODE, f"perm {list(order)} is no order of {rank} axes")
+    return order
+
+
+def concat_axis(node: OnnxNode) -> int:
+    """Axis of Concat; the first opset had a default."""
+    axis = node.attr("axis", 1) if node.version < 4 else node.required_attr("axis", 0)
+    return node.axis(axis, node.rank(0))
+
+
+def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
+    """Axis and extents of the parts of Split.
+
+    Without sizes the parts are equal; from opset 18 the last one may be smaller.
+    """
+    shape = node.shape(0)
+    axis = node.axis(node.attr("axis", 0), len(shape))
+    sizes = node.ints_attr("split") if node.version < 13 else (node.ints(1) if node.has_input(1) else None)
+    if node.version == 1 and node.has_input(1):
+        sizes = node.ints(1)
+    extent = shape[axis]
+    if sizes is not None:
+        if sum(sizes) != extent or any(size < 0 for size in sizes):
+            raise node.fail(INVALID_NODE, f"parts {list(sizes)} of extent {extent}")
+        return axis, list(sizes)
+    count = node.attr("num_outputs", len(node.output_names)) if node.version >= 18 else len(node.output_names)
+    if count < 1 or (extent % count and node.version < 18):
+        raise node.fail(INVALID_NODE, f"extent {extent} cannot be cut into {count} equal parts")
+    size = -(-extent // count)
+    parts = [size] * (count - 1)
+    if extent - sum(parts) < 0:
+        raise node.fail(INVALID_NODE, f"extent {extent} cannot be cut into {count} parts")
+    return axis, [*parts, extent - sum(parts)]
+
+
+@dataclass(frozen=True)
+class AxisSlice:
+    """Elements start, start+step, ... of one axis, ``count`` of them; the step may be negative."""
+
+    axis: int
+    start: int
+    step: int
+    count: int
+
+    @property
+    def indices(self) -> range:
+        """The indices that are taken."""
+        return range(self.start, self.start + self.step * self.count, self.step)
+
+
+def slices(node: OnnxNode) -> list[AxisSlice]:
+    """What Slice takes, one entry per sliced axis; bounds are clamped as in NumPy."""
+    shape = node.shape(0)
+    if node.version < 10:
+        starts, ends = node.required_attr("starts", (0,)), node.required_attr("ends", (0,))
+        axes = node.ints_attr("axes")
+        steps: tuple[int, ...] | None = None
+    else:
+        starts, ends = node.ints(1), node.ints(2)
+        axes = node.ints(3) if node.has_input(3) else None
+        steps = node.ints(4) if node.has_input(4) else None
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        raise node.fail(INVALID_NODE, f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
+    found = []
+    for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
+        if step == 0:
+            raise node.fail(INVALID_NODE, "a step is 0")
+        taken = range(*slice(start, end, step).indices(shape[axis]))
+        if step < 0 and end < -shape[axis]:
+            taken = range(*slice(start, None, step).indices(shape[axis]))
+        found.append(AxisSlice(axis, taken.start, step, len(taken)))
+    return found
+
+
+def pads_per_axis(node: OnnxNode) -> list[tuple[int, int]]:
+    """Elements that Pad adds before and behind each axis; negative ones cut."""
+    rank = node.rank(0)
+    if node.version < 11:
+        name = "paddings" if node.version < 2 else "pads"
+        pads: Sequence[int] = node.required_attr(name, (0,))
+    else:
+        pads = node.ints(1)
+    axes = node.axes(node.ints(3), rank) if node.has_input(3) else tuple(range(rank))
+    if len(pads) != 2 * len(axes):
+        raise node.fail(INVALID_NODE, f"{len(pads)} pads for {len(axes)} axes")
+    found = [(0, 0)] * rank
+    for index, axis in enumerate(axes):
+        found[axis] = (int(pads[index]), int(pads[index + len(axes)]))
+    return found
+
+
+def reduce_axes(node: OnnxNode, input_since: int) -> tuple[int, ...]:
+    """Axes of a reduction; none given means all, or none with ``noop_with_empty_axes``."""
+    rank = node.rank(0)
+    axes = attr_or_input(node, "axes", 1, input_since)
+    no_op = node.attr("noop_with_empty_axes", 0) if node.version >= input_since else 0
+    if not axes:
+        return () if no_op else tuple(range(rank))
+    return tuple(sorted(node.axes(axes, rank)))
+
+
+def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
+    """A shape after a reduction."""
+    if keep:
+        return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def target_extents(node: OnnxNode, index: int) -> tuple[int, ...]:
+    """A constant input that is a shape."""
+    found = node.ints(index)
+    if any(extent < 0 for extent in found):
+        raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(found)}")
+    return found

@@ -1,0 +1,237 @@
+"""Constants of an ONNX file as NumPy arrays, whichever of the format's four ways of storing them was used.
+
+A tensor's elements stand in ``raw_data`` (little endian), in the typed field of their type, in a file of their own
+(external data), or as indices and values (sparse). Sizes are compared before anything is allocated.
+"""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import SparseTensorProto, TensorProto
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
+from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.types import Array
+
+
+class TensorReader:
+    """Reads the constants of one model.
+
+    Args:
+        path: the model file; external data must lie in or below its folder.
+        limits: bounds.
+    """
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._path = path
+        self._folder = path.parent.resolve()
+        self._limits = limits
+        self._maps: dict[Path, Array] = {}
+
+    def shape(self, tensor: TensorProto) -> tuple[int, ...]:
+        """The extents, checked to be a shape and to stay below the limits.
+
+        Raises:
+            CorruptInputError: a negative extent, or too many axes.
+            ResourceLimitError: too many bytes.
+        """
+        shape = tuple(int(extent) for extent in tensor.dims)
+        if any(extent < 0 for extent in shape):
+            raise self._corrupt(tensor, f"has a negative extent in its shape {list(shape)}")
+        if len(shape) > 64:
+            raise self._corrupt(tensor, f"has {len(shape)} axes")
+        bits = ELEMENTS[tensor.data_type].bits if tensor.data_type in ELEMENTS else 8
+        size = math.prod(shape) * max(bits, 8) // 8
+        if size > self._limits.max_constant_bytes:
+            raise ResourceLimitError(
+                f"constant '{tensor.name}' has {size} bytes, more than {self._limits.max_constant_bytes}",
+                file=self._path.name,
+            )
+        return shape
+
+    def element(self, tensor: TensorProto) -> Element:
+        """The element type.
+
+        Raises:
+            CorruptInputError: the type is unknown or not readable (strings, complex numbers).
+        """
+        element = ELEMENTS.get(tensor.data_type)
+        if element is None:
+            raise self._corrupt(tensor, f"has elements of {elements.describe(tensor.data_type)}, which cannot be read")
+        return element
+
+    def read(self, tensor: TensorProto) -> Array:
+        """The elements; those of NumPy's own types in external files stay memory-mapped.
+
+        Raises:
+            CorruptInputError: the data do not fit type and shape, or the external file is missing, too short or
+                outside the model's folder.
+            ResourceLimitError: larger than the limits.
+        """
+        element, shape = self.element(tensor), self.shape(tensor)
+        count = math.prod(shape)
+        if tensor.HasField("segment"):
+            raise self._corrupt(tensor, "is stored in segments, which no ONNX version defines for models")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return self._decode_raw(tensor, element, self._external(tensor, (count * element.bits + 7) // 8), shape)
+        if tensor.HasField("raw_data"):
+            return self._decode_raw(tensor, element, np.frombuffer(tensor.raw_data, np.uint8), shape)
+        return self._decode_typed(tensor, element, shape)
+
+    def read_sparse(self, sparse: SparseTensorProto) -> Array:
+        """A sparse constant as a dense array.
+
+        Raises:
+            CorruptInputError: indices outside the shape, or lengths that differ.
+        """
+        values = self.read(sparse.values).reshape(-1)
+        dense = TensorProto(name=sparse.values.name, dims=sparse.dims, data_type=sparse.values.data_type)
+        shape = self.shape(dense)
+        indices = self.read(sparse.indices).astype(np.int64)
+        if indices.ndim == 2 and indices.shape == (values.size, len(shape)):
+            if indices.size and ((indices < 0) | (indices >= np.asarray(shape))).any():
+                raise self._corrupt(sparse.values, "has a sparse index outside its shape")
+            indices = np.asarray(np.ravel_multi_index(tuple(indices.T), shape)) if values.size else indices[:, 0]
+        elif indices.shape != (values.size,):
+            raise self._corrupt(sparse.values, f"has {values.size} sparse values, but indices {list(indices.shape)}")
+        if indices.size and (indices.min() < 0 or indices.max() >= math.prod(shape)):
+            raise self._corrupt(sparse.values, "has a sparse index outside its shape")
+        result = np.zeros(math.prod(shape), values.dtype)
+        result[indices] = values
+        return result.reshape(shape)
+
+    def _decode_raw(self, tensor: TensorProto, element: Element, data: Array, shape: tuple[int, ...]) -> Array:
+        count = math.prod(shape)
+        expected = (count * element.bits + 7) // 8
+        if data.size != expected:
+            raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
+        return _from_bytes(element, data, count).reshape(shape)
+
+    def _decode_typed(self, tensor: TensorProto, element: Element, shape: tuple[int, ...]) -> Array:
+        """Typed fields: int32_data also carries every type of up to 16 bits, as bit patterns."""
+        count = math.prod(shape)
+        field = {
+            elements.FLOAT.code: "float_data",
+            elements.DOUBLE.code: "double_data",
+            elements.INT64.code: "int64_data",
+            elements.UINT64.code: "uint64_data",
+            elements.UINT32.code: "uint64_data",
+        }.get(element.code, "int32_data")
+        stored = getattr(tensor, field)
+        packed = element.bits < 8
+        expected = (count * element.bits + 7) // 8 if packed else count
+        if len(stored) != expected:
+            raise self._corrupt(
+                tensor, f"holds {len(stored)} elements in {field}, but {element} {list(shape)} needs {expected}"
+            )
+        if field != "int32_data":
+            return np.array(stored, element.numpy).reshape(shape)
+        words = np.array(stored, np.int32)
+        if element is elements.INT32:
+            return words.reshape(shape)
+        wide = np.uint16 if element.bits == 16 else np.uint8
+        low, high = (0, (1 << element.bits) - 1) if element.bits >= 8 else (0, 255)
+        if element.bits >= 8 and element.numpy.kind == "i":
+            low = -(1 << (element.bits - 1))
+        if words.size and (int(words.min()) < low or int(words.max()) > high):
+            raise self._corrupt(tensor, f"has an element outside the range of {element}")
+        return _from_bytes(element, words.astype(wide).view(np.uint8), count).reshape(shape)
+
+    def _external(self, tensor: TensorProto, expected: int) -> Array:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        if not location or "\0" in location:
+            raise self._corrupt(tensor, "has external data without a location")
+        offset = self._number(tensor, entries.get("offset", "0"), "offset")
+        length = self._number(tensor, entries["length"], "length") if "length" in entries else None
+        mapped = self._map(tensor, location)
+        if length is None:
+            length = expected if expected <= mapped.size - offset else mapped.size - offset
+        if length < 0 or offset + length > mapped.size:
+            raise self._corrupt(
+                tensor, f"wants bytes {offset} to {offset + max(length, 0)} of '{location}', which has {mapped.size}"
+            )
+        return mapped[offset : offset + length]
+
+    def _map(self, tensor: TensorProto, location: str) -> Array:
+        """The external file, memory-mapped once. It has to stay in the model's folder after resolving links."""
+        named = Path(location.replace("\\", "/"))
+        if named.is_absolute() or location.startswith(("/", "\\")) or ":" in named.parts[0]:
+            raise self._corrupt(tensor, f"has external data at the absolute path '{location}'")
+        resolved = Path(os.path.realpath(self._folder / named))
+        if not resolved.is_relative_to(self._folder):
+            raise self._corrupt(tensor, f"has external data at '{location}', outside the model's folder")
+        if resolved not in self._maps:
+            if not resolved.is_file():
+                raise self._corrupt(
+                    tensor,
+                    f"needs the external file '{location}', which is not there",
+                    hint="copy it next to the model file",
+                )
+            size = resolved.stat().st_size
+            if size > self._limits.max_file_bytes:
+                raise ResourceLimitError(f"{size} bytes, more than {self._limits.max_file_bytes}", file=resolved.name)
+            mapped: Array = np.memmap(resolved, np.uint8, "r") if size else np.empty(0, np.uint8)
+            self._maps[resolved] = mapped
+        return self._maps[resolved]
+
+    def _number(self, tensor: TensorProto, text: str, key: str) -> int:
+        if not text.isascii() or not text.isdigit() or len(text) > 19:
+            raise self._corrupt(tensor, f"has external data with {key} '{text[:40]}', which is no number")
+        return int(text)
+
+    def _corrupt(self, tensor: TensorProto, found: str, hint: str = "") -> CorruptInputError:
+        return CorruptInputError(f"constant '{tensor.name[:200]}' {found}", file=self._path.name, hint=hint)
+
+
+def _from_bytes(element: Element, data: Array, count: int) -> Array:
+    """Elements from little-endian bytes of exactly the right length."""
+    if element.bits < 8:
+        return _unpack(element, data)[:count]
+    if element is elements.BOOL:
+        return data != 0
+    if element is elements.BFLOAT16:
+        return (_view(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if element.bits == 8 and element.is_float:
+        return _float8_values(element)[data]
+    return _view(data, element.numpy.newbyteorder("<")).astype(element.numpy, copy=False)
+
+
+def _view(data: Array, numpy_type: Any) -> Array:
+    return np.frombuffer(data, numpy_type) if data.size else np.empty(0, numpy_type)
+
+
+def _unpack(element: Element, data: Array) -> Array:
+    """Two- and four-bit integers: the lowest bits of a byte are the first element."""
+    per_byte = 8 // element.bits
+    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(element.bits)
+    unsigned = ((data[:, None] >> shifts) & np.uint8((1 << element.bits) - 1)).reshape(-1)
+    if element.numpy.kind == "u":
+        return unsigned
+    half = 1 << (element.bits - 1)
+    return np.where(unsigned >= half, unsigned.astype(np.int16) - 2 * half, unsigned).astype(np.int8)
+
+
+def _float8_values(element: Element) -> Array:
+    """All 256 values of a float8 type: sign, exponent, mantissa; what NaN and infinity look like differs by type."""
+    mantissa_bits = 3 if "e4m3" in element.name else 2
+    unsigned_zero = element.name.endswith("uz")
+    bias = (1 << (6 - mantissa_bits)) - (0 if unsigned_zero else 1)
+    code = np.arange(256)
+    exponent = (code & 0x7F) >> mantissa_bits
+    mantissa = code & ((1 << mantissa_bits) - 1)
+    fraction = mantissa / (1 << mantissa_bits)
+    magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
+    if unsigned_zero:
+        magnitude[code == 0x80] = np.nan
+    elif element is elements.FLOAT8E4M3FN:
+        magnitude[(code & 0x7F) == 0x7F] = np.nan
+    else:
+        magnitude[(exponent == 31) & (mantissa == 0)] = np.inf
+        magnitude[(exponent == 31) & (mantissa != 0)] = np.nan
+    return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
