@@ -257,15 +257,19 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
 def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> Int64Array:
     """Rescale to x * multiplier * 2^(shift - 31) in two roundings.
 
-    Half up by 31 bits, saturated to INT32, then half away by a negative shift.
-
-    A positive shift joins the first step: 31 - shift bits, which is the same number and cannot overflow. Operands and
-    multipliers are at most 32 bits signed, shifts at most 31.
+    Half up by 31 bits, saturated to INT32, then half away by a negative shift. A positive shift joins the first step:
+    31 - shift bits, which is the same number and cannot overflow. Operands and multipliers are at most 32 bits signed,
+    shifts at most 31.
     """
     shift = np.asarray(shift, dtype=np.int64)
-    product = np.asarray(x, dtype=np.int64) * np.asarray(multiplier, dtype=np.int64)  # |product| <= 2^62
-    high = limit_to(shift_half_up(product, 31 - np.maximum(shift, 0)), DType.INT32)
-    return shift_half_away(high, np.maximum(-shift, 0)) if (shift < 0).any() else high
+    high = _product(x, multiplier)
+    _half_up_below_2_62(high, 31 - np.maximum(shift, 0))
+    np.clip(high, DType.INT32.min, DType.INT32.max, out=high)
+    if (shift < 0).any():
+        right = np.clip(-shift, 0, 40)  # |high| <= 2^31: 0 from 33 bits on
+        high += _half(right) - ((high < 0) & (right > 0))  # ties of negative numbers go down
+        high >>= right
+    return high
 
 
 def rescale_one_rounding(
@@ -273,6 +277,27 @@ def rescale_one_rounding(
 ) -> Int64Array:
     """Rescale to x * multiplier * 2^shift, rounded once; for results of at most 16 bits. Shifts are at most 31."""
     shift = np.asarray(shift, dtype=np.int64)
-    product = np.asarray(x, dtype=np.int64) * np.asarray(multiplier, dtype=np.int64)  # |product| <= 2^62
-    right = round_shift(product, np.maximum(-shift, 0), mode)
-    return shift_left_exact(right, np.maximum(shift, 0)) if (shift > 0).any() else right
+    product = _product(x, multiplier)
+    right = np.maximum(-shift, 0)
+    if mode is RoundingMode.HALF_UP and (right <= 62).all():
+        _half_up_below_2_62(product, right)
+    else:
+        product = round_shift(product, right, mode)
+    return shift_left_exact(product, np.maximum(shift, 0)) if (shift > 0).any() else product
+
+
+def _product(x: Array, multiplier: int | Array) -> Int64Array:
+    """The exact product of 32-bit numbers, in a new array; at most 2^62 in magnitude."""
+    product: Int64Array = np.multiply(x, multiplier, dtype=np.int64)
+    return product
+
+
+def _half(shift: Int64Array) -> Int64Array:
+    """Half of 2^shift; 0 for no shift."""
+    return (np.int64(1) << shift) >> 1
+
+
+def _half_up_below_2_62(x: Int64Array, shift: Int64Array) -> None:
+    """Round x / 2^shift half up, in place: |x| <= 2^62 and shift <= 62, so adding the half stays below 2^63."""
+    x += _half(shift)
+    x >>= shift

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema.convolution import Window, convolve, convolve_transposed
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.fixed_point import saturate
+from tpuconvert.schema.types import I32, Array, DType
 
 _EXACT_BINARY32 = 1 << 24
 _EXACT_BINARY64 = 1 << 53
@@ -113,3 +114,15 @@ def _centred(x: Array, zero: Array) -> Array:
     if not zero.any():
         return x.astype(np.float32)
     return np.subtract(x, zero.astype(np.float32), dtype=np.float32)
+
+
+def add_bias(sums: Array, bias: Array | None, out: DType) -> Array:
+    """Exact sums plus an integer bias that broadcasts, saturated once."""
+    if bias is None:
+        return sums if sums.dtype == out.numpy else saturate(sums, out)
+    if out is I32 and sums.dtype == np.int32:
+        low, high = int(sums.min()) + int(bias.min()), int(sums.max()) + int(bias.max())
+        if I32.holds(low) and I32.holds(high) and I32.holds(int(bias.max())):
+            small: Array = sums + bias.astype(np.int32)
+            return small
+    return saturate(sums.astype(np.int64) + bias, out)

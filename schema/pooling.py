@@ -34,8 +34,8 @@ class Span:
         """How many elements each window holds, cut to the image, or to the image with its padding."""
         low, high = (-self.before, self.extent + after) if with_padding else (0, self.extent)
         first = np.arange(self.count) * self.stride - self.before
-        inside = np.minimum(first + self.size, high) - np.maximum(first, low)
-        return np.maximum(inside, 0)
+        inside: Array = np.minimum(first + self.size, high) - np.maximum(first, low)
+        return inside.clip(min=0)
 
 
 def window_counts(down: Span, along: Span, after: tuple[int, int] = (0, 0), *, with_padding: bool = False) -> Array:
@@ -66,23 +66,55 @@ def window_sum(x: Array, down: Span, along: Span) -> Array:
 def quotient_half_away(total: Array, count: Array) -> Array:
     """Quotient total / count for exact integers, rounded to the nearest, halves away from zero; 0 where count is 0."""
     divisor = np.maximum(count, 1)
-    return np.sign(total) * ((2 * np.abs(total) + divisor) // (2 * divisor))
+    quotient: Array = np.sign(total) * ((2 * np.abs(total) + divisor) // (2 * divisor))
+    return quotient
+
+
+def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
+    """The largest element of every window inside the image, and where the first one is: row * width + column.
+
+    Shapes: x [N, C, H, W] of INT32 with at most 16 bits in use; both results [N, C, oh, ow] of INT32.
+    """
+    below = int(np.iinfo(np.int32).min)  # lower than any element, so that padding never wins
+    padded = _padded(x, down, along, below)
+    shape = (*x.shape[:2], down.count, along.count)
+    largest = np.full(shape, below, np.int32)
+    places = np.zeros(shape, np.int32)
+    rows = np.arange(down.count, dtype=np.int32) * down.stride - down.before
+    columns = np.arange(along.count, dtype=np.int32) * along.stride - along.before
+    for i in range(down.size):
+        for j in range(along.size):
+            step = padded[:, :, _every(i, down), _every(j, along)]
+            larger = step > largest
+            place = (rows[:, None] + i) * along.extent + columns + j
+            np.copyto(places, place, where=larger)
+            np.copyto(largest, step, where=larger)
+    return largest, places
+
+
+def _every(first: int, span: Span) -> slice:
+    """The elements of one place in all windows of an axis."""
+    return slice(first, first + (span.count - 1) * span.stride + 1, span.stride)
 
 
 def _reduce(x: Array, down: Span, along: Span, reduction: Reduction, outside: float) -> Array:
     """First the columns of every window, then its rows; nothing is copied but the padded image."""
+    padded = _padded(x, down, along, outside)
+    folded = _fold([padded[..., _every(j, along)] for j in range(along.size)], reduction)
+    return _fold([folded[:, :, _every(i, down)] for i in range(down.size)], reduction)
+
+
+def _padded(x: Array, down: Span, along: Span, outside: float) -> Array:
+    """What the windows cover: the image, cut or surrounded by ``outside``."""
     rows = (down.count - 1) * down.stride + down.size
     columns = (along.count - 1) * along.stride + along.size
-    padded = x
-    if (rows, columns) != x.shape[2:] or down.before or along.before:
-        padded = np.full((*x.shape[:2], rows, columns), outside, x.dtype)
-        inside = x[:, :, : max(rows - down.before, 0), : max(columns - along.before, 0)]
-        top, left = down.before, along.before
-        padded[:, :, top : top + inside.shape[2], left : left + inside.shape[3]] = inside
-    steps = [padded[..., j : j + (along.count - 1) * along.stride + 1 : along.stride] for j in range(along.size)]
-    folded = _fold(steps, reduction)
-    steps = [folded[:, :, i : i + (down.count - 1) * down.stride + 1 : down.stride] for i in range(down.size)]
-    return _fold(steps, reduction)
+    top, left = down.before, along.before
+    if (rows, columns) == x.shape[2:] and not top and not left:
+        return x
+    padded = np.full((*x.shape[:2], rows, columns), outside, x.dtype)
+    inside = x[:, :, : max(rows - top, 0), : max(columns - left, 0)]
+    padded[:, :, top : top + inside.shape[2], left : left + inside.shape[3]] = inside
+    return padded
 
 
 def _fold(steps: list[Array], reduction: Reduction) -> Array:

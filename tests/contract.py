@@ -59,7 +59,13 @@ def arguments(entry: Entry, example: Entry) -> list[Array | None]:
             values.extend(array(tensor) for tensor in given)
         else:
             values.append(None if given is None else array(given))
-    return values
+    # A whole tensor among the parameters is the data of a constant operand.
+    return values + [array(example["params"][name]) for name in tensor_parameters(entry)]
+
+
+def tensor_parameters(entry: Entry) -> list[str]:
+    """Names of the parameters that are tensors; definitions have them as operands."""
+    return [parameter["name"] for parameter in entry["params"] if parameter["type"] == "tensor"]
 
 
 def results(entry: Entry, example: Entry) -> dict[str, Array]:
@@ -79,7 +85,7 @@ def build(entry: Entry, given: dict[str, Any], out_dtype: DType | None = None) -
     definition = all_ops()[entry["name"]]
     values = {}
     for parameter in entry["params"]:
-        if parameter["name"] in given:
+        if parameter["name"] in given and parameter["name"] not in tensor_parameters(entry):
             values[parameter["name"]] = field_value(definition, parameter, given[parameter["name"]])
     if "out_dtype" in names_of(definition):
         values["out_dtype"] = out_dtype
@@ -97,8 +103,6 @@ def field_value(definition: type[Op], parameter: Entry, value: Any) -> Any:
         return Scalar(DType(value["dtype"]), value["value"])
     if parameter["type"] == "Scalar":
         return Scalar.f32(value)
-    if isinstance(value, dict) and "data" in value:
-        return array(value)
     if "enum" in parameter:
         enum = enum_of(definition, parameter["name"])
         return enum[value] if isinstance(value, str) else enum(value)

@@ -49,6 +49,7 @@ class BatchNorm(Op):
     locality = LOCAL
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "method", NormMode(self.method))
         if not (math.isfinite(self.epsilon) and math.isfinite(self.scale)):
             raise ValueError(f"batch_norm: epsilon {self.epsilon} and scale {self.scale} must be finite")
 

@@ -60,6 +60,7 @@ class Conv(ConvolutionParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "mode", QCalMode(self.mode))
         check_scale(self, self.scale)
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:

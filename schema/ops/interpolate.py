@@ -71,6 +71,8 @@ class Interpolate(Op):
     locality = GLOBAL
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "platform", PlatForm(self.platform))
+        object.__setattr__(self, "method", InterpolateMode(self.method))
         if self.align_corners and self.half_pixel_centers:
             raise ValueError("interpolate: align_corners and half_pixel_centers exclude each other")
         if self.platform == PlatForm.OPENCV and (
@@ -136,7 +138,8 @@ class Interpolate(Op):
                     return index * (source / result)
                 if self.align_corners:
                     return index * corners
-                return np.maximum((index + half) * (source / result) - half, np.float32(0))
+                inside: Array = np.maximum((index + half) * (source / result) - half, np.float32(0))
+                return inside
         ratio = corners if self.align_corners and out > 1 else source / result
         if not self.half_pixel_centers:
             return index * ratio

@@ -55,6 +55,7 @@ class MatrixMul(Op):
     locality = GLOBAL
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mode", QCalMode(self.mode))
         check_scale(self, self.scale)
 
     def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:

@@ -58,8 +58,9 @@ class Pool(Op):
     locality = LOCAL
 
     def __post_init__(self) -> None:
-        if self.pooling_type not in (PoolType.MAX, PoolType.AVE):
-            raise ValueError(f"pool: pooling_type {self.pooling_type!r} is reserved")
+        object.__setattr__(self, "pooling_type", PoolType(self.pooling_type))
+        if self.pooling_type is PoolType.UNKNOWN:
+            raise ValueError("pool: pooling_type UNKNOWN is reserved")
         if not self.is_global_pooling and min(self.stride_h, self.stride_w, self.kernel_h, self.kernel_w) < 1:
             raise ValueError(f"pool: kernel and strides must be at least 1, found {self}")
         trailing = self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset

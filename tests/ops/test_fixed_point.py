@@ -180,13 +180,13 @@ def test_two_roundings(x, multiplier, shift):
     v = rounded(Fraction(v * multiplier, 1 << 31), RoundingMode.HALF_UP)
     v = min(max(v, -(2**31)), 2**31 - 1)
     v = rounded(Fraction(v, 1 << max(-shift, 0)), RoundingMode.HALF_AWAY_FROM_ZERO)
-    assert int(fp.rescale_two_roundings(np.int32(x), multiplier, shift)) == v
+    assert int(fp.rescale_two_roundings(np.array([x], np.int32), multiplier, shift)[0]) == v
 
 
 @given(x=INT32, multiplier=INT32, shift=st.integers(-64, 31), mode=st.sampled_from(MODES))
 def test_one_rounding(x, multiplier, shift, mode):
     exact = Fraction(x * multiplier) * Fraction(2) ** shift
-    v = fp.rescale_one_rounding(np.int32(x), multiplier, shift, mode)
+    v = fp.rescale_one_rounding(np.array([x], np.int32), multiplier, shift, mode)[0]
     for dtype in (DType.INT16, DType.UINT8):
         assert int(fp.saturate(v, dtype)) == min(max(rounded(exact, mode), dtype.min), dtype.max)
 

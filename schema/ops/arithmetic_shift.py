@@ -1,0 +1,123 @@
+"""Shifts with a selectable rounding mode: arithmetic_shift by one amount, arithmetic_pc_shift by one per channel.
+
+A positive amount multiplies and saturates, a negative one divides and rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal, normalize_axis
+from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
+
+__all__ = ["ArithmeticPcShift", "ArithmeticShift", "RoundingMode"]
+
+_DATA = (I32, U32, I16, U16, I8, U8)
+
+
+def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
+    """Shift: x * 2^amount, rounded by mode for negative amounts, saturated; exact for every amount."""
+    amount = np.asarray(amount, dtype=np.int64)
+    result = round_shift(x, np.maximum(-amount, 0), mode)
+    for step in (
+        np.clip(amount, 0, 31),
+        np.clip(amount - 31, 0, 31),
+    ):  # 62 bits: everything but 0 saturates long before
+        if step.any():
+            result = shift_left_exact(result, step)
+    return saturate(result, out)
+
+
+def check_rounding(op: Op, mode: RoundingMode) -> RoundingMode:
+    """The mode as an enumeration member.
+
+    Raises:
+        ValueError: when it is UNKNOWN, or no mode at all.
+    """
+    if RoundingMode(mode) is RoundingMode.UNKNOWN:
+        raise ValueError(f"{op.name}: rounding_mode ROUNDING_UNKNOWN is reserved")
+    return RoundingMode(mode)
+
+
+@tpu_op("arithmetic_shift")
+@dataclass(frozen=True)
+class ArithmeticShift(Op):
+    """Shift by one amount: y = x * 2^shift, rounded by ``rounding_mode``, saturated.
+
+    Shapes: x [...], y the same. Both are signed or both unsigned; widths may differ.
+    Units: ``shift`` in bits, positive to the left; -64 to 31.
+    ``out_dtype`` None means the type of x.
+    """
+
+    shift: int
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, IO_SAME_SIGN, compute="EXACT_INT"),),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+        if not -64 <= self.shift <= 31:
+            raise ValueError(f"arithmetic_shift: shift lies in -64..31, found {self.shift}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (shifted(x, self.shift, self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+
+
+@tpu_op("arithmetic_pc_shift")
+@dataclass(frozen=True)
+class ArithmeticPcShift(Op):
+    """Shift by one amount per channel: y = x * 2^s, rounded by ``rounding_mode``, saturated.
+
+    Shapes: x [...], s [extent of ``shift_axis``], y as x. Both x and y are signed or both unsigned; s is not wider than
+    x.
+    ``out_dtype`` None means the type of x.
+    """
+
+    rounding_mode: RoundingMode
+    shift_axis: int = 1
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case(
+                {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA},
+                IO_SAME_SIGN,
+                SHIFT_NOT_WIDER,
+                compute="EXACT_INT",
+            ),
+        ),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+
+    def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:
+        axis = normalize_axis(self.name, self.shift_axis, x)
+        if amount.rank != 1 or not may_equal(amount.shape[0], x.shape[axis]):
+            raise ShapeError(f"{self.name}: one amount per index of axis {axis}, got {x} and {amount}")
+        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+
+    def reference(self, x: Array, amount: Array) -> tuple[Array]:
+        shape = [1] * x.ndim
+        shape[self.shift_axis] = -1
+        return (shifted(x, amount.reshape(shape), self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)

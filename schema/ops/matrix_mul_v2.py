@@ -1,0 +1,82 @@
+"""matrix_mul_v2: batched integer matrix product with zero points and a 32-bit result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal, merge
+from tpuconvert.schema.integer_product import add_bias, integer_matmul
+from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed
+from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, Shape, TensorType
+from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
+
+
+@tpu_op("matrix_mul_v2")
+@dataclass(frozen=True)
+class MatrixMulV2(Op):
+    """Exact matrix product of left - lzp with right - rzp, plus bias, saturated once.
+
+    Shapes: left [..., M, K] or [..., K, M] when ``is_left_trans``, right [..., K, N] or [..., N, K] when
+    ``is_right_trans``, bias [N], y [..., M, N]. Both operands have the same rank (2 to 5) and equal leading extents.
+    ``lzp_vec`` has one value per row of y, ``rzp_vec`` one per column.
+    ``out_dtype`` None means INT32.
+    """
+
+    has_bias: bool = False
+    is_left_trans: bool = False
+    is_right_trans: bool = False
+    is_lzp_const: bool = True
+    lzp_val: int = 0
+    lzp_vec: tuple[int, ...] = ()
+    is_rzp_const: bool = True
+    rzp_val: int = 0
+    rzp_vec: tuple[int, ...] = ()
+    out_dtype: DType | None = None
+
+    inputs = (
+        Operand("matrix_left", (2, 3, 4, 5), coeff=True),
+        Operand("matrix_right", (2, 3, 4, 5), coeff=True),
+        Operand("bias", (1,), coeff=True, optional=True),
+    )
+    outputs = (Operand("matrix_result", (2, 3, 4, 5)),)
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case(
+                {"matrix_left": (I8, U8), "matrix_right": (I8, U8), "bias": (I32, U32), "matrix_result": (I32, U32)},
+                ZP_IN_RANGE_V2,
+                compute="EXACT_INT",
+            ),
+        ),
+    )
+    locality = GLOBAL
+
+    def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:
+        types = (left, right, bias)
+        check_ranks(self, *types)
+        check_has_bias(self, bias, *types)
+        batch, other = left.shape[:-2], right.shape[:-2]
+        if len(batch) != len(other) or not all(map(may_equal, batch, other)):
+            raise ShapeError(f"matrix_mul_v2: leading extents must be equal, got {listed(types)}")
+        m, k = _matrix(left, self.is_left_trans)
+        depth, n = _matrix(right, self.is_right_trans)
+        check_extent(self, "the number of rows of matrix_right", depth, k, *types)
+        check_bias(self, bias, (n,), *types)
+        check_zero_points(self, "lzp", m, "rows", *types)
+        check_zero_points(self, "rzp", n, "columns", *types)
+        return (TensorType(self.out_dtype or I32, (*map(merge, batch, other), m, n)),)
+
+    def reference(self, left: Array, right: Array, bias: Array | None = None) -> tuple[Array]:
+        left = left.swapaxes(-1, -2) if self.is_left_trans else left
+        right = right.swapaxes(-1, -2) if self.is_right_trans else right
+        sums = integer_matmul(left, right, left_zero=zero_point(self, "lzp"), right_zero=zero_point(self, "rzp"))
+        return (add_bias(sums, bias, self.out_dtype or I32),)
+
+
+def _matrix(x: TensorType, is_transposed: bool) -> Shape:
+    """Rows and columns of a stored matrix."""
+    return x.shape[:-3:-1] if is_transposed else x.shape[-2:]

@@ -1,0 +1,112 @@
+"""pool_int: two-dimensional integer pooling with optional rescale, and the places of maxima."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import POOL_INT_SAME
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.fixed_point import rrs, saturate
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.pooling import Span, first_maxima, quotient_half_away, window_counts, window_sum
+from tpuconvert.schema.shape_checks import check_ranks, window_extent
+from tpuconvert.schema.types import I8, I16, I32, U8, Array, Dim, DType, TensorType
+
+_DATA = (I8, U8, I16)
+
+
+class OutCeilMode(enum.IntEnum):
+    """How the number of windows on an axis is rounded."""
+
+    floor = 0
+    ceil = 1
+
+
+class PoolQuantMode(enum.IntEnum):
+    """How a sum becomes an average: exact quotient, half away from zero; or multiplier and shift, half up."""
+
+    DIVIDE = 1
+    MULTIPLIER_SHIFT = 2
+
+
+@tpu_op("pool_int")
+@dataclass(frozen=True, kw_only=True)
+class PoolInt(Op):
+    """Average or maximum of the elements of every window that lie inside the image; padding never counts.
+
+    An average has one result. A maximum has two: y, and the place h*W + w of the first maximum of every window in its
+    plane, INT32.
+
+    Shapes: x [N, C, H, W], y [N, C, oh, ow] with oh = floor((H + pad_h_t + pad_h_b - kernel_h) / stride_h) + 1, or ceil
+    with ``out_ceil_mode``.
+    Errors: ShapeError for a window without elements of the image.
+    """
+
+    stride_h: int
+    stride_w: int
+    pad_h_t: int = 0
+    pad_h_b: int = 0
+    pad_w_l: int = 0
+    pad_w_r: int = 0
+    kernel_h: int
+    kernel_w: int
+    is_avg_pooling: bool
+    out_ceil_mode: OutCeilMode = OutCeilMode.floor
+    quant_mode: PoolQuantMode = PoolQuantMode.DIVIDE
+    scale: int = 1
+    rshift: int = 0
+
+    inputs = (Operand("tensor_i", (4,), "NCHW"),)
+    outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("tensor_mask", (4,), "NCHW", optional=True))
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT"),
+        ),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "out_ceil_mode", OutCeilMode(self.out_ceil_mode))
+        object.__setattr__(self, "quant_mode", PoolQuantMode(self.quant_mode))
+        if min(self.stride_h, self.stride_w, self.kernel_h, self.kernel_w) < 1:
+            raise ValueError(f"pool_int: kernel and strides must be at least 1, found {self}")
+        if min(self.pad_h_t, self.pad_h_b, self.pad_w_l, self.pad_w_r) < 0:
+            raise ValueError(f"pool_int: pads must not be negative, found {self}")
+        if not (I32.holds(self.scale) and 0 <= self.rshift <= 63):
+            raise ValueError(f"pool_int: scale is INT32 and rshift 0..63, found {self}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        check_ranks(self, x)
+        n, c, h, w = x.shape
+        oh = self._extent(x, h, self.pad_h_t, self.pad_h_b, self.kernel_h, self.stride_h)
+        ow = self._extent(x, w, self.pad_w_l, self.pad_w_r, self.kernel_w, self.stride_w)
+        y = TensorType(x.dtype, (n, c, oh, ow))
+        return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
+
+    def _extent(self, x: TensorType, extent: Dim, before: int, after: int, kernel: int, stride: int) -> Dim:
+        is_ceil = self.out_ceil_mode is OutCeilMode.ceil
+        count = window_extent(self, extent, before + after, kernel, stride, x, ceil=is_ceil)
+        if isinstance(count, int) and isinstance(extent, int):
+            inside = Span(extent, count, kernel, stride, before).elements()
+            if not inside.all():
+                raise ShapeError(f"{self}: window {int(inside.argmin())} holds no element of the image, got {x}")
+        return count
+
+    def reference(self, x: Array) -> tuple[Array, ...]:
+        dtype = DType.of(x.dtype)
+        oh, ow = self.infer(TensorType(dtype, x.shape))[0].static_shape[2:]
+        down = Span(x.shape[2], oh, self.kernel_h, self.stride_h, self.pad_h_t)
+        along = Span(x.shape[3], ow, self.kernel_w, self.stride_w, self.pad_w_l)
+        if not self.is_avg_pooling:
+            largest, places = first_maxima(x.astype(np.int32), down, along)
+            return largest.astype(x.dtype), places
+        total = window_sum(x, down, along)
+        if self.quant_mode is PoolQuantMode.DIVIDE:
+            return (saturate(quotient_half_away(total, window_counts(down, along)), dtype),)
+        # |total| < 2^31 for windows of up to 2^16 elements: the product stays inside 64 bits.
+        return (saturate(rrs(total * self.scale, self.rshift), dtype),)

@@ -1,0 +1,101 @@
+"""requant_int32: rescale integers with a multiplier and a shift."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.per_channel import along_channels, check_channels
+from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType
+
+__all__ = ["RequantInt32", "RequantMode", "RoundingMode"]
+
+
+class RequantMode(enum.IntEnum):
+    """How often a rescaled value is rounded: twice as TFLite does, or once."""
+
+    TFLITE_LSHIFT = 0
+    TFLITE = 1
+    MULTIPLIER_SHIFT = 2
+
+
+_TFLITE = (RequantMode.TFLITE_LSHIFT, RequantMode.TFLITE)
+
+
+@tpu_op("requant_int32")
+@dataclass(frozen=True, kw_only=True)
+class RequantInt32(Op):
+    """Rescale: y = x * multiplier * 2^shift (2^(shift - 31) in the TFLite modes) + offset, saturated.
+
+    Modes TFLITE_LSHIFT and TFLITE round half up by 31 bits, saturate to INT32, then round half away by a negative
+    shift; a positive shift is allowed in the first only. Mode MULTIPLIER_SHIFT rounds once, as ``round_mode`` says.
+
+    Shapes: x [...], y the same; with ``is_mul_shift_pc`` and ``is_offset_pc`` the vectors have one value per index of
+    axis 1.
+    Units: a positive shift is to the left; -64 to 31.
+    ``out_dtype`` None means INT8, which all modes can produce.
+    Source: section 9.1 of the operator set's semantics.
+    """
+
+    is_mul_shift_pc: bool = False
+    multiplier_val: int = 1
+    shift_val: int = 0
+    multiplier_vec: tuple[int, ...] = ()
+    shift_vec: tuple[int, ...] = ()
+    is_offset_pc: bool = False
+    offset_val: int = 0
+    offset_vec: tuple[int, ...] = ()
+    mode: RequantMode
+    round_mode: RoundingMode = RoundingMode.HALF_UP
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case(
+                {"tensor_i": (I32, I8, U8, I16, U16), "tensor_o": (I32, I16, I8)},
+                when=lambda op: op.mode in _TFLITE,
+                when_text="mode is TFLITE_LSHIFT or TFLITE",
+                compute="EXACT_INT",
+            ),
+            case(
+                {"tensor_i": (I32, I16, U16), "tensor_o": (I8, U8, I16, U16)},
+                when=lambda op: op.mode == RequantMode.MULTIPLIER_SHIFT,
+                when_text="mode is MULTIPLIER_SHIFT",
+                compute="EXACT_INT",
+            ),
+        ),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mode", RequantMode(self.mode))
+        object.__setattr__(self, "round_mode", RoundingMode(self.round_mode))
+        if self.round_mode is RoundingMode.UNKNOWN:
+            raise ValueError("requant_int32: round_mode UNKNOWN is reserved")
+        highest = 0 if self.mode is RequantMode.TFLITE else 31
+        for shift in (self.shift_val, *self.shift_vec):
+            if not -64 <= shift <= highest:
+                raise ValueError(f"requant_int32: shifts lie in -64..{highest} in mode {self.mode.name}, found {shift}")
+        for value in (self.multiplier_val, *self.multiplier_vec, self.offset_val, *self.offset_vec):
+            if not I32.holds(value):
+                raise ValueError(f"requant_int32: multipliers and offsets are INT32, found {value}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_channels(self, self.is_mul_shift_pc, x, "multiplier_vec", "shift_vec")
+        check_channels(self, self.is_offset_pc, x, "offset_vec")
+        return (TensorType(self.out_dtype or I8, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        multiplier = along_channels(self.multiplier_vec if self.is_mul_shift_pc else self.multiplier_val, "i8", x.ndim)
+        shift = along_channels(self.shift_vec if self.is_mul_shift_pc else self.shift_val, "i8", x.ndim)
+        if self.mode in _TFLITE:
+            result = rescale_two_roundings(x, multiplier, shift)
+        else:
+            result = rescale_one_rounding(x, multiplier, shift, self.round_mode)
+        result += along_channels(self.offset_vec if self.is_offset_pc else self.offset_val, "i8", x.ndim)
+        return (saturate(result, self.out_dtype or I8),)

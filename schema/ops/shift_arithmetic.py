@@ -1,0 +1,173 @@
+"""Fixed-point products, sums and differences: an exact 32-bit intermediate, then a rounding right shift.
+
+mul_shift, add_shift, sub_shift take two tensors of equal shape; muls_shift, adds_shift, subs_shift and rsubs_shift a
+tensor and a scalar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
+from tpuconvert.schema.extents import merge_shapes
+from tpuconvert.schema.fixed_point import rrs, saturate
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, case, on, todo, tpu_op
+from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
+
+_BYTES = (I8, U8)
+_DATA = (I8, U8, I16, U16)
+
+
+def _table(first: str, second: str, seconds: tuple[DType, ...], rule: Rule) -> ChipTable:
+    accepted = case({first: _DATA, second: seconds, "tensor_o": _DATA}, rule, compute="INT32")
+    return on(bm1682=None, bm1684=(accepted,), bm1686=todo(accepted))
+
+
+class ShiftArithmetic(Op):
+    """What the family shares: y = rrs(first op second, shift), saturated; rrs rounds half up.
+
+    ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
+    """
+
+    combine: ClassVar[Callable[[Array, Array], Array]]
+    is_difference: ClassVar[bool] = False
+    locality = LOCAL
+
+    shift: int
+    out_dtype: DType | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.shift <= 31:
+            raise ValueError(f"{self.name}: shift lies in 0..31, found {self.shift}")
+
+    def result_dtype(self, first: DType) -> DType:
+        """The type of the result for a first operand of that type."""
+        if self.out_dtype is not None:
+            return self.out_dtype
+        return {U8: I8, U16: I16}.get(first, first) if self.is_difference else first
+
+    def shifted(self, first: Array, second: Array, out: DType) -> Array:
+        """The result; sums and products of at most 16 by 8 bits fit 32 bits, INT64 holds them all the more."""
+        exact = self.combine(first.astype(np.int64), second.astype(np.int64))
+        return saturate(rrs(exact, self.shift), out)
+
+
+class OfTensors(ShiftArithmetic):
+    """Two tensors of equal shape; nothing is broadcast."""
+
+    inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
+
+    def infer(self, a: TensorType, b: TensorType) -> tuple[TensorType]:
+        return (TensorType(self.result_dtype(a.dtype), merge_shapes(self.name, a, b)),)
+
+    def reference(self, a: Array, b: Array) -> tuple[Array]:
+        return (self.shifted(a, b, self.result_dtype(DType.of(a.dtype))),)
+
+
+class OfScalar(ShiftArithmetic):
+    """A tensor and a scalar."""
+
+    inputs = (Operand("tensor_i"),)
+
+    scalar: Scalar
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        return (TensorType(self.result_dtype(x.dtype), x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (self.shifted(x, self.scalar.array, self.result_dtype(DType.of(x.dtype))),)
+
+
+@tpu_op("mul_shift")
+@dataclass(frozen=True)
+class MulShift(OfTensors):
+    """Product: y = rrs(a * b, shift), saturated. Shapes: a, b, y equal."""
+
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.multiply)
+    dtypes = _table("tensor_i0", "tensor_i1", _BYTES, MULSHIFT_SIGN)
+
+
+@tpu_op("add_shift")
+@dataclass(frozen=True)
+class AddShift(OfTensors):
+    """Sum: y = rrs(a + b, shift), saturated. Shapes: a, b, y equal."""
+
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.add)
+    dtypes = _table("tensor_i0", "tensor_i1", _DATA, ADDSHIFT_SIGN)
+
+
+@tpu_op("sub_shift")
+@dataclass(frozen=True)
+class SubShift(OfTensors):
+    """Difference: y = rrs(a - b, shift), saturated; y is signed. Shapes: a, b, y equal."""
+
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.subtract)
+    is_difference = True
+    dtypes = _table("tensor_i0", "tensor_i1", _DATA, OUT_SIGNED)
+
+
+@tpu_op("muls_shift")
+@dataclass(frozen=True)
+class MulsShift(OfScalar):
+    """Product with a scalar: y = rrs(x * scalar, shift), saturated. Shapes: y as x."""
+
+    scalar: Scalar
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.multiply)
+    dtypes = _table("tensor_i", "scalar", _BYTES, MULSHIFT_SIGN)
+
+
+@tpu_op("adds_shift")
+@dataclass(frozen=True)
+class AddsShift(OfScalar):
+    """Sum with a scalar: y = rrs(x + scalar, shift), saturated. Shapes: y as x."""
+
+    scalar: Scalar
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.add)
+    dtypes = _table("tensor_i", "scalar", _DATA, ADDSHIFT_SIGN)
+
+
+@tpu_op("subs_shift")
+@dataclass(frozen=True)
+class SubsShift(OfScalar):
+    """Difference with a scalar: y = rrs(x - scalar, shift), saturated; y is signed. Shapes: y as x."""
+
+    scalar: Scalar
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(np.subtract)
+    is_difference = True
+    dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
+
+
+@tpu_op("rsubs_shift")
+@dataclass(frozen=True)
+class RsubsShift(OfScalar):
+    """Scalar minus tensor: y = rrs(scalar - x, shift), saturated; y is signed. Shapes: y as x."""
+
+    scalar: Scalar
+    shift: int
+    out_dtype: DType | None = None
+
+    combine = staticmethod(lambda x, scalar: np.subtract(scalar, x))
+    is_difference = True
+    dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)

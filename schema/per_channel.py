@@ -1,0 +1,33 @@
+"""Parameters that are one number or one per channel (axis 1), as rescaling operators have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, TensorType
+
+
+def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) -> None:
+    """Check that per-channel vectors have one value per channel.
+
+    Raises:
+        ShapeError: when x has no axis 1 or a vector has another length.
+    """
+    if not is_per_channel:
+        return
+    if x.rank < 2:
+        raise ShapeError(f"{op.name}: parameters per channel need an axis 1, got {x}")
+    for name in fields:
+        values = getattr(op, name)
+        if not may_equal(len(values), x.shape[1]):
+            raise ShapeError(f"{op.name}: {len(values)} values in {name} for {x.shape[1]} channels, got {x}")
+
+
+def along_channels(values: npt.ArrayLike, dtype: npt.DTypeLike, rank: int) -> Array:
+    """A number, or a vector shaped so that it broadcasts along axis 1 of a tensor of that rank."""
+    array: Array = np.asarray(values, dtype=dtype)
+    return array if array.ndim == 0 else array.reshape(-1, *(1,) * (rank - 2))

@@ -1,0 +1,39 @@
+"""Zero points of the operators with 32-bit results: one number, or a vector with one per channel, row or column."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.shape_checks import listed
+from tpuconvert.schema.types import Array, Dim, TensorType
+
+
+def zero_point(op: Op, prefix: str) -> Array:
+    """The zero points of an operand as INT64, of rank 0 or 1; ``prefix`` is izp, kzp, lzp or rzp."""
+    is_number = getattr(op, f"is_{prefix}_const")
+    return np.asarray(getattr(op, f"{prefix}_{'val' if is_number else 'vec'}"), dtype=np.int64)
+
+
+def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: TensorType | None) -> None:
+    """Check the length of a vector of zero points, where one is used.
+
+    Raises:
+        ShapeError: when it differs from the extent it goes with.
+    """
+    found = zero_point(op, prefix)
+    if found.ndim and not may_equal(len(found), wanted):
+        raise ShapeError(f"{op.name}: {len(found)} values in {prefix}_vec for {wanted} {what}, got {listed(types)}")
+
+
+def check_has_bias(op: Op, bias: TensorType | None, *types: TensorType | None) -> None:
+    """Check that ``has_bias`` agrees with the presence of a bias.
+
+    Raises:
+        ShapeError: when it does not.
+    """
+    has_bias = getattr(op, "has_bias")  # noqa: B009  the base class does not declare it
+    if has_bias != (bias is not None):
+        raise ShapeError(f"{op.name}: has_bias is {has_bias}, got {listed(types)}")
