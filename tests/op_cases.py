@@ -1,0 +1,80 @@
+"""One way to write down what an operator must compute, and to check it on data and on types at once."""
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.types import Array, Chip, DType, TensorType
+
+
+def f32(*values: Any) -> Array:
+    return np.array(values, dtype=np.float32)
+
+
+def f16(*values: Any) -> Array:
+    return np.array(values, dtype=np.float16)
+
+
+def i32(*values: Any) -> Array:
+    return np.array(values, dtype=np.int32)
+
+
+def i16(*values: Any) -> Array:
+    return np.array(values, dtype=np.int16)
+
+
+def u16(*values: Any) -> Array:
+    return np.array(values, dtype=np.uint16)
+
+
+def i8(*values: Any) -> Array:
+    return np.array(values, dtype=np.int8)
+
+
+def u8(*values: Any) -> Array:
+    return np.array(values, dtype=np.uint8)
+
+
+def type_of(array: Array) -> TensorType:
+    return TensorType(DType.of(array.dtype), array.shape)
+
+
+@dataclass
+class Case:
+    """What an operator must give for these operands; expected values come from the note, never from the operator."""
+
+    op: Op
+    inputs: list[Array | None]
+    outputs: list[Array]
+    note: str
+    chips: tuple[Chip, ...] = field(default=tuple(Chip))
+
+    def __str__(self) -> str:
+        return f"{self.op}: {self.note}"
+
+    def check(self) -> None:
+        types = self.op.infer(*(None if array is None else type_of(array) for array in self.inputs))
+        for chip in self.chips:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                results = self.op.evaluate(*self.inputs, chip=chip)
+            assert len(results) == len(types) == len(self.outputs)
+            for result, inferred, expected in zip(results, types, self.outputs, strict=True):
+                assert result.dtype == inferred.dtype.numpy == expected.dtype, str(self)
+                assert result.shape == expected.shape, str(self)
+                assert inferred.rank == result.ndim, str(self)
+                assert all(isinstance(a, str) or a == b for a, b in zip(inferred.shape, result.shape, strict=True))
+                assert equal_bits(result, expected), f"{self} on {chip.value}: {result} instead of {expected}"
+
+
+def equal_bits(first: Array, second: Array) -> bool:
+    """Same bytes, except that every NaN is as good as another."""
+    if first.dtype.kind == "f":
+        nan = np.isnan(first)
+        if not np.array_equal(nan, np.isnan(second)):
+            return False
+        first, second = np.where(nan, 0, first), np.where(nan, 0, second)
+    return first.tobytes() == second.tobytes()
