@@ -17,6 +17,7 @@ from tpuconvert.report import Description, describe_model
 from tpuconvert.report_page import escape, html_table, model_sections, page
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array
 
 SOURCES = {
@@ -119,7 +120,8 @@ def run_demo(target: Path, chip: str, tell: Callable[[str], None]) -> tuple[list
         verification = verify_source(quantized, *files, options, calibration)
         sections.append((source, describe_model(quantized, verification)))
     report = target / "report.html"
-    report.write_text(demo_page(rows, sections), encoding="utf-8")
+    with replacing(report) as file:
+        file.write(demo_page(rows, sections).encode("utf-8"))
     return rows, report
 
 

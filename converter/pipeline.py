@@ -192,8 +192,20 @@ def source_format(path: str | os.PathLike[str]) -> str:
     return by_name
 
 
-def load_source(source: str | os.PathLike[str], weights: str | os.PathLike[str] | None, options: Options) -> Graph:
+def load_source(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    require_weights: bool = True,
+) -> Graph:
     """Read a source file with the frontend of its format.
+
+    Args:
+        source: the file.
+        weights: the caffemodel of a prototxt.
+        options: those of the conversion.
+        require_weights: false takes zeros for a missing caffemodel, to look at everything else about a network.
 
     Raises:
         TpuConvertError: as the frontends do.
@@ -208,7 +220,7 @@ def load_source(source: str | os.PathLike[str], weights: str | os.PathLike[str] 
     if kind == "caffe":
         from tpuconvert.frontends import caffe
 
-        return caffe.load(source, weights, **arguments)
+        return caffe.load(source, weights, require_weights=require_weights, **arguments)
     if weights is not None:
         raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     if kind == "tflite":
@@ -230,7 +242,7 @@ def finish(
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
     from tpuconvert.optimizer import optimize
-    from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
+    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize
 
     progress.stage("optimize")
     optimize(graph, trace=trace)
@@ -241,6 +253,7 @@ def finish(
     reasons: Mapping[str, str] = {}
     if options.quantize is not None and not is_quantized:
         feeds = calibration_feeds(graph, options, calibration)
+        prepare(graph)
         progress.stage("calibrate", len(feeds))
         ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
         progress.stage("quantize")
@@ -256,7 +269,7 @@ def finish(
             graph=graph,
             chip=options.chip,
             tool_version=_version(),
-            quantize="int8" if is_quantized or options.quantize else "none",
+            quantize="int8" if has_integers(graph) else "none",
             preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
             notes=tuple(notes),
             plugins=tuple(plugins_of(graph)),
@@ -289,6 +302,11 @@ def check_legality(graph: Graph, chip: Chip) -> list[Note]:
     warnings = check_graph(graph, chip, problems)
     problems.raise_if_any()
     return [Note("chip", node.name, reason) for node, reason in warnings]
+
+
+def has_integers(graph: Graph) -> bool:
+    """Whether some tensor between nodes holds integers that stand for real numbers."""
+    return any(value.quant is not None and value.dtype.is_integer for value in graph.values)
 
 
 def is_quantized_source(graph: Graph) -> bool:

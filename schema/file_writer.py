@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import os
-import secrets
-from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from tpuconvert.schema import tpum_generated as tpum
-from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
+from tpuconvert.schema.errors import InternalError, ResourceLimitError
 from tpuconvert.schema.file_decoder import decode
 from tpuconvert.schema.file_encoder import Blob, encode
 from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.types import Array, DType
 
 _CHUNK = 1 << 24  # bytes written and hashed at a time
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
@@ -36,19 +31,13 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
         UsageError: the file cannot be written there.
         ResourceLimitError: the disk is full, or the description of the graph exceeds 2 GiB.
     """
-    target = Path(os.path.realpath(path))  # a link stays one
     try:
         tables, blobs = _checked_tables(model)
         metadata = _pack(tables)
     except ValueError as error:
         raise InternalError(f"the model cannot be written: {error}", file=model.graph.file) from error
-    if target.exists() and not target.is_file():
-        raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
-    try:
-        with _replacing(target) as file:
-            _write(file, metadata, tables, blobs)
-    except OSError as error:
-        raise _write_error(error, path) from error
+    with replacing(path) as file:
+        _write(file, metadata, tables, blobs)
 
 
 def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
@@ -99,41 +88,3 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
     put(bytes(header.file_size - position))
     file.seek(0)
     file.write(Header(header.metadata_size, header.weights_size, digest.digest()).pack())
-
-
-@contextlib.contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A new file that takes the target's place when the block ends well, and is removed when it does not."""
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system can sync a folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open one; the file itself is already safe
-        return
-    try:
-        with contextlib.suppress(OSError):  # some network file systems refuse, with the file already in place
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
-    reason = error.strerror or str(error)
-    if error.errno in _FULL:
-        return ResourceLimitError(f"cannot be written: {reason}", file=str(path), hint="free space, then try again")
-    missing = isinstance(error, FileNotFoundError)
-    hint = "create its folder first" if missing else "choose a folder that you may write to"
-    return UsageError(f"cannot be written: {reason}", file=str(path), hint=hint)

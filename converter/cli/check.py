@@ -19,12 +19,13 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], **options
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """
-    from tpuconvert.pipeline import convert_source
+    from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model, note_lines
 
     load_plugins(plugins)
-    converted = convert_source(model, weights, make_options(**options))
+    settings = make_options(**options)
+    converted = finish(load_source(model, weights, settings, require_weights=False), settings)
     description = describe_model(converted)
     click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
     for line in note_lines(description["notes"]):

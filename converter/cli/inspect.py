@@ -35,7 +35,7 @@ def command(
         ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
         description = describe_model(load(file))
     else:
-        description = describe_graph(load_source(file, weights, Options()))
+        description = describe_graph(load_source(file, weights, Options(), require_weights=False))
     if page is not None:
         target = Path(page)
         ensure(target.suffix.lower() in (".html", ".htm"), f"{page}: the page's name ends in .html")

@@ -1,5 +1,6 @@
 """What commands leave behind: the same bytes every time, and the old file or the new one."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.output_files import replace_file
+from tpuconvert.cli.output_files import write_report
+from tpuconvert.schema.errors import ResourceLimitError
 
 
 def convert(digits: Path, target: str) -> list[str]:
@@ -70,15 +72,17 @@ def test_killed_conversion_leaves_a_whole_file(digits: Path, after: float) -> No
     assert Path("net.tpum").read_bytes() in (b"old", new)
 
 
-def test_replace_file_keeps_the_old_content_when_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "report.html"
-    replace_file(path, b"old")
+def test_report_keeps_its_old_content_when_it_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "report.json"
+    write_report(path, {"a": 1})
 
     def full(_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        replace_file(path, b"new")
-    assert path.read_bytes() == b"old"
+    with pytest.raises(ResourceLimitError, match="No space left"):
+        write_report(path, {"a": 2})
+    assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,71 @@
+"""Replacing a file in one step: at every moment there is the old file or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the place of ``path`` when the block ends well.
+
+    Raises:
+        UsageError: the file cannot be written there.
+        ResourceLimitError: the disk is full.
+    """
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():
+        raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
+    try:
+        with _new_file(target) as file:
+            yield file
+    except OSError as error:
+        raise _write_error(error, path) from error
+
+
+@contextlib.contextmanager
+def _new_file(target: Path) -> Iterator[BinaryIO]:
+    """A new file that takes the target's place when the block ends well, and is removed when it does not."""
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the system can sync a folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open one; the file itself is already safe
+        return
+    try:
+        with contextlib.suppress(OSError):  # some network file systems refuse, with the file already in place
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return ResourceLimitError(f"cannot be written: {reason}", file=str(path), hint="free space, then try again")
+    missing = isinstance(error, FileNotFoundError)
+    hint = "create its folder first" if missing else "choose a folder that you may write to"
+    return UsageError(f"cannot be written: {reason}", file=str(path), hint=hint)
