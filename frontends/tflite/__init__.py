@@ -1,1 +1,46 @@
-"""tflite package."""
+"""TFLite files as graphs of TPU operators."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.schema.graph import Graph
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Graph:
+    """Read a TFLite file.
+
+    Args:
+        path: the file.
+        input_shapes: extents for graph inputs that are to have another shape than the file's; in the file's layout.
+        inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
+        outputs: tensor names where it is to end.
+        limits: bounds on sizes.
+
+    Returns:
+        The graph with FLOAT32 arithmetic; a quantized model carries annotations (``Value.quant``).
+
+    Raises:
+        CorruptInputError: damaged, or not a TFLite model.
+        UnsupportedError: everything in the model that cannot be represented.
+        UsageError: a name or shape in the arguments does not fit the model.
+        ResourceLimitError: larger than the limits.
+    """
+    from tpuconvert.frontends.tflite.importer import import_model  # tflite is loaded only for a TFLite file
+    from tpuconvert.frontends.tflite.reader import read_model
+
+    return import_model(read_model(path, limits), input_shapes=input_shapes, inputs=inputs, outputs=outputs)
+
+
+def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
+    """Whether a file with these first bytes and this name is meant to be read as TFLite."""
+    if head[4:8] == b"TFL3":
+        return True
+    return os.fspath(path).lower().endswith((".tflite", ".lite"))

@@ -1,0 +1,59 @@
+"""Activation functions that are operators of their own."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.lowering import aligned
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.types import Scalar
+
+_DIRECT: dict[str, Op] = {
+    "RELU": Active(ActiveType.ACTIVE_RELU),
+    "RELU6": Clamp(Scalar.f32(0), Scalar.f32(6)),
+    "RELU_N1_TO_1": Clamp(Scalar.f32(-1), Scalar.f32(1)),
+    "RELU_0_TO_1": Clamp(Scalar.f32(0), Scalar.f32(1)),
+    "LOGISTIC": Active(ActiveType.ACTIVE_SIGMOID),
+    "STABLEHLO_LOGISTIC": Active(ActiveType.ACTIVE_SIGMOID),
+    "TANH": Active(ActiveType.ACTIVE_TANH),
+    "STABLEHLO_TANH": Active(ActiveType.ACTIVE_TANH),
+    "ELU": Active(ActiveType.ACTIVE_ELU),
+}
+
+
+@tflite_op(*_DIRECT)
+def direct(node: TfliteNode, g: Graph) -> Value:
+    """One operator of the target set."""
+    return g.add(_DIRECT[node.op_type], node.input(0))
+
+
+@tflite_op("LEAKY_RELU")
+def leaky_relu(node: TfliteNode, g: Graph) -> Value:
+    """The input where it is positive, alpha times the input elsewhere."""
+    alpha = float(node.option("alpha", 0.0))
+    return g.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, params=(alpha,)), node.input(0))
+
+
+@tflite_op("PRELU")
+def prelu(node: TfliteNode, g: Graph) -> Value:
+    """max(x, 0) + slope * min(x, 0), the slope per channel or per element."""
+    x, slope = aligned(g, node.input(0), node.input(1))
+    falling = g.add(Mul(), recipes.minimum_with_zero(g, x), slope)
+    return g.add(Add(), g.add(Active(ActiveType.ACTIVE_RELU), x), falling)
+
+
+@tflite_op("HARD_SWISH")
+def hard_swish(node: TfliteNode, g: Graph) -> Value:
+    """Computes x * clamp(x / 6 + 0.5, 0, 1)."""
+    return recipes.hard_swish(g, node.input(0))
+
+
+@tflite_op("GELU")
+def gelu(node: TfliteNode, g: Graph) -> Value:
+    """The Gaussian error linear unit, exact or with tanh."""
+    function = recipes.gelu_tanh if node.option("approximate", False) else recipes.gelu
+    return function(g, node.input(0))

@@ -1,0 +1,76 @@
+"""Comparisons, logic and choice. Truth values are FLOAT32 0 and 1."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Max, Mul
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Gt, Le, Lt, Ne
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import Scalar
+
+_COMPARISONS: dict[str, Op] = {
+    **{"EQUAL": Eq(), "NOT_EQUAL": Ne(), "LESS": Lt(), "LESS_EQUAL": Le()},
+    **{"GREATER": Gt(), "GREATER_EQUAL": Ge()},
+}
+_DIRECTIONS: tuple[Op, ...] = (Eq(), Ne(), Ge(), Gt(), Le(), Lt())
+
+
+@tflite_op(*_COMPARISONS)
+def compare(node: TfliteNode, g: Graph) -> Value:
+    """A relation of two tensors; integers are compared as FLOAT32, exact below 2^24."""
+    return _relation(node, g, _COMPARISONS[node.op_type])
+
+
+@tflite_op("STABLEHLO_COMPARE")
+def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
+    """A relation given by the options."""
+    node.ignore_option("compare_type")  # the tensors have types
+    direction = node.option("comparison_direction")
+    if not 0 <= direction < len(_DIRECTIONS):
+        raise node.fail(INVALID_NODE, f"comparison_direction is {direction}")
+    return _relation(node, g, _DIRECTIONS[direction])
+
+
+def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
+    a, b = aligned(g, as_float(g, node.input(0)), as_float(g, node.input(1)))
+    return g.add(op, a, b)
+
+
+@tflite_op("LOGICAL_AND")
+def logical_and(node: TfliteNode, g: Graph) -> Value:
+    """Product of 0 and 1."""
+    return g.add(Mul(), *aligned(g, node.input(0), node.input(1)))
+
+
+@tflite_op("LOGICAL_OR")
+def logical_or(node: TfliteNode, g: Graph) -> Value:
+    """Maximum of 0 and 1."""
+    return g.add(Max(), *aligned(g, node.input(0), node.input(1)))
+
+
+@tflite_op("LOGICAL_NOT")
+def logical_not(node: TfliteNode, g: Graph) -> Value:
+    """1 where the input is 0."""
+    return g.add(Eqs(Scalar.f32(0)), node.input(0))
+
+
+@tflite_op("SELECT", "SELECT_V2", "STABLEHLO_SELECT")
+def select(node: TfliteNode, g: Graph) -> Value:
+    """The second input where the first is true, the third elsewhere.
+
+    SELECT takes a condition of rank 1 as one per row; SELECT_V2 broadcasts all three.
+    """
+    condition, yes, no = node.input(0), node.input(1), node.input(2)
+    if node.op_type == "SELECT" and node.rank(0) == 1 and node.rank(1) > 1:
+        rows = (static(condition.shape)[0], *(1,) * (node.rank(1) - 1))
+        condition = reshaped(g, condition, rows)
+    shape = broadcast_shape(node, *aligned(g, condition, yes, no))
+    parts = [expanded(node, as_float(g, value), shape) for value in (condition, yes, no)]
+    if parts[0].is_constant:
+        parts[0] = g.add(Copy(), parts[0])
+    return as_type_of(g, g.add(ConditionSelect(), *parts), yes)

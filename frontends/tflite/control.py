@@ -1,0 +1,39 @@
+"""Operators that call another subgraph: its operators take the place of the call."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.node import Converted, TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR
+from tpuconvert.schema.graph import Graph
+
+
+@tflite_op("CALL")
+def call(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """A subgraph on the operator's inputs."""
+    return node.inlined(node.option("subgraph"))
+
+
+@tflite_op("STABLEHLO_COMPOSITE")
+def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """A named function by the subgraph that says what it computes."""
+    # The name and the attributes choose a faster kernel; the decomposition alone defines the result.
+    node.ignore_option("name", "composite_attributes", "composite_attributes_format", "version")
+    return node.inlined(node.option("decomposition_subgraph_index"))
+
+
+@tflite_op("IF")
+def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """One of two subgraphs, where the condition is known at conversion time."""
+    then, otherwise = node.option("then_subgraph_index"), node.option("else_subgraph_index")
+    if not node.is_constant(0):
+        raise node.fail(NO_OPERATOR, "its condition depends on the model's inputs", "export the branch that is needed")
+    condition = node.constant(0)
+    if condition.size != 1:
+        raise node.fail(INVALID_NODE, f"its condition has the shape {list(condition.shape)}")
+    return node.inlined(then if condition.reshape(-1)[0] else otherwise, first=1)
+
+
+@tflite_op("WHILE")
+def while_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """A loop whose condition is known before every pass: the passes one after the other."""
+    return node.unrolled(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))

@@ -1,0 +1,54 @@
+"""Between types: QUANTIZE, DEQUANTIZE, FAKE_QUANT and CAST."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Nes
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.types import Scalar
+
+_REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
+
+
+@tflite_op("QUANTIZE")
+def quantize(node: TfliteNode, g: Graph) -> Value:
+    """Real numbers to integers, or integers to integers of another scale.
+
+    On real numbers it is the identity; the result's annotation says where the integers begin or change their scale.
+    """
+    if node.output_quant() is None:
+        raise node.fail(UNSUPPORTED_TYPE, f"the result '{node.output_tensor().name}' has no scale")
+    return g.add(Copy(), node.input(0))
+
+
+@tflite_op("DEQUANTIZE")
+def dequantize(node: TfliteNode, g: Graph) -> Value:
+    """Integers to real numbers: the identity; the result carries no annotation."""
+    if node.quant(0) is None and node.tensor(0).type not in _REALS:
+        raise node.fail(UNSUPPORTED_TYPE, f"the input '{node.tensor(0).name}' has no scale")
+    return g.add(Copy(), node.input(0))
+
+
+@tflite_op("CAST", "STABLEHLO_CONVERT")
+def cast(node: TfliteNode, g: Graph) -> Value:
+    """Another type; real numbers are cut off towards zero, everything but 0 is true."""
+    if node.op_type == "CAST":
+        node.ignore_option("in_data_type", "out_data_type")  # both tensors declare their types
+    if node.quant(0) is not None or node.output_quant() is not None:
+        raise node.fail(
+            UNSUPPORTED_TYPE, "a cast of quantized integers", "export the model with DEQUANTIZE and QUANTIZE"
+        )
+    x, source, target = node.input(0), node.tensor(0).type, node.output_tensor().type
+    wanted = node.tensors.value_type(node.output_tensor())
+    if target == "BOOL":
+        as_real = x if x.dtype.is_float else g.add(Cast(wanted), x)
+        return x if source == "BOOL" else g.add(Nes(Scalar.f32(0)), as_real)
+    if x.dtype is wanted:
+        return x
+    if source in _REALS:
+        x = recipes.truncate(g, x)
+    return g.add(Cast(wanted), x)

@@ -1,0 +1,101 @@
+"""CONV_2D, DEPTHWISE_CONV_2D and TRANSPOSE_CONV."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.layout import NCHW, Permuted
+from tpuconvert.frontends.tflite.lowering import bias, same_padding, window_padding
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+
+
+def _conv(
+    node: TfliteNode, g: Graph, order: tuple[int, ...], kernel: tuple[int, int], oc: int, groups: int
+) -> Permuted:
+    _, height, width, _ = node.shape(0)
+    strides = node.option("stride_h"), node.option("stride_w")
+    dilations = node.option("dilation_h_factor", 1), node.option("dilation_w_factor", 1)
+    top, bottom, left, right = window_padding(node, (height, width), kernel, strides, dilations)
+    op = Conv(
+        dh=dilations[0],
+        dw=dilations[1],
+        pad_h_t=top,
+        pad_h_b=bottom,
+        pad_w_l=left,
+        pad_w_r=right,
+        stride_h=strides[0],
+        stride_w=strides[1],
+        groups=groups,
+    )
+    weights = node.permuted(1, order)
+    y = g.add(op, node.nchw(0), weights, bias(node, 2, 0, 1, (1, oc, 1, 1)))
+    return node.nhwc(node.activated(y))
+
+
+@tflite_op("CONV_2D")
+def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Convolution; fewer weight channels than data channels mean groups."""
+    _check_ranks(node)
+    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    oc, kh, kw, ic = node.shape(1)
+    channels = node.shape(0)[3]
+    if not ic or channels % ic or oc % (channels // ic):
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
+    return _conv(node, g, NCHW, (kh, kw), oc, channels // ic)
+
+
+@tflite_op("DEPTHWISE_CONV_2D")
+def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Convolution of every channel by itself; several results per channel stand next to each other."""
+    _check_ranks(node)
+    node.ignore_option("depth_multiplier")  # stated again by the weights
+    one, kh, kw, oc = node.shape(1)
+    channels = node.shape(0)[3]
+    if one != 1 or not channels or oc % channels:
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
+    return _conv(node, g, (3, 0, 1, 2), (kh, kw), oc, channels)
+
+
+@tflite_op("TRANSPOSE_CONV")
+def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
+    """Transposed convolution; the padding is that of the convolution it turns round."""
+    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    _, out_h, out_w, out_c = _four(node, node.ints(0), "output shape")
+    oc, kh, kw, ic = _four(node, node.shape(1), "weights")
+    _, height, width, channels = _four(node, node.shape(2), "input")
+    strides = node.option("stride_h"), node.option("stride_w")
+    if oc != out_c or ic != channels or min(strides) < 1:
+        raise node.fail(
+            INVALID_NODE,
+            f"weights {list(node.shape(1))}, input {list(node.shape(2))}, output {list(node.ints(0))}, "
+            f"strides {list(strides)} do not fit",
+        )
+    top, bottom = _cut(node, height, out_h, kh, strides[0])
+    left, right = _cut(node, width, out_w, kw, strides[1])
+    op = Deconv(pad_h_t=top, pad_h_b=bottom, pad_w_l=left, pad_w_r=right, stride_h=strides[0], stride_w=strides[1])
+    y = g.add(op, node.nchw(2), node.permuted(1, (3, 0, 1, 2)), bias(node, 3, 2, 1, (1, oc, 1, 1)))
+    return node.nhwc(node.activated(y))
+
+
+def _cut(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
+    """Rows cut before and after; a negative number after means rows that only receive the bias."""
+    full = (extent - 1) * stride + kernel
+    before = same_padding(out, kernel, stride)[0] if node.option("padding") == 0 else 0
+    after = full - out - before
+    if after < 0 and (after <= -stride or stride == 1):
+        raise node.fail(INVALID_NODE, f"an output extent of {out} cannot come from {extent} with stride {stride}")
+    return before, after
+
+
+def _check_ranks(node: TfliteNode) -> None:
+    for index in (0, 1):
+        if node.rank(index) != 4:
+            raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 4")
+
+
+def _four(node: TfliteNode, numbers: tuple[int, ...], what: str) -> tuple[int, int, int, int]:
+    if len(numbers) != 4:
+        raise node.fail(INVALID_NODE, f"{what} {list(numbers)} must have rank 4")
+    return numbers[0], numbers[1], numbers[2], numbers[3]

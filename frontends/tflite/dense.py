@@ -1,0 +1,114 @@
+"""FULLY_CONNECTED and BATCH_MATMUL."""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.frontends.tflite.lowering import bias, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+
+_MOST_PRODUCTS = 4096  # matrices of a batched product that are written out one by one
+
+
+@tflite_op("FULLY_CONNECTED")
+def fully_connected(node: TfliteNode, g: Graph) -> Value:
+    """Matrix product with transposed weights; all axes but the last are rows."""
+    node.refuse_option(
+        "weights_format", 0, "weights in the shuffled format are made for one machine: export them plain"
+    )
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
+    if node.rank(1) != 2:
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} must have rank 2")
+    oc, ic = node.shape(1)
+    shape = node.shape(0)
+    count = math.prod(shape)
+    if not ic or count % ic:
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit the input {list(shape)}")
+    rows = count // ic
+    x = reshaped(g, node.input(0), (rows, ic))
+    y = g.add(MatrixMul(), x, node.permuted(1, (1, 0)), bias(node, 2, 0, 1, (1, oc)))
+    y = node.activated(y)
+    if not node.option("keep_num_dims") or len(shape) == 2:
+        return y
+    if shape[-1] != ic:
+        raise node.fail(INVALID_NODE, f"keep_num_dims with an input {list(shape)} and {ic} weights per row")
+    y.quant = node.output_quant()
+    return reshaped(g, y, (*shape[:-1], oc))
+
+
+@tflite_op("BATCH_MATMUL")
+def batch_matmul(node: TfliteNode, g: Graph) -> Value:
+    """Matrix products over leading axes: one product when the right side is shared, else one per matrix."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    a = _transposed(node, g, 0, bool(node.option("adj_x")))
+    b = _transposed(node, g, 1, bool(node.option("adj_y")))
+    a_shape, b_shape = static(a.shape), static(b.shape)
+    (rows, inner), (inner_b, columns) = a_shape[-2:], b_shape[-2:]
+    if inner != inner_b:
+        raise node.fail(INVALID_NODE, f"{list(a_shape)} times {list(b_shape)}")
+    a_batch, b_batch = a_shape[:-2], b_shape[:-2]
+    if math.prod(b_batch) == 1:
+        batch = a_batch if len(a_batch) >= len(b_batch) else (1,) * (len(b_batch) - len(a_batch)) + a_batch
+        product = g.add(MatrixMul(), reshaped(g, a, (-1, inner)), reshaped(g, b, (inner, columns)))
+        return reshaped(g, product, (*batch, rows, columns))
+    return _one_by_one(node, g, a, b)
+
+
+def _one_by_one(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
+    a_shape, b_shape = static(a.shape), static(b.shape)
+    rank = max(len(a_shape), len(b_shape)) - 2
+    a_batch = (1,) * (rank + 2 - len(a_shape)) + a_shape[:-2]
+    b_batch = (1,) * (rank + 2 - len(b_shape)) + b_shape[:-2]
+    if any(p != q and 1 not in (p, q) for p, q in zip(a_batch, b_batch, strict=True)):
+        raise node.fail(INVALID_NODE, f"{list(a_shape)} times {list(b_shape)}")
+    batch = tuple(max(p, q) for p, q in zip(a_batch, b_batch, strict=True))
+    count = math.prod(batch)
+    if count > _MOST_PRODUCTS:
+        raise node.fail(TOO_LARGE, f"{count} matrix products, more than {_MOST_PRODUCTS}")
+    left, right = _matrices(g, a), _matrices(g, b)
+    products = []
+    for number in range(count):
+        position = _unravel(number, batch)
+        products.append(g.add(MatrixMul(), left[_ravel(position, a_batch)], right[_ravel(position, b_batch)]))
+    stacked = products[0] if count == 1 else g.add(Concat(axis=0), *products)
+    return reshaped(g, stacked, (*batch, a_shape[-2], b_shape[-1]))
+
+
+def _matrices(g: Graph, value: Value) -> tuple[Value, ...]:
+    *batch, rows, columns = static(value.shape)
+    count = math.prod(batch)
+    flat = reshaped(g, value, (count * rows, columns))
+    return (flat,) if count == 1 else g.add_all(Split(axis=0, num=count), flat, names=("matrix",) * count)
+
+
+def _unravel(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    position = []
+    for extent in reversed(shape):
+        number, rest = divmod(number, extent)
+        position.append(rest)
+    return tuple(reversed(position))
+
+
+def _ravel(position: tuple[int, ...], shape: tuple[int, ...]) -> int:
+    number = 0
+    for place, extent in zip(position, shape, strict=True):
+        number = number * extent + (place if extent > 1 else 0)
+    return number
+
+
+def _transposed(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> Value:
+    rank = node.rank(index)
+    if rank < 2:
+        raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 2 or more")
+    if not is_transposed:
+        return node.input(index)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    if node.is_constant(index):
+        return node.permuted(index, order)
+    return g.add(Permute(order=order), node.input(index))

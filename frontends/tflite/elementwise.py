@@ -1,0 +1,190 @@
+"""Arithmetic of two tensors and mathematical functions of one."""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Muls, Rdivs
+from tpuconvert.schema.ops.generation import NumberLike
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.trigonometry import Cos, Sin
+from tpuconvert.schema.types import Scalar
+
+_BINARY: dict[str, Op] = {
+    **{"ADD": Add(), "SUB": Sub(), "MUL": Mul(), "MAXIMUM": Max(), "MINIMUM": Min()},
+    **{"STABLEHLO_ADD": Add(), "STABLEHLO_SUBTRACT": Sub(), "STABLEHLO_MULTIPLY": Mul()},
+    **{"STABLEHLO_MAXIMUM": Max(), "STABLEHLO_MINIMUM": Min()},
+}
+
+
+@tflite_op("ADD", "SUB", "MUL")
+def arithmetic(node: TfliteNode, g: Graph) -> Value:
+    """Sum, difference or product with broadcasting."""
+    if node.op_type != "MUL":
+        node.ignore_option("pot_scale_int16")  # how a 16-bit kernel rescales
+    return node.activated(g.add(_BINARY[node.op_type], *aligned(g, node.input(0), node.input(1))))
+
+
+@tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")))
+def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
+    """The operators that never carry an activation."""
+    return g.add(_BINARY[node.op_type], *aligned(g, node.input(0), node.input(1)))
+
+
+@tflite_op("DIV")
+def div(node: TfliteNode, g: Graph) -> Value:
+    """Quotient; of integers it is cut towards zero, exact below 2^24."""
+    return node.activated(_quotient(node, g, recipes.truncate))
+
+
+@tflite_op("STABLEHLO_DIVIDE")
+def stablehlo_divide(node: TfliteNode, g: Graph) -> Value:
+    """Quotient; of integers it is cut towards zero, exact below 2^24."""
+    return _quotient(node, g, recipes.truncate)
+
+
+@tflite_op("FLOOR_DIV")
+def floor_div(node: TfliteNode, g: Graph) -> Value:
+    """The largest integer not above the quotient."""
+    a, b = aligned(g, node.input(0), node.input(1))
+    return as_type_of(g, g.add(Floor(), g.add(Div(), as_float(g, a), as_float(g, b))), a)
+
+
+@tflite_op("FLOOR_MOD")
+def floor_mod(node: TfliteNode, g: Graph) -> Value:
+    """The remainder x - y * floor(x / y)."""
+    x, y = aligned(g, node.input(0), node.input(1))
+    a, b = as_float(g, x), as_float(g, y)
+    whole = g.add(Floor(), g.add(Div(), a, b))
+    return as_type_of(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x)
+
+
+def _quotient(node: TfliteNode, g: Graph, rounding: recipes.Function) -> Value:
+    a, b = aligned(g, node.input(0), node.input(1))
+    quotient = g.add(Div(), as_float(g, a), as_float(g, b))
+    return quotient if a.dtype.is_float else as_type_of(g, rounding(g, quotient), a)
+
+
+@tflite_op("SQUARED_DIFFERENCE")
+def squared_difference(node: TfliteNode, g: Graph) -> Value:
+    """(x - y)^2."""
+    difference = g.add(Sub(), *aligned(g, node.input(0), node.input(1)))
+    if difference.dtype.is_integer:
+        return g.add(Mul(), difference, difference)
+    return g.add(Active(ActiveType.ACTIVE_SQUARE), difference)
+
+
+@tflite_op("ADD_N")
+def add_n(node: TfliteNode, g: Graph) -> Value:
+    """The sum of tensors of one shape."""
+    total, *rest = node.values()
+    for value in rest:
+        total = g.add(Add(), total, value)
+    return total
+
+
+@tflite_op("POW", "STABLEHLO_POWER")
+def power(node: TfliteNode, g: Graph) -> Value:
+    """x^y: usual constant exponents by themselves, others as exp(y * ln(x))."""
+    x = node.input(0)
+    if x.dtype.is_integer:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: FLOAT32")
+    if node.is_constant(1) and node.constant(1).size == 1:
+        exponent = node.scalar(1)
+        simple = _simple_power(g, x, exponent)
+        if simple is not None:
+            return simple
+        if not exponent.is_integer():  # negative x has no result, as in the source
+            logarithm = recipes.active(g, ActiveType.ACTIVE_LN, x)
+            return recipes.active(g, ActiveType.ACTIVE_EXP, recipes.muls(g, logarithm, exponent))
+    shape = broadcast_shape(node, *aligned(g, x, node.input(1)))
+    return recipes.power(g, expanded(node, x, shape), expanded(node, node.input(1), shape))
+
+
+_ROOTS = {0.5: ActiveType.ACTIVE_SQRT, -0.5: ActiveType.ACTIVE_RSQRT, 2.0: ActiveType.ACTIVE_SQUARE}
+
+
+def _simple_power(g: Graph, x: Value, exponent: float) -> Value | None:
+    if exponent in _ROOTS:
+        return recipes.active(g, _ROOTS[exponent], x)
+    if exponent == 0:
+        return g.add(NumberLike(Scalar.f32(1)), x)
+    if exponent == -1:
+        return g.add(Rdivs(Scalar.f32(1)), x)
+    if exponent.is_integer() and 1 <= exponent <= 8:
+        result = x
+        for _ in range(int(exponent) - 1):
+            result = g.add(Mul(), result, x)
+        return result
+    return None
+
+
+# Functions of one tensor
+
+_UNARY: dict[str, Op] = {
+    "ABS": Active(ActiveType.ACTIVE_ABSVAL),
+    "STABLEHLO_ABS": Active(ActiveType.ACTIVE_ABSVAL),
+    "EXP": Active(ActiveType.ACTIVE_EXP),
+    "STABLEHLO_EXPONENTIAL": Active(ActiveType.ACTIVE_EXP),
+    "LOG": Active(ActiveType.ACTIVE_LN),
+    "STABLEHLO_LOG": Active(ActiveType.ACTIVE_LN),
+    "SQRT": Active(ActiveType.ACTIVE_SQRT),
+    "RSQRT": Active(ActiveType.ACTIVE_RSQRT),
+    "STABLEHLO_RSQRT": Active(ActiveType.ACTIVE_RSQRT),
+    "SQUARE": Active(ActiveType.ACTIVE_SQUARE),
+    "SIN": Sin(),
+    "COS": Cos(),
+    "STABLEHLO_COSINE": Cos(),
+    "FLOOR": Floor(),
+    "STABLEHLO_FLOOR": Floor(),
+    "CEIL": Ceil(),
+}
+
+
+@tflite_op(*_UNARY)
+def unary(node: TfliteNode, g: Graph) -> Value:
+    """One operator of the target set; integers go through FLOAT32, exact below 2^24."""
+    x = node.input(0)
+    return as_type_of(g, g.add(_UNARY[node.op_type], as_float(g, x)), x)
+
+
+@tflite_op("NEG", "STABLEHLO_NEGATE")
+def neg(node: TfliteNode, g: Graph) -> Value:
+    """-x."""
+    x = node.input(0)
+    return g.add(Muls(Scalar(x.dtype, -1)), x)
+
+
+@tflite_op("ROUND")
+def round_(node: TfliteNode, g: Graph) -> Value:
+    """The nearest integer, halves to the even one."""
+    return recipes.round_half_even(g, node.input(0))
+
+
+@tflite_op("SIGN")
+def sign(node: TfliteNode, g: Graph) -> Value:
+    """1, 0 or -1."""
+    x = node.input(0)
+    return as_type_of(g, recipes.sign(g, as_float(g, x)), x)
+
+
+@tflite_op("CUMSUM")
+def cumsum(node: TfliteNode, g: Graph) -> Value:
+    """Running sums along an axis: a product with a constant triangular matrix."""
+    shape = node.shape(0)
+    axis = node.axis(node.one_int(1), len(shape))
+    if math.prod(shape) == 0:
+        raise node.fail(INVALID_NODE, f"input {list(shape)} is empty")
+    x = as_float(g, node.input(0))
+    summed = recipes.running_sum(
+        g, x, axis, exclusive=node.option("exclusive", False), reverse=node.option("reverse", False)
+    )
+    return as_type_of(g, summed, node.input(0))

@@ -1,0 +1,173 @@
+"""Small steps that many converters share: ranks, shapes, biases and windows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.node import TfliteNode
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import F32, I32, Array, QuantParams
+
+
+def reshaped(g: Graph, value: Value, shape: Sequence[int]) -> Value:
+    """The same elements in another shape; a quantization of the whole tensor stays."""
+    wanted = tuple(shape) or (1,)
+    if static(value.shape) == wanted:
+        return value
+    result = g.add(Reshape(reshape_param=wanted), value)
+    if value.quant is not None and value.quant.axis is None:
+        result.quant = value.quant
+    return result
+
+
+def with_rank(g: Graph, value: Value, rank: int) -> Value:
+    """The value with axes of extent 1 in front; a constant is reshaped at conversion time."""
+    missing = rank - value.rank
+    if missing <= 0:
+        return value
+    if value.is_constant:
+        return reshaped_constant(g, value, (1,) * missing + static(value.shape), missing)
+    result = g.add(ExpandDims(axis=0, ndims=missing), value)
+    result.quant = shifted_quant(value.quant, missing)
+    return result
+
+
+def reshaped_constant(g: Graph, value: Value, shape: Sequence[int], shift: int) -> Value:
+    """A constant in another shape in which its quantized axis stands ``shift`` places further behind."""
+    stored = None if value.stored is None else value.stored.reshape(shape)
+    name = f"{value.name}:{'x'.join(map(str, shape))}"
+    return g.constant(value.array.reshape(shape), name, shifted_quant(value.quant, shift), stored)
+
+
+def shifted_quant(quant: QuantParams | None, shift: int) -> QuantParams | None:
+    """The parameters of a tensor that got axes in front."""
+    if quant is None or quant.axis is None:
+        return quant
+    return dataclasses.replace(quant, axis=quant.axis + shift)
+
+
+def aligned(g: Graph, *values: Value) -> tuple[Value, ...]:
+    """Values of equal rank, aligned on the right as TFLite broadcasts them."""
+    rank = max(value.rank for value in values)
+    return tuple(with_rank(g, value, rank) for value in values)
+
+
+def expanded(node: TfliteNode, value: Value, shape: Sequence[int]) -> Value:
+    """The value repeated to ``shape``, for operators that do not broadcast by themselves."""
+    g = node.graph
+    wanted = tuple(shape) or (1,)
+    ranked = with_rank(g, value, len(wanted))
+    have = static(ranked.shape)
+    if have == wanted:
+        return ranked
+    if any(h not in (1, w) for h, w in zip(have, wanted, strict=True)):
+        raise node.fail(INVALID_NODE, f"{list(have)} does not broadcast to {list(wanted)}")
+    return g.add(Tile(reps=tuple(w // h for h, w in zip(have, wanted, strict=True))), ranked)
+
+
+def broadcast_shape(node: TfliteNode, *values: Value) -> tuple[int, ...]:
+    """The shape that several values broadcast to."""
+    try:
+        return tuple(np.broadcast_shapes(*(static(value.shape) for value in values)))
+    except ValueError as error:
+        raise node.fail(INVALID_NODE, str(error)) from error
+
+
+def as_float(g: Graph, value: Value) -> Value:
+    """Integers as FLOAT32; exact below 2^24."""
+    return value if value.dtype.is_float else g.add(Cast(F32), value)
+
+
+def as_type_of(g: Graph, value: Value, like: Value) -> Value:
+    """FLOAT32 results back in the integer type of an operand."""
+    return value if like.dtype.is_float else g.add(Cast(like.dtype), value)
+
+
+def same_padding(extent: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Padding before and after such that the result has ceil(extent / stride) elements."""
+    total = max((-(-extent // stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
+    return total // 2, total - total // 2
+
+
+def window_padding(
+    node: TfliteNode,
+    extents: tuple[int, int],
+    kernels: tuple[int, int],
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+) -> tuple[int, int, int, int]:
+    """Padding (top, bottom, left, right) of a window operator, from its SAME or VALID."""
+    for name, numbers in (("kernel", kernels), ("stride", strides), ("dilation", dilations)):
+        if min(numbers) < 1:
+            raise node.fail(INVALID_NODE, f"{name} {numbers} must be at least 1")
+    padding = node.option("padding")
+    if padding == 1:
+        return 0, 0, 0, 0
+    if padding != 0:
+        raise node.fail(INVALID_NODE, f"padding is {padding}, neither SAME (0) nor VALID (1)")
+    top, bottom = same_padding(extents[0], kernels[0], strides[0], dilations[0])
+    left, right = same_padding(extents[1], kernels[1], strides[1], dilations[1])
+    return top, bottom, left, right
+
+
+def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[int]) -> Value | None:
+    """The bias in the shape that the operator takes, None where the source has none.
+
+    Integer kernels take a bias in units of the data's scale times the weights' scale, whatever scale the file gives it;
+    so does this.
+
+    Args:
+        node: the operator.
+        index: of the bias among the inputs.
+        data: of the activation.
+        weights: of the weights.
+        shape: such as [1, oc, 1, 1]; the one extent that is not 1 is the number of output channels.
+    """
+    g = node.graph
+    if not node.has_input(index):
+        return None
+    channels = math.prod(shape)
+    if math.prod(node.shape(index)) != channels:
+        raise node.fail(INVALID_NODE, f"bias has the shape {list(node.shape(index))}, expected [{channels}]")
+    if not node.is_constant(index):
+        return reshaped(g, node.input(index), shape)
+    array = node.constant(index)
+    tensor = node.tensor(index)
+    quant = _bias_quant(node, index, data, weights, tuple(shape).index(channels))
+    if quant is None or array.dtype.kind == "f":
+        return g.constant(
+            node.tensors.make_constant(tensor, array, tensor.name, annotated=False).array.reshape(shape),
+            f"{tensor.name}:bias",
+        )
+    stored = array.reshape(shape)
+    real = quant.dequantize(stored)
+    fits = stored.size == 0 or (int(stored.min()) >= I32.min and int(stored.max()) <= I32.max)
+    if not fits:  # 64-bit biases of 16-bit models: only their real values are kept
+        return g.constant(real, tensor.name)
+    return g.constant(real, tensor.name, quant, stored.astype(np.int32))
+
+
+def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int) -> QuantParams | None:
+    x, w, b = node.quant(data), node.quant(weights), node.quant(index)
+    if x is None or w is None or node.constant(index).dtype.kind == "f":
+        return None
+    scale = tuple(x.scale[0] * s for s in w.scale)
+    y = node.output_quant()
+    if b is not None and y is not None and len(b.scale) == len(scale):
+        worst = max(abs(ours - theirs) for ours, theirs in zip(scale, b.scale, strict=True))
+        if worst / y.scale[0] > 0.02:  # the tolerance of the TFLite kernels
+            raise node.fail(INVALID_NODE, "the scale of the bias is not the product of the scales of data and weights")
+    return QuantParams(scale, (0,) * len(scale), I32, axis if len(scale) > 1 else None)
+
+
+def integer_axis(array: Array) -> tuple[int, ...]:
+    """The elements as Python integers."""
+    return tuple(int(item) for item in array.reshape(-1))

@@ -1,0 +1,37 @@
+"""PAD, PADV2 and MIRROR_PAD."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.types import Scalar
+
+
+def _paddings(node: TfliteNode) -> tuple[int, ...]:
+    """Before and after, axis by axis."""
+    paddings = node.ints(1)
+    if len(paddings) != 2 * node.rank(0) or min(paddings, default=0) < 0:
+        raise node.fail(INVALID_NODE, f"paddings {list(paddings)} for the shape {list(node.shape(0))}")
+    return paddings
+
+
+@tflite_op("PAD", "PADV2")
+def pad(node: TfliteNode, g: Graph) -> Value:
+    """Pad with a number; without one it is 0, which in a quantized tensor is the zero point."""
+    x = node.input(0)
+    number = node.scalar(2) if node.has_input(2) else 0.0
+    value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
+    return g.add(Pad(pad_val=value, paddings=_paddings(node)), x)
+
+
+@tflite_op("MIRROR_PAD")
+def mirror_pad(node: TfliteNode, g: Graph) -> Value:
+    """Pad with the mirrored picture, without (REFLECT) or with (SYMMETRIC) its border."""
+    modes = (PadType.PAD_REFLECT, PadType.PAD_SYMMETRIC)
+    number = node.option("mode")
+    if not 0 <= number < len(modes):
+        raise node.fail(INVALID_NODE, f"mode is {number}")
+    x = node.input(0)
+    return g.add(Pad(pad_val=Scalar(x.dtype, 0), paddings=_paddings(node), pad_mode=modes[number]), x)

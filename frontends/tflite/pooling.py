@@ -1,0 +1,53 @@
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.lowering import window_padding
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.pool import Pool, PoolType
+
+
+def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
+    if node.rank(0) != 4:
+        raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} must have rank 4")
+    _, height, width, _ = node.shape(0)
+    kernel = node.option("filter_height"), node.option("filter_width")
+    strides = node.option("stride_h"), node.option("stride_w")
+    top, bottom, left, right = window_padding(node, (height, width), kernel, strides, (1, 1))
+    op = Pool(
+        kernel_h=kernel[0],
+        kernel_w=kernel[1],
+        stride_h=strides[0],
+        stride_w=strides[1],
+        pad_h=top,
+        pad_w=left,
+        pad_h_offset=bottom - top,
+        pad_w_offset=right - left,
+        pooling_type=kind,
+        is_ave_count_zero_pad=False,  # TFLite divides by the elements inside the picture
+    )
+    return g.add(op, x)
+
+
+@tflite_op("AVERAGE_POOL_2D")
+def average_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Mean of the elements of a window that lie inside the picture."""
+    return node.nhwc(node.activated(_pool(node, g, PoolType.AVE, node.nchw(0))))
+
+
+@tflite_op("MAX_POOL_2D")
+def max_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Maximum of a window."""
+    return node.nhwc(node.activated(_pool(node, g, PoolType.MAX, node.nchw(0))))
+
+
+@tflite_op("L2_POOL_2D")
+def l2_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
+    """Root of the mean of squares of a window."""
+    squares = g.add(Active(ActiveType.ACTIVE_SQUARE), node.nchw(0))
+    mean = _pool(node, g, PoolType.AVE, squares)
+    return node.nhwc(node.activated(g.add(Active(ActiveType.ACTIVE_SQRT), mean)))

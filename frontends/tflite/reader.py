@@ -1,0 +1,421 @@
+"""Reading a TFLite file safely: verified, every index checked, then handed out as plain Python objects.
+
+Nothing behind this module touches the FlatBuffers accessors of the ``tflite`` package except :class:`Options`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import tflite
+from flatbuffers import number_types
+
+from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
+from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA
+from tpuconvert.schema import flatbuffer_verifier
+from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Kind, verify
+from tpuconvert.schema.types import Array, format_shape
+
+_MAPPED_BYTES = 64 << 20  # larger files are memory-mapped: their weights are read when they are used
+_FLATBUFFER_BYTES = (1 << 32) - 1  # offsets have 32 bits; what lies beyond is addressed by buffers' own offsets
+
+
+def _enum_names(enum: type) -> dict[int, str]:
+    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
+
+
+_TYPE_NAMES = _enum_names(tflite.TensorType)
+_OPERATOR_NAMES = _enum_names(tflite.BuiltinOperator)
+_NUMPY = {
+    **{"FLOAT32": "<f4", "FLOAT16": "<f2", "FLOAT64": "<f8", "BOOL": "u1", "BFLOAT16": "<u2"},
+    **{"INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8"},
+    **{"UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8"},
+}
+
+
+@dataclass(frozen=True)
+class RawQuantization:
+    """Quantization as the file states it; ``zero_point`` is as long as ``scale``."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int
+    is_custom: bool
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a subgraph.
+
+    Attributes:
+        index: in its subgraph.
+        name: unique in its subgraph; made up where the file has none.
+        type: TFLite type name such as ``INT8``.
+        shape: as stored; () for rank 0.
+        signature: the same with -1 for extents that the exporter left open.
+        buffer: index of the buffer that holds its data, 0 for none.
+    """
+
+    index: int
+    name: str
+    type: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    buffer: int
+    quantization: RawQuantization | None
+    is_variable: bool
+    is_sparse: bool
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a subgraph. Tensor indices of -1 stand for absent optional inputs."""
+
+    index: int
+    name: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Options
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """One subgraph: tensors, what enters and leaves, and the operators in the order in which they run."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[Operator, ...]
+
+
+class Options:
+    """The options table of one operator. It remembers what was asked for, so that the rest can be reported.
+
+    Args:
+        table: name of the stored table, empty when the operator stores none.
+        accessor: object of the ``tflite`` package, or None.
+        custom: bytes of a custom operator's options.
+    """
+
+    def __init__(self, table: str, accessor: Any, custom: bytes = b"") -> None:
+        self.table = table
+        self.custom = custom
+        self._accessor = accessor
+        self._fields = {item.name: item for item in SCHEMA.tables[table].fields} if table else {}
+        self._unread = set(self._fields)
+
+    def get(self, name: str, default: Any = 0) -> Any:
+        """The value of a field; ``default`` when the operator stores no options at all.
+
+        Raises:
+            KeyError: it stores the options of another operator.
+        """
+        if self._accessor is None:
+            return default
+        if name not in self._fields:
+            raise KeyError(f"stores {self.table}, which has no field {name}")
+        self._unread.discard(name)
+        return self._read(name)
+
+    def unread(self) -> Iterator[tuple[str, Any]]:
+        """Fields that nobody asked for and that say something other than their default."""
+        for name in sorted(self._unread):
+            value = self._read(name)
+            if value is not None and value != () and value != self._fields[name].default:
+                yield name, value
+        yield from self._unknown()
+
+    def _unknown(self) -> Iterator[tuple[str, Any]]:
+        """Fields of a later schema: slots that are stored but have no name here."""
+        if self._accessor is None:
+            return
+        table = self._accessor._tab
+        slots = {item.slot for item in self._fields.values()}
+        vtable_bytes = table.Get(
+            number_types.VOffsetTFlags, table.Pos - table.Get(number_types.SOffsetTFlags, table.Pos)
+        )
+        for slot in range((vtable_bytes - 4) // 2):
+            if slot not in slots and slot >= len(self._fields) and table.Offset(4 + 2 * slot):
+                yield f"field {slot} of a later schema", "set"
+
+    def _read(self, name: str) -> Any:
+        item = self._fields[name]
+        accessor_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+        if item.kind is Kind.SCALAR_VECTOR:
+            return _integers(self._accessor, accessor_name)
+        value = getattr(self._accessor, accessor_name)()
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@dataclass
+class ModelFile:
+    """A verified TFLite file.
+
+    Attributes:
+        path: of the file.
+        subgraphs: all of them; the first one is the network.
+    """
+
+    path: Path
+    view: memoryview
+    model: Any
+    limits: Limits
+    subgraphs: tuple[Subgraph, ...] = field(default=())
+
+    @property
+    def file(self) -> str:
+        """Base name, for messages and sources."""
+        return self.path.name
+
+    def corrupt(self, detail: str) -> NoReturn:
+        """Refuse the file.
+
+        Raises:
+            CorruptInputError: always.
+        """
+        raise corrupt_input(self.path, "tflite", detail)
+
+    def data(self, tensor: Tensor) -> Array | None:
+        """The elements of a constant tensor in their stored type (INT4 as int8, BFLOAT16 as float32), or None.
+
+        Raises:
+            CorruptInputError: the buffer does not hold as many bytes as the tensor needs.
+            ResourceLimitError: the tensor is larger than the limits allow.
+        """
+        raw = self._buffer(tensor.buffer)
+        if raw is None or tensor.is_sparse or tensor.is_variable:
+            return None
+        count = 1
+        for extent in tensor.shape:
+            count *= extent
+        itemsize = np.dtype(_NUMPY[tensor.type]).itemsize if tensor.type in _NUMPY else 0
+        expected = -(-count // 2) if tensor.type == "INT4" else count * itemsize
+        if expected == 0 and count:
+            return None  # strings, complex numbers, resources: refused where they are used
+        if expected > self.limits.max_constant_bytes:
+            raise ResourceLimitError(
+                f"tensor '{tensor.name}' has {expected} bytes, more than {self.limits.max_constant_bytes}",
+                file=str(self.path),
+            )
+        if len(raw) != expected:
+            self.corrupt(
+                f"tensor '{tensor.name}' {tensor.type}{format_shape(tensor.shape)} needs {expected} bytes, "
+                f"its buffer has {len(raw)}"
+            )
+        return _elements(raw, tensor, count)
+
+    def _buffer(self, index: int) -> memoryview | None:
+        buffer = self.model.Buffers(index)
+        offset, size = buffer.Offset(), buffer.Size()
+        if offset > 1:  # 0 and 1 mark a buffer that lies inside the FlatBuffers part
+            if offset + size > len(self.view):
+                self.corrupt(f"buffer {index} lies at bytes {offset} to {offset + size} of {len(self.view)}")
+            return self.view[offset : offset + size]
+        if buffer.DataIsNone() or buffer.DataLength() == 0:
+            return None
+        data = buffer.DataAsNumpy()
+        return memoryview(data).cast("B")
+
+
+def _elements(raw: memoryview, tensor: Tensor, count: int) -> Array:
+    if tensor.type == "INT4":
+        packed = np.frombuffer(raw, np.uint8)
+        nibbles = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)[:count]
+        return (((nibbles ^ 8).astype(np.int8)) - 8).reshape(tensor.shape)
+    array: Array = np.frombuffer(raw, _NUMPY[tensor.type]).reshape(tensor.shape)
+    if tensor.type == "BFLOAT16":
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.bool_) if tensor.type == "BOOL" else array
+
+
+def _integers(accessor: Any, name: str) -> tuple[int, ...]:
+    """A vector of scalars; the package answers with 0 for an absent one."""
+    if getattr(accessor, f"{name}IsNone")():
+        return ()
+    return tuple(getattr(accessor, f"{name}AsNumpy")().tolist())
+
+
+def read_model(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> ModelFile:
+    """Verify a TFLite file and read its structure; weights are read later.
+
+    Raises:
+        CorruptInputError: the file is damaged or something else.
+        ResourceLimitError: it is larger than the limits allow.
+        UsageError: it cannot be read.
+    """
+    path = Path(path)
+    head = read_head(path)
+    size = path.stat().st_size
+    kind = identify(head, size, path.name)
+    if head[4:8] != IDENTIFIER:
+        raise corrupt_input(path, "tflite", "the identifier TFL3 is missing", kind=kind)
+    if size > limits.max_file_bytes:
+        raise ResourceLimitError(f"{size} bytes, more than {limits.max_file_bytes}", file=str(path))
+    view = _map(path, size)
+    try:
+        verify(
+            view[:_FLATBUFFER_BYTES],
+            SCHEMA,
+            "Model",
+            IDENTIFIER,
+            flatbuffer_verifier.Limits(limits.max_depth, 8 * (limits.max_nodes + limits.max_tensors)),
+            allow_unknown_union_tags=True,  # options of operators that a later schema added: reported as unsupported
+        )
+    except FlatBufferError as error:
+        if error.is_limit:
+            raise ResourceLimitError(str(error), file=str(path)) from error
+        raise corrupt_input(path, "tflite", str(error)) from error
+    file = ModelFile(path, view, tflite.Model.GetRootAs(view, 0), limits)
+    file.subgraphs = tuple(_Structure(file).subgraphs())
+    return file
+
+
+def _map(path: Path, size: int) -> memoryview:
+    try:
+        if size < _MAPPED_BYTES:
+            return memoryview(path.read_bytes())
+        with open(path, "rb") as handle:
+            return memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+class _Structure:
+    """Turns the accessors into objects and checks every index on the way."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.model = file.model
+
+    def subgraphs(self) -> Iterator[Subgraph]:
+        if self.model.Version() != 3:
+            self.file.corrupt(f"schema version {self.model.Version()}, expected 3")
+        count = self.model.SubgraphsLength()
+        if count == 0:
+            self.file.corrupt("it has no subgraph")
+        tensors = sum(self.model.Subgraphs(index).TensorsLength() for index in range(count))
+        operators = sum(self.model.Subgraphs(index).OperatorsLength() for index in range(count))
+        limits = self.file.limits
+        if tensors > limits.max_tensors or operators > limits.max_nodes:
+            raise ResourceLimitError(
+                f"{operators} operators and {tensors} tensors, more than {limits.max_nodes} and {limits.max_tensors}",
+                file=str(self.file.path),
+            )
+        for index in range(count):
+            yield self._subgraph(self.model.Subgraphs(index), index)
+
+    def _subgraph(self, source: Any, index: int) -> Subgraph:
+        where = f"subgraphs[{index}]"
+        names: dict[str, int] = {}
+        tensors = tuple(self._tensor(source.Tensors(i), i, names) for i in range(source.TensorsLength()))
+        operators = tuple(
+            self._operator(source.Operators(i), i, len(tensors), f"{where}.operators[{i}]")
+            for i in range(source.OperatorsLength())
+        )
+        return Subgraph(
+            _text(source.Name()),
+            tensors,
+            self._indices(source, "Inputs", len(tensors), where),
+            self._indices(source, "Outputs", len(tensors), where),
+            operators,
+        )
+
+    def _indices(self, source: Any, name: str, count: int, where: str, lowest: int = 0) -> tuple[int, ...]:
+        indices = _integers(source, name)
+        for index in indices:
+            if not lowest <= index < count:
+                self.file.corrupt(f"{where}.{name.lower()} names tensor {index} of {count}")
+        return indices
+
+    def _tensor(self, source: Any, index: int, names: dict[str, int]) -> Tensor:
+        type_number = source.Type()
+        shape = _integers(source, "Shape")
+        name = _text(source.Name()) or f"tensor_{index}"
+        names[name] = names.get(name, 0) + 1
+        if names[name] > 1:  # the format allows equal names; ours are unique
+            name = f"{name}#{names[name]}"
+        if any(extent < 0 for extent in shape):
+            self.file.corrupt(f"tensor '{name}' has the shape {format_shape(shape)}")
+        if not 0 <= source.Buffer() < max(self.model.BuffersLength(), 1):
+            self.file.corrupt(f"tensor '{name}' names buffer {source.Buffer()} of {self.model.BuffersLength()}")
+        return Tensor(
+            index,
+            name,
+            _TYPE_NAMES.get(type_number, f"type {type_number}"),
+            shape,
+            _integers(source, "ShapeSignature") or shape,
+            source.Buffer(),
+            self._quantization(source.Quantization(), name),
+            bool(source.IsVariable()),
+            source.Sparsity() is not None,
+        )
+
+    def _quantization(self, source: Any, name: str) -> RawQuantization | None:
+        if source is None or (source.ScaleLength() == 0 and source.DetailsType() == 0):
+            return None
+        scale = () if source.ScaleIsNone() else tuple(source.ScaleAsNumpy().tolist())
+        zero_point = _integers(source, "ZeroPoint")
+        if len(zero_point) < 2:
+            zero_point = (zero_point or (0,)) * len(scale)
+        if len(zero_point) != len(scale):
+            self.file.corrupt(f"tensor '{name}' has {len(scale)} scales and {len(zero_point)} zero points")
+        return RawQuantization(scale, zero_point, source.QuantizedDimension(), source.DetailsType() != 0)
+
+    def _operator(self, source: Any, index: int, tensor_count: int, where: str) -> Operator:
+        code_index = source.OpcodeIndex()
+        if code_index >= self.model.OperatorCodesLength():
+            self.file.corrupt(f"{where} names operator code {code_index} of {self.model.OperatorCodesLength()}")
+        code = self.model.OperatorCodes(code_index)
+        number = max(code.DeprecatedBuiltinCode(), _later_code(code))  # codes above 126 only fit the later field
+        name = _OPERATOR_NAMES.get(number, f"operator {number}")
+        if name == "CUSTOM":
+            name = f"CUSTOM:{_text(code.CustomCode())}"
+        return Operator(
+            index,
+            name,
+            code.Version(),
+            self._indices(source, "Inputs", tensor_count, where, lowest=-1),
+            self._indices(source, "Outputs", tensor_count, where),
+            self._options(source, where),
+        )
+
+    def _options(self, source: Any, where: str) -> Options:
+        for union, suffix in (("BuiltinOptions", ""), ("BuiltinOptions2", "2")):
+            tag = getattr(source, f"BuiltinOptions{suffix}Type")()
+            members = SCHEMA.unions[union]
+            stored = getattr(source, f"BuiltinOptions{suffix}")() if 0 < tag <= len(members) else None
+            if stored is not None:
+                accessor = getattr(tflite, members[tag - 1])()
+                accessor.Init(stored.Bytes, stored.Pos)
+                return Options(members[tag - 1], accessor)
+        offset, size = source.LargeCustomOptionsOffset(), source.LargeCustomOptionsSize()
+        if offset > 1:
+            if offset + size > len(self.file.view):
+                self.file.corrupt(f"{where}: custom options at bytes {offset} to {offset + size}")
+            return Options("", None, bytes(self.file.view[offset : offset + size]))
+        if source.CustomOptionsIsNone():
+            return Options("", None)
+        return Options("", None, source.CustomOptionsAsNumpy().tobytes())
+
+
+def _later_code(code: Any) -> int:
+    """Field ``builtin_code`` as stored; the package's accessor answers with the older field for codes below 127."""
+    offset = code._tab.Offset(10)
+    return int(code._tab.Get(number_types.Int32Flags, offset + code._tab.Pos)) if offset else 0
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+__all__ = ["CorruptInputError", "ModelFile", "Operator", "Options", "Subgraph", "Tensor", "read_model"]

@@ -1,0 +1,56 @@
+"""Reductions along axes, the position of extremes, and the largest elements."""
+
+from __future__ import annotations
+
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Squeeze
+from tpuconvert.schema.types import I32
+
+_METHODS = {
+    "MEAN": ReduceMethodType.REDUCE_MEAN,
+    "SUM": ReduceMethodType.REDUCE_SUM,
+    "REDUCE_PROD": ReduceMethodType.REDUCE_PROD,
+    "REDUCE_MAX": ReduceMethodType.REDUCE_MAX,
+    "REDUCE_MIN": ReduceMethodType.REDUCE_MIN,
+    "REDUCE_ANY": ReduceMethodType.REDUCE_MAX,  # of 0 and 1
+    "REDUCE_ALL": ReduceMethodType.REDUCE_MIN,
+}
+
+
+@tflite_op(*_METHODS)
+def reduce(node: TfliteNode, g: Graph) -> Value:
+    """Mean, sum, product or extreme along axes; integers go through FLOAT32, exact below 2^24."""
+    x = node.input(0)
+    axes = node.axes(node.ints(1), x.rank)
+    keep = bool(node.option("keep_dims", False))
+    if not axes:
+        return x
+    op = Reduce(method=_METHODS[node.op_type], axis_list=axes, axis_num=len(axes), keep_dims=keep)
+    return as_type_of(g, g.add(op, as_float(g, x)), x)
+
+
+@tflite_op("ARG_MAX", "ARG_MIN")
+def arg(node: TfliteNode, g: Graph) -> Value:
+    """Position of the first extreme along an axis."""
+    node.ignore_option("output_type")  # the result tensor declares the same type
+    x = as_float(g, node.input(0))
+    axis = node.axis(node.one_int(1), x.rank)
+    method = ArgMethod.max if node.op_type == "ARG_MAX" else ArgMethod.min
+    return g.add(Squeeze(axis=(axis,)), g.add(Arg(axis=axis, method=method, out_dtype=I32), x))
+
+
+@tflite_op("TOPK_V2")
+def topk(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """The k largest along the last axis and their positions."""
+    x = node.input(0)
+    k = node.one_int(1)
+    if not 1 <= k <= node.shape(0)[-1]:
+        raise node.fail(INVALID_NODE, f"k is {k} for the shape {list(node.shape(0))}")
+    op = Topk(k=k, axis=x.rank - 1, descending=True, index_dtype=I32)
+    values, indices = g.add_all(op, as_float(g, x), names=("values", "indices"))
+    return as_type_of(g, values, x), indices

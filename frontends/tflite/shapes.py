@@ -1,0 +1,163 @@
+"""Operators that change shapes or join tensors: RESHAPE, SQUEEZE, EXPAND_DIMS, TRANSPOSE, CONCATENATION, PACK ..."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.lowering import as_float, expanded, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.generation import NumberLike
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import Scalar
+
+
+@tflite_op("RESHAPE", "STABLEHLO_RESHAPE")
+def reshape(node: TfliteNode, g: Graph) -> Value:
+    """The same elements in another shape; -1 is inferred."""
+    x = node.input(0)
+    declared = node.option("new_shape", ()) if node.op_type == "RESHAPE" else ()
+    if node.has_input(1):
+        if not node.is_constant(1):
+            raise node.fail(UNKNOWN_SHAPE, "the new shape depends on the model's inputs")
+        target = node.ints(1)
+    elif node.op_type == "STABLEHLO_RESHAPE":
+        target = node.output_tensor().shape
+    else:
+        target = declared
+    if target == (0,):  # how old exporters write rank 0
+        target = ()
+    if 0 in target:
+        raise node.fail(INVALID_NODE, f"the new shape {list(target)} has no elements")
+    return g.add(Reshape(reshape_param=tuple(target) or (1,)), x)
+
+
+@tflite_op("SQUEEZE")
+def squeeze(node: TfliteNode, g: Graph) -> Value:
+    """Without some or all axes of extent 1."""
+    x = node.input(0)
+    shape = node.shape(0)
+    asked = node.axes(node.option("squeeze_dims", ()), len(shape))
+    if any(shape[axis] != 1 for axis in asked):
+        raise node.fail(INVALID_NODE, f"squeeze_dims {list(asked)} of the shape {list(shape)} are not all 1")
+    axes = asked or tuple(axis for axis, extent in enumerate(shape) if extent == 1)
+    return g.add(Squeeze(axis=axes), x) if axes else x
+
+
+@tflite_op("EXPAND_DIMS")
+def expand_dims(node: TfliteNode, g: Graph) -> Value:
+    """With a new axis of extent 1."""
+    rank = node.rank(0)
+    axis = node.axis(node.one_int(1), rank + 1)
+    return node.input(0) if rank == 0 else g.add(ExpandDims(axis=axis), node.input(0))
+
+
+@tflite_op("TRANSPOSE", "STABLEHLO_TRANSPOSE")
+def transpose(node: TfliteNode, g: Graph) -> Value:
+    """The axes in another order."""
+    order = node.ints(1) if node.op_type == "TRANSPOSE" else node.option("permutation", ())
+    if sorted(order) != list(range(node.rank(0))):
+        raise node.fail(INVALID_NODE, f"order {list(order)} for the shape {list(node.shape(0))}")
+    return g.add(Permute(order=tuple(order)), node.input(0)) if order else node.input(0)
+
+
+@tflite_op("CONCATENATION")
+def concatenation(node: TfliteNode, g: Graph) -> Value:
+    """Tensors joined along an axis."""
+    values = node.values()
+    axis = node.axis(node.option("axis"), values[0].rank if values else 0)
+    return node.activated(g.add(Concat(axis=axis), *values))
+
+
+@tflite_op("STABLEHLO_CONCATENATE")
+def stablehlo_concatenate(node: TfliteNode, g: Graph) -> Value:
+    """Tensors joined along an axis."""
+    values = node.values()
+    return g.add(Concat(axis=node.axis(node.option("dimension"), values[0].rank if values else 0)), *values)
+
+
+@tflite_op("PACK")
+def pack(node: TfliteNode, g: Graph) -> Value:
+    """Tensors stacked along a new axis."""
+    node.ignore_option("values_count")  # the number of inputs
+    if len({node.shape(index) for index in range(node.input_count)}) != 1:
+        raise node.fail(INVALID_NODE, "its inputs have different shapes")
+    rank = node.rank(0)
+    axis = node.axis(node.option("axis"), rank + 1)
+    parts = node.values()
+    if rank:
+        quants = [value.quant for value in parts]
+        parts = [g.add(ExpandDims(axis=axis), value) for value in parts]
+        for part, quant in zip(parts, quants, strict=True):
+            part.quant = quant if quant is None or quant.axis is None else None
+    return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
+
+
+@tflite_op("TILE")
+def tile(node: TfliteNode, g: Graph) -> Value:
+    """The whole tensor repeated along its axes."""
+    reps = node.ints(1)
+    if len(reps) != node.rank(0) or min(reps, default=1) < 1:
+        raise node.fail(INVALID_NODE, f"repetitions {list(reps)} of the shape {list(node.shape(0))}")
+    return g.add(Tile(reps=reps), node.input(0)) if reps else node.input(0)
+
+
+@tflite_op("BROADCAST_TO")
+def broadcast_to(node: TfliteNode, g: Graph) -> Value:
+    """Extents of 1 repeated."""
+    return expanded(node, node.input(0), node.ints(1))
+
+
+@tflite_op("STABLEHLO_BROADCAST_IN_DIM")
+def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
+    """Axes placed as told, the others new, extents of 1 repeated."""
+    target, places, shape = node.ints(1), node.option("broadcast_dimensions", ()), node.shape(0)
+    if len(places) != len(shape) or any(not 0 <= place < len(target) for place in places):
+        raise node.fail(INVALID_NODE, f"broadcast_dimensions {list(places)} of {list(shape)} into {list(target)}")
+    placed = [1] * len(target)
+    for place, extent in zip(places, shape, strict=True):
+        placed[place] = extent
+    return expanded(node, reshaped(g, node.input(0), placed), target)
+
+
+@tflite_op("ZEROS_LIKE")
+def zeros_like(node: TfliteNode, g: Graph) -> Value:
+    """Zeros in the shape of the input."""
+    x = node.input(0)
+    return g.add(NumberLike(scalar_i=Scalar(x.dtype, 0)), x)
+
+
+@tflite_op("FILL")
+def fill(node: TfliteNode, g: Graph) -> Value:
+    """One run-time number in a constant shape."""
+    shape = node.ints(0)
+    if 0 in shape:
+        raise node.fail(INVALID_NODE, f"the shape {list(shape)} has no elements")
+    return expanded(node, reshaped(g, node.input(1), (1,) * max(len(shape), 1)), shape)
+
+
+@tflite_op("ONE_HOT")
+def one_hot(node: TfliteNode, g: Graph) -> Value:
+    """The on value where the position along a new axis is the index, the off value elsewhere."""
+    depth, on, off = node.one_int(1), node.scalar(2), node.scalar(3)
+    rank = node.rank(0)
+    if depth < 1:
+        raise node.fail(INVALID_NODE, f"the depth is {depth}")
+    axis = rank if node.option("axis", -1) == -1 else node.axis(node.option("axis"), rank + 1)
+    indices = as_float(g, node.input(0))
+    shape = list(node.shape(0))
+    spread = reshaped(g, indices, (*shape[:axis], 1, *shape[axis:]))
+    positions = [1] * (rank + 1)
+    positions[axis] = depth
+    steps = real_constant(g, np.arange(depth).reshape(positions), "positions")
+    equal = g.add(Eq(), spread, steps)
+    result = recipes.adds(g, recipes.muls(g, equal, on - off), off)
+    wanted = node.tensors.value_type(node.output_tensor())
+    return result if wanted.is_float else g.add(Cast(wanted), result)

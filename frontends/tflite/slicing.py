@@ -1,0 +1,206 @@
+"""Parts of a tensor: slices, splits and elements by index."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.indexing import strided_index
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.types import Scalar
+
+
+@tflite_op("STRIDED_SLICE")
+def strided_slice(node: TfliteNode, g: Graph) -> Value:
+    """Slices with steps; falling ones pick by constant indices, dropped and new axes are a reshape."""
+    if not all(node.is_constant(index) for index in (1, 2, 3)):
+        raise node.fail(UNKNOWN_SHAPE, "begin, end or strides depend on the model's inputs")
+    index = strided_index(node)
+    shape = node.shape(0)
+    x = node.input(0)
+    cuts = [entry for entry in index if entry is not None]
+    ranges = [
+        range(entry, entry + 1) if isinstance(entry, int) else range(*entry.indices(extent))
+        for entry, extent in zip(cuts, shape, strict=True)
+    ]
+    if any(len(positions) == 0 for positions in ranges):
+        raise node.fail(INVALID_NODE, "the slice is empty")
+    for axis, positions in enumerate(ranges):
+        if positions.step < 0:
+            indices = g.constant(np.asarray(list(positions), dtype=np.int32), "positions")
+            x = _annotated(node, _picked(g, x, indices, axis))
+            ranges[axis] = range(len(positions))
+    x = _annotated(node, _extracted(g, x, ranges))
+    lengths = iter(ranges)
+    result: list[int] = []
+    for entry in index:
+        length = 1 if entry is None else len(next(lengths))
+        if not isinstance(entry, int):
+            result.append(length)
+    return reshaped(g, x, result)
+
+
+def _extracted(g: Graph, x: Value, ranges: list[range]) -> Value:
+    shape = static(x.shape)
+    if all(positions == range(extent) for positions, extent in zip(ranges, shape, strict=True)):
+        return x
+    start = tuple(positions[0] for positions in ranges)
+    end = tuple(positions[-1] + 1 for positions in ranges)
+    return g.add(Extract(start=start, end=end, stride=tuple(positions.step for positions in ranges)), x)
+
+
+def _annotated(node: TfliteNode, value: Value) -> Value:
+    """A step on the way keeps the quantization of the input: nothing but the place of elements changed."""
+    if value.quant is None and not value.is_constant:
+        quant = node.quant(0)
+        value.quant = quant if quant is None or quant.axis is None else None
+    return value
+
+
+def _picked(g: Graph, x: Value, indices: Value, axis: int) -> Value:
+    return as_type_of(g, g.add(IndexSelect(dim=axis), as_float(g, x), indices), x)
+
+
+@tflite_op("SLICE")
+def slice_(node: TfliteNode, g: Graph) -> Value:
+    """A box; a size of -1 reaches to the end."""
+    begin, size, shape = node.ints(1), node.ints(2), node.shape(0)
+    if not len(begin) == len(size) == len(shape):
+        raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for the shape {list(shape)}")
+    end = tuple(e if s == -1 else b + s for b, s, e in zip(begin, size, shape, strict=True))
+    ranges = [range(b, e) for b, e in zip(begin, end, strict=True)]
+    if any(b < 0 or e > extent or b >= e for b, e, extent in zip(begin, end, shape, strict=True)):
+        raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for the shape {list(shape)}")
+    return _extracted(g, node.input(0), ranges)
+
+
+@tflite_op("STABLEHLO_SLICE")
+def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
+    """A box with steps."""
+    bounds = [node.option(name, ()) for name in ("start_indices", "limit_indices", "strides")]
+    shape = node.shape(0)
+    if any(len(numbers) != len(shape) for numbers in bounds) or min(bounds[2], default=1) < 1:
+        raise node.fail(INVALID_NODE, f"bounds {bounds} for the shape {list(shape)}")
+    ranges = [range(b, e, s) for b, e, s in zip(*bounds, strict=True)]
+    if any(not len(r) or r[0] < 0 or r[-1] >= extent for r, extent in zip(ranges, shape, strict=True)):
+        raise node.fail(INVALID_NODE, f"bounds {bounds} for the shape {list(shape)}")
+    return _extracted(g, node.input(0), ranges)
+
+
+@tflite_op("SPLIT")
+def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """Equal parts along an axis."""
+    x = node.input(1)
+    axis, count = node.axis(node.one_int(0), x.rank), node.option("num_splits")
+    extent = static(x.shape)[axis]
+    if count < 1 or extent % count:
+        raise node.fail(INVALID_NODE, f"{count} parts of an extent of {extent}")
+    return _parts(g, x, axis, (extent // count,) * count)
+
+
+@tflite_op("SPLIT_V")
+def split_v(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """Parts of given sizes along an axis; one may be -1."""
+    node.ignore_option("num_splits")  # the number of sizes
+    x = node.input(0)
+    axis = node.axis(node.one_int(2), x.rank)
+    sizes = node.ints(1)
+    extent = static(x.shape)[axis]
+    if sizes.count(-1) == 1:
+        rest = extent - sum(size for size in sizes if size != -1)
+        sizes = tuple(rest if size == -1 else size for size in sizes)
+    if sum(sizes) != extent or min(sizes, default=0) < 1:
+        raise node.fail(INVALID_NODE, f"parts {list(sizes)} of an extent of {extent}")
+    return _parts(g, x, axis, sizes)
+
+
+def _parts(g: Graph, x: Value, axis: int, sizes: tuple[int, ...]) -> tuple[Value, ...]:
+    if len(sizes) == 1:
+        return (x,)
+    return g.add_all(Split(axis=axis, num=len(sizes), size=sizes), x, names=("part",) * len(sizes))
+
+
+@tflite_op("UNPACK")
+def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """The slices along an axis, without that axis."""
+    node.ignore_option("num")  # the number of outputs
+    x = node.input(0)
+    shape = static(x.shape)
+    axis = node.axis(node.option("axis"), len(shape))
+    rest = (*shape[:axis], *shape[axis + 1 :])
+    parts = _parts(g, x, axis, (1,) * shape[axis])
+    return tuple(reshaped(g, _annotated(node, part), rest) for part in parts)
+
+
+@tflite_op("GATHER")
+def gather(node: TfliteNode, g: Graph) -> Value:
+    """Elements by index along an axis."""
+    node.refuse_option("batch_dims", 0)
+    return _gathered(node, g, 0, 1, node.axis(node.option("axis"), node.rank(0)))
+
+
+@tflite_op("EMBEDDING_LOOKUP")
+def embedding_lookup(node: TfliteNode, g: Graph) -> Value:
+    """Rows of a table by index."""
+    return _gathered(node, g, 1, 0, 0)
+
+
+def _gathered(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -> Value:
+    x, shape = node.input(data), node.shape(data)
+    index_shape = node.shape(index)
+    if node.is_constant(index):
+        positions = node.ints(index)
+        if any(not 0 <= position < shape[axis] for position in positions) or not positions:
+            raise node.fail(INVALID_NODE, f"an index lies outside the extent {shape[axis]}, or there is none")
+        indices = g.constant(np.asarray(positions, dtype=np.int32), f"{node.tensor(index).name}:flat")
+    else:
+        indices = reshaped(g, node.input(index), (math.prod(index_shape),))
+    picked = _picked(g, x, indices, axis)
+    if len(index_shape) != 1:
+        picked.quant = node.quant(data)
+    return reshaped(g, picked, (*shape[:axis], *index_shape, *shape[axis + 1 :]))
+
+
+@tflite_op("GATHER_ND")
+def gather_nd(node: TfliteNode, g: Graph) -> Value:
+    """Slices by index tuples: the tuple becomes one number into the flattened leading axes."""
+    shape, index_shape = node.shape(0), node.shape(1)
+    depth = index_shape[-1] if index_shape else 0
+    if not 1 <= depth <= len(shape):
+        raise node.fail(INVALID_NODE, f"indices {list(index_shape)} into {list(shape)}")
+    rest = shape[depth:]
+    count = math.prod(index_shape[:-1])
+    steps = [math.prod(shape[place + 1 : depth]) for place in range(depth)]
+    if node.is_constant(1):
+        flat = node.constant(1).reshape(count, depth).astype(np.int64) @ np.asarray(steps, dtype=np.int64)
+        if flat.size and (int(flat.min()) < 0 or int(flat.max()) >= math.prod(shape[:depth])):
+            raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
+        linear = g.constant(flat.astype(np.int32), f"{node.tensor(1).name}:flat")
+    else:
+        columns = _parts(g, reshaped(g, node.input(1), (count, depth)), 1, (1,) * depth)
+        terms = [g.add(Muls(Scalar(c.dtype, step)), c) for c, step in zip(columns, steps, strict=True)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = g.add(Add(), total, term)
+        linear = reshaped(g, total, (count,))
+    table = reshaped(g, node.input(0), (math.prod(shape[:depth]), *rest))
+    return reshaped(g, _picked(g, table, linear, 0), (*index_shape[:-1], *rest))
+
+
+@tflite_op("REVERSE_V2")
+def reverse(node: TfliteNode, g: Graph) -> Value:
+    """Axes run backwards."""
+    x = node.input(0)
+    for axis in node.axes(node.ints(1), x.rank):
+        extent = static(x.shape)[axis]
+        x = _picked(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
+    return x

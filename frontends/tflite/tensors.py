@@ -1,0 +1,266 @@
+"""The tensors of a subgraph while it is imported: constants, graph values, their forms and their quantization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tpuconvert.frontends.tflite import layout
+from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, Tensor
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE, ProblemKind
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import F32, I32, Array, DType, QuantParams
+
+_QUANTIZED = ("INT8", "UINT8", "INT16", "UINT16", "INT32", "INT4", "INT64")
+_VALUE_TYPES = {
+    **dict.fromkeys(("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16", "BOOL"), F32),
+    **dict.fromkeys(("INT32", "INT64", "UINT64"), I32),
+    **{name: DType(name) for name in ("UINT32", "INT16", "UINT16", "INT8", "UINT8")},
+    "INT4": DType.INT8,
+}
+NUMPY_NAMES: Mapping[str, str] = {
+    **{"FLOAT32": "float32", "FLOAT16": "float16", "FLOAT64": "float64", "BFLOAT16": "float32", "BOOL": "bool"},
+    **{name: name.lower() for name in ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")},
+    "INT4": "int8",
+}
+
+
+class CannotConvert(Exception):
+    """Ends one converter; the importer turns it into a problem of the model and goes on with the next operator."""
+
+    def __init__(self, kind: ProblemKind, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.hint = hint
+
+
+class Tensors:
+    """What each tensor of one subgraph is: an array known now, a graph value, or both.
+
+    Args:
+        file: the model file.
+        subgraph: its tensors are meant by every index here.
+        graph: under construction.
+    """
+
+    def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph) -> None:
+        self.file = file
+        self.subgraph = subgraph
+        self.graph = graph
+        self._computed: set[int] = set()  # made by an operator or given by the user: their buffers do not count
+        self._arrays: dict[int, Array | None] = {}
+        self._values: dict[int, Value] = {}
+        self._forms: dict[int, dict[tuple[tuple[int, ...], bool], Value]] = {}
+        self._constants: dict[tuple[int, bool], Value] = {}
+        self._quants: dict[int, QuantParams | None] = {}
+        self._final: set[int] = set()  # identities of values that already carry the name of a source tensor
+
+    def source(self, index: int) -> Tensor:
+        """The tensor as the file describes it."""
+        return self.subgraph.tensors[index]
+
+    # Reading
+
+    def array(self, tensor: Tensor) -> Array | None:
+        """The elements of a constant in their stored type, None for a tensor that depends on the model's inputs."""
+        if tensor.index in self._computed:
+            return self._arrays.get(tensor.index)
+        if tensor.index not in self._arrays:
+            self._arrays[tensor.index] = self.file.data(tensor)
+        return self._arrays[tensor.index]
+
+    def value(self, tensor: Tensor, *, annotated: bool = True) -> Value:
+        """The graph value in the source's layout.
+
+        Args:
+            tensor: any.
+            annotated: whether a quantized constant keeps its integers; it does not in an operator on real numbers.
+        """
+        found = self._values.get(tensor.index)
+        if found is not None:
+            return found
+        if tensor.index in self._computed:
+            for (order, _), form in self._forms.get(tensor.index, {}).items():
+                back = self.graph.add(Permute(order=layout.inverse(order)), form)
+                self._finish(tensor, back, tensor.name)
+                self._values[tensor.index] = back
+                return back
+        return self._constant(tensor, annotated)
+
+    def permuted(self, tensor: Tensor, order: tuple[int, ...], *, annotated: bool = True) -> Value:
+        """The graph value with its axes in another order; made once."""
+        array = self.array(tensor)
+        forms = self._forms.setdefault(tensor.index, {})
+        key = order, array is None or annotated
+        if key not in forms:
+            name = f"{tensor.name}:{layout.suffix(order)}"
+            if array is None:
+                made = self.graph.add(Permute(order=order), self.value(tensor))
+                self._finish(tensor, made, name, order)
+            else:
+                made = self.make_constant(tensor, layout.permuted_array(array, order), name, order, annotated)
+            forms[key] = made
+        return forms[key]
+
+    def shape(self, tensor: Tensor) -> tuple[int, ...]:
+        """Extents in the source's layout; () for rank 0."""
+        array = self.array(tensor)
+        if array is not None:
+            return array.shape
+        value = self._values.get(tensor.index)
+        if value is None:
+            for (order, _), form in self._forms.get(tensor.index, {}).items():
+                extents = static(form.shape)
+                return tuple(extents[axis] for axis in layout.inverse(order))
+            raise self._missing(tensor)
+        extents = static(value.shape)
+        return () if extents == (1,) and tensor.shape == () else extents
+
+    def quant(self, tensor: Tensor) -> QuantParams | None:
+        """How the tensor's integers stand for real numbers; None where they are plain numbers."""
+        if tensor.index not in self._quants:
+            self._quants[tensor.index] = _quant_params(tensor)
+        return self._quants[tensor.index]
+
+    def value_type(self, tensor: Tensor) -> DType:
+        """The data type of the tensor's graph value."""
+        if self.quant(tensor) is not None:
+            return F32
+        found = _VALUE_TYPES.get(tensor.type)
+        if found is None:
+            raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
+        return found
+
+    # Results
+
+    def bind(self, tensor: Tensor, result: Value | Permuted) -> None:
+        """Say which value an operator's result is; the value gets the tensor's name and quantization."""
+        self._computed.add(tensor.index)
+        self._arrays.pop(tensor.index, None)
+        if isinstance(result, Permuted):
+            self._finish(tensor, result.value, f"{tensor.name}:{layout.suffix(result.order)}", result.order)
+            self._forms[tensor.index] = {(result.order, True): result.value}
+            return
+        if self.is_named(result) and result.quant != self.quant(tensor):  # an identity that changes the meaning
+            result = self.graph.add(Copy(), result)
+        self._finish(tensor, result, tensor.name)
+        self._values[tensor.index] = result
+
+    def bind_array(self, tensor: Tensor, array: Array) -> None:
+        """Say that an operator's result is known now."""
+        self._computed.add(tensor.index)
+        self._arrays[tensor.index] = array
+
+    def bind_input(self, tensor: Tensor, value: Value) -> None:
+        """Say that a tensor is given by the user."""
+        self._computed.add(tensor.index)
+        self._arrays.pop(tensor.index, None)
+        self._values[tensor.index] = value
+        self._final.add(id(value))
+
+    def is_named(self, value: Value) -> bool:
+        """Whether a value already is a source tensor."""
+        return id(value) in self._final or value.is_constant or value in self.graph.inputs
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value that is no source tensor another name; a number is put behind it when it is taken."""
+        if not self.is_named(value) and value.name != name:
+            self._make_way(name)
+            self.graph.rename(value, self.graph.unique(name))
+
+    # Constants
+
+    def make_constant(
+        self,
+        tensor: Tensor,
+        array: Array,
+        name: str,
+        order: tuple[int, ...] | None = None,
+        annotated: bool = True,
+    ) -> Value:
+        """A graph constant of a source tensor's elements, which may stand in another order.
+
+        A quantized one holds the real numbers and, when it is ``annotated``, keeps the integers beside them.
+        """
+        self._make_way(name)
+        quant = self.quant(tensor)
+        if quant is None:
+            return self.graph.constant(self._narrow(tensor, array), name=name)
+        if order is not None:
+            quant = layout.permuted_quant(quant, order)
+            assert quant is not None
+        real = quant.dequantize(array)
+        if not annotated:
+            return self.graph.constant(real, name=name)
+        return self.graph.constant(real, name=name, quant=quant, stored=array.astype(quant.dtype.numpy, copy=False))
+
+    def _constant(self, tensor: Tensor, annotated: bool) -> Value:
+        array = self.array(tensor)
+        if array is None:
+            raise self._missing(tensor)
+        key = tensor.index, annotated and self.quant(tensor) is not None
+        if key not in self._constants:
+            self._constants[key] = self.make_constant(tensor, array, tensor.name, annotated=annotated)
+        return self._constants[key]
+
+    def _missing(self, tensor: Tensor) -> CannotConvert:
+        if tensor.is_variable:
+            message = f"tensor '{tensor.name}' is a variable that keeps its value between runs"
+            return CannotConvert(INVALID_NODE, message, "export the model with its state as inputs and outputs")
+        if tensor.is_sparse:
+            return CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' is stored in a sparse form")
+        if tensor.type not in _VALUE_TYPES:
+            return CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
+        self.file.corrupt(f"tensor '{tensor.name}' is read, but neither a constant nor computed before")
+
+    def _narrow(self, tensor: Tensor, array: Array) -> Array:
+        dtype = self.value_type(tensor)
+        if dtype is I32 and array.size:
+            lowest, highest = int(array.min()), int(array.max())
+            if lowest < I32.min or highest > I32.max:
+                raise CannotConvert(
+                    UNSUPPORTED_TYPE,
+                    f"constant '{tensor.name}' holds {lowest} to {highest}",
+                    "the operator set has 32-bit integers",
+                )
+        return array.astype(dtype.numpy, copy=False)
+
+    # Names
+
+    def _make_way(self, name: str) -> None:
+        """Let a value with a made-up name give it up for the tensor that has it in the source."""
+        squatter = self.graph.find(name)
+        if squatter is not None and not self.is_named(squatter):
+            self.graph.rename(squatter, self.graph.unique(f"{name}:inner"))
+
+    def _finish(self, tensor: Tensor, value: Value, name: str, order: tuple[int, ...] | None = None) -> None:
+        if self.is_named(value):
+            return
+        self.rename(value, name)
+        self._final.add(id(value))
+        quant = self.quant(tensor)
+        value.quant = quant if order is None else layout.permuted_quant(quant, order)
+
+
+def _quant_params(tensor: Tensor) -> QuantParams | None:
+    raw = tensor.quantization
+    if raw is None:
+        return None
+    if raw.is_custom:
+        raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has a custom quantization")
+    if tensor.type not in _QUANTIZED:
+        return None
+    dtype = {"INT4": DType.INT8, "INT64": DType.INT32}.get(tensor.type) or DType(tensor.type)
+    axis = raw.axis if len(raw.scale) > 1 else None
+    if axis is not None and not (0 <= axis < len(tensor.shape) and tensor.shape[axis] == len(raw.scale)):
+        message = f"tensor '{tensor.name}' {list(tensor.shape)} has {len(raw.scale)} scales along axis {axis}"
+        raise CannotConvert(INVALID_NODE, message)
+    if not all(math.isfinite(scale) and scale > 0 for scale in raw.scale):
+        raise CannotConvert(INVALID_NODE, f"tensor '{tensor.name}' has scales that are not positive and finite")
+    if not all(dtype.min <= zero <= dtype.max for zero in raw.zero_point):
+        raise CannotConvert(INVALID_NODE, f"tensor '{tensor.name}' has zero points outside {tensor.type}")
+    return QuantParams(raw.scale, raw.zero_point, dtype, axis)
