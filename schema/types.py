@@ -246,9 +246,6 @@ class QuantParams:
         return real
 
     def _along(self, rank: int) -> tuple[Array, Array]:
-        scale, zero_point = np.asarray(self.scale), np.asarray(self.zero_point, dtype=np.float64)
-        if self.axis is not None:
-            shape = [1] * rank
-            shape[self.axis] = len(self.scale)
-            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
-        return scale, zero_point
+        """Scale and zero point in a shape that broadcasts against a tensor of that rank: rank 0 for one scale."""
+        shape = [len(self.scale) if index == self.axis else 1 for index in range(rank)] if self.axis is not None else ()
+        return np.asarray(self.scale).reshape(shape), np.asarray(self.zero_point, dtype=np.float64).reshape(shape)

@@ -123,7 +123,10 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
 
 
 def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> bool:
-    return all(user.name in floats or wide.issuperset(user.outputs) for user in value.users)
+    return all(
+        user.name in floats or (not isinstance(user.op, WEIGHTED) and wide.issuperset(user.outputs))
+        for user in value.users
+    )
 
 
 _PASSES_WIDE = frozenset({"permute", "reshape", "squeeze", "expand_dims", "extract"})

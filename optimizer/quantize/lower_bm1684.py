@@ -10,7 +10,13 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.quantize.lower_bm1686 import integer_weights, operands, whole_window
-from tpuconvert.optimizer.quantize.lower_shared import geometry, names_of, result_params, with_params
+from tpuconvert.optimizer.quantize.lower_shared import (
+    average_then_rescale,
+    geometry,
+    names_of,
+    result_params,
+    with_params,
+)
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool
 from tpuconvert.optimizer.quantize.weights import quantize_bias
@@ -70,9 +76,11 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     (x,) = node.inputs
     assert x is not None and x.quant is not None and isinstance(node.op, Pool)
     params = result_params(node)
-    window = whole_window(node) if is_average_pool(node.op) else None
-    if window is None or params == x.quant:
+    if not is_average_pool(node.op):
         return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
+    window = whole_window(node)
+    if window is None or params == x.quant:
+        return average_then_rescale(node, lowering)
     if x.quant.zero_point != (0,) or params.zero_point != (0,):
         return Declined("zero points are not 0, which the symmetric mode needs")
     channels = x.shape[1]

@@ -6,7 +6,13 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.lower_shared import geometry, names_of, result_params, with_params
+from tpuconvert.optimizer.quantize.lower_shared import (
+    average_then_rescale,
+    geometry,
+    names_of,
+    result_params,
+    with_params,
+)
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool
 from tpuconvert.optimizer.quantize.weights import quantize_bias
@@ -18,7 +24,7 @@ from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import I16, I32, U16, Chip, QuantParams
 
@@ -90,9 +96,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     symmetric = x.quant.zero_point == params.zero_point == (0,)
     same = params == x.quant
     if window is None or (not same and not (symmetric and params.dtype == x.quant.dtype)):
-        if node.op.is_ave_count_zero_pad and not symmetric:
-            return Declined("averages count padding, which is not zero at this zero point")
-        return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
+        return average_then_rescale(node, lowering)
     kernel_h, kernel_w = window
     scale, shift = 1, 0
     if not same:
@@ -106,7 +110,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
         kernel_h=kernel_h,
         kernel_w=kernel_w,
         is_avg_pooling=True,
-        quant_mode=1 if same else 2,
+        quant_mode=PoolQuantMode.DIVIDE if same else PoolQuantMode.MULTIPLIER_SHIFT,
         scale=scale,
         rshift=shift,
     )

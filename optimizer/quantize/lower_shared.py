@@ -15,6 +15,7 @@ from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
 
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
@@ -49,6 +50,20 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
 def select(node: Node, lowering: Lowering) -> Lowered:
     """Maximum and minimum of integers at the scale of the result."""
     return concat(node, lowering)
+
+
+def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
+    """Average pooling at the operand's scale, then a table where the result has another."""
+    (x,) = node.inputs
+    assert x is not None and x.quant is not None and isinstance(node.op, Pool)
+    if node.op.is_ave_count_zero_pad and x.quant.zero_point != (0,):
+        return Declined("averages count padding, which is not zero at this zero point")
+    params = result_params(node)
+    name = node.outputs[0].name
+    pooled = lowering.moves(node.op, lowering.quantized(x), names=(name if params == x.quant else f"{name}:averaged",))
+    if isinstance(pooled, Declined):
+        return pooled
+    return (lowering.rescaled(with_operand_params(pooled[0], x.quant), params, name),)
 
 
 @lowers("pad", chips=INTEGER_CHIPS)
@@ -122,6 +137,12 @@ def with_params(results: Lowered, params: QuantParams) -> Lowered:
         for value in results:
             value.quant = params
     return results
+
+
+def with_operand_params(value: Value, params: QuantParams) -> Value:
+    """State the parameters of one value."""
+    value.quant = params
+    return value
 
 
 def geometry(op: Op) -> dict[str, int]:

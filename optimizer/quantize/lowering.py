@@ -10,13 +10,12 @@ then stays float.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.fixed_point import multiplier_shift, rescale_two_roundings, rhaz, saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op
@@ -24,8 +23,8 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 
@@ -106,9 +105,7 @@ class Lowering:
             name = f"{old.name}:{old.quant.dtype.value.lower()}"
             self.set_quantized(old, self._quantize(self._real[old], old.quant, name))
         new = self._quantized[old]
-        if params is None or params == new.quant:
-            return new
-        return self._change_params(new, params, f"{old.name}:rescaled")
+        return new if params is None else self.rescaled(new, params, f"{old.name}:rescaled")
 
     def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
         wanted = params or old.quant
@@ -127,8 +124,9 @@ class Lowering:
         The entries are ordered by the unsigned bit pattern of the operand.
         """
         assert x.quant is not None
-        index = np.arange(256, dtype=np.uint8).view(x.dtype.numpy)
-        entries = params.quantize(function(x.quant.dequantize(index)))
+        return self._look_up(x, params, params.quantize(function(x.quant.dequantize(_patterns(x.dtype)))), name)
+
+    def _look_up(self, x: Value, params: QuantParams, entries: Array, name: str) -> Value:
         result = self.g.add(Lut(), x, self.g.constant(entries, f"{name}:table"), name=name)
         result.quant = params
         return result
@@ -152,7 +150,7 @@ class Lowering:
             multiplier_vec=multipliers if per_channel else (),
             shift_vec=shifts if per_channel else (),
             offset_val=params.zero_point[0],
-            mode=0 if tflite else 2,
+            mode=RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT,
             out_dtype=I16 if narrow else params.dtype,
         )
         result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
@@ -168,7 +166,7 @@ class Lowering:
             multiplier_val=1 << 30,
             shift_val=left_shift + 1,
             offset_val=-(x.quant.zero_point[0] << left_shift),
-            mode=0,
+            mode=RequantMode.TFLITE_LSHIFT,
             out_dtype=I32,
         )
         return self.g.add(op, x, name=name)
@@ -176,7 +174,7 @@ class Lowering:
     def scale_int32(self, x: Value, factor: float, name: str) -> Value:
         """INT32 times a real factor below one, rounded, as INT32."""
         multiplier, shift = multiplier_shift(factor)
-        op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=0, out_dtype=I32)
+        op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=RequantMode.TFLITE_LSHIFT, out_dtype=I32)
         return self.g.add(op, x, name=name)
 
     def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
@@ -187,10 +185,25 @@ class Lowering:
             return Declined(verdict.reason)
         return self.g.add_all(op, *inputs, names=names)
 
-    def _change_params(self, x: Value, params: QuantParams, name: str) -> Value:
+    def rescaled(self, x: Value, params: QuantParams, name: str) -> Value:
+        """Integers at other parameters: a table for 8 bits."""
+        if params == x.quant:
+            return x
         if x.dtype.bits == 8 and params.dtype.bits == 8:
-            return self.table(x, params, lambda real: real, name)
+            return self._look_up(x, params, self._rescaled_entries(x, params), name)
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
+
+    def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:
+        """All 256 integers at another scale, rounded as the source format rounds."""
+        assert x.quant is not None
+        centred = _patterns(x.dtype).astype(np.int64) - x.quant.zero_point[0]
+        factor = x.quant.scale[0] / params.scale[0]
+        if self.rescale == "tflite":
+            multiplier, exponent = multiplier_shift(factor)
+            rescaled = rescale_two_roundings(centred, multiplier, exponent)
+        else:
+            rescaled = rhaz(centred * factor).astype(np.int64)
+        return saturate(rescaled + params.zero_point[0], params.dtype)
 
     def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
         """Float to integer: multiplied by f32(1/scale); exact division where a source file's scales are kept."""
@@ -199,7 +212,9 @@ class Lowering:
         if self.chip is Chip.BM1686:
             if self.rescale:
                 x, factor = self.g.add(Divs(Scalar.f32(scale)), x, name=f"{name}:divided"), 1.0
-            op = RequantFp32ToInt(scale_val=factor, offset_val=zero_point, mode=0, out_dtype=params.dtype)
+            op = RequantFp32ToInt(
+                scale_val=factor, offset_val=zero_point, mode=RequantFp32Mode.SCALE_ROUND_OFFSET, out_dtype=params.dtype
+            )
             result = self.g.add(op, x, name=name)
         else:
             assert zero_point == 0, "this chip quantizes symmetrically"
@@ -219,9 +234,9 @@ class Lowering:
         return self.g.add(Muls(Scalar.f32(scale)), real, name=name)
 
 
-def with_scalar(op: Op, field: str, dtype: DType, value: int) -> Op:
-    """The operator with one scalar parameter replaced."""
-    return dataclasses.replace(op, **{field: Scalar(dtype, value)})  # type: ignore[arg-type]  # field names vary
+def _patterns(dtype: DType) -> Array:
+    """All values of an 8-bit type in the order of their unsigned bit patterns, which is the order of a table."""
+    return np.arange(256, dtype=np.uint8).view(dtype.numpy)
 
 
 def integer_type(value: Value) -> TensorType:
