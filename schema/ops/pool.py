@@ -35,7 +35,7 @@ class Pool(Op):
     Shapes: x [N, C, H, W], y [N, C, oh, ow] with
     oh = floor((H + 2*pad_h + pad_h_offset - kernel_h) / stride_h) + 1, or ceil with ``is_ceil_mode``; one less with
     ``ensure_pool_image`` when the last window would start at or beyond the end of leading padding plus image. With
-    ``is_global_pooling`` oh = ow = 1, and kernel, strides and pads are ignored.
+    ``is_global_pooling`` oh = ow = 1, and kernel, strides and pads are ignored; without it the kernel must be given.
     """
 
     stride_h: int
@@ -44,8 +44,8 @@ class Pool(Op):
     pad_w: int = 0
     pad_h_offset: int = 0
     pad_w_offset: int = 0
-    kernel_h: int
-    kernel_w: int
+    kernel_h: int = 0
+    kernel_w: int = 0
     pooling_type: PoolType = PoolType.MAX
     is_global_pooling: bool = False
     is_ceil_mode: bool = False

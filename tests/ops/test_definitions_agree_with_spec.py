@@ -1,0 +1,289 @@
+"""Every definition says what the contract says: operands, parameters, enumerations, locality, data types per chip.
+
+Data types are compared by meaning, not by spelling: all assignments of the types that either side mentions are judged
+by the contract's expressions and by our legality check.
+"""
+
+import dataclasses
+import enum
+import functools
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import contract
+import pytest
+from contract import Entry
+
+from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.op import ALL, Op, Operand, all_ops
+from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
+
+ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined()]
+
+OURS = {"out_dtype", "index_dtype"}
+"""Parameters that the contract does not have: result types, where they are free."""
+
+NO_DEFAULT = {("pool", "kernel_h"): 0, ("pool", "kernel_w"): 0}
+"""What stands for the contract's empty default of a parameter that is only needed with certain others."""
+
+STRICTER = {
+    "interpolate": "the contract leaves the reserved platforms to the chip check, in words (semantics, section 16)",
+}
+"""Definitions whose table refuses more than the contract's, and why."""
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_operands(entry):
+    definition = all_ops()[entry["name"]]
+    inputs = [declared(operand) for operand in entry["inputs"]]
+    inputs += [(name, (), True, False, False) for name in contract.tensor_parameters(entry)]
+    assert [spelled(operand) for operand in definition.inputs] == inputs
+    assert [(o.name, o.ranks, o.optional, o.variadic) for o in definition.outputs] == [
+        (name, ranks, optional, variadic) for name, ranks, _, optional, variadic in map(declared, entry["outputs"])
+    ]
+
+
+def declared(operand: Entry) -> tuple[Any, ...]:
+    ranks = () if operand["rank"] == "any" else tuple(operand["rank"])
+    return (
+        operand["name"],
+        ranks,
+        operand["may_be_coeff"],
+        operand.get("optional", False),
+        operand.get("variadic", False),
+    )
+
+
+def spelled(operand: Operand) -> tuple[Any, ...]:
+    return operand.name, operand.ranks, operand.coeff, operand.optional, operand.variadic
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_parameters(entry):
+    definition = all_ops()[entry["name"]]
+    fields = [item for item in dataclasses.fields(definition) if item.name not in OURS]
+    listed = [item for item in entry["params"] if item["name"] not in contract.tensor_parameters(entry)]
+    if not all(item.kw_only for item in fields):  # then Python wants parameters without default first
+        listed.sort(key=lambda item: not item.get("required", False))
+    assert [item.name for item in fields] == [item["name"] for item in listed]
+    for field, parameter in zip(fields, listed, strict=True):
+        if parameter.get("required"):
+            assert field.default is dataclasses.MISSING, f"{field.name} is required"
+        elif parameter["default"] is None:
+            assert field.default == NO_DEFAULT.get((entry["name"], field.name)), field.name
+        else:
+            wanted = contract.field_value(definition, parameter, parameter["default"])
+            assert field.default == wanted, field.name
+            assert type(field.default) is type(wanted) or parameter["type"] in ("float", "double"), field.name
+        if "enum" in parameter:
+            assert values_of(contract.enum_of(definition, field.name)).items() >= parameter["enum"].items()
+    if "out_dtype" in contract.names_of(definition):
+        assert contract.names_of(definition)[-1] == "out_dtype"
+
+
+def values_of(enumeration: type[enum.IntEnum]) -> dict[str, int]:
+    return {name: member.value for name, member in enumeration.__members__.items()}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_locality(entry):
+    definition = all_ops()[entry["name"]]
+    assert definition.locality.kind.value == entry["locality"]["kind"]
+    assert (definition.locality.condition is not None) == ("condition" in entry["locality"])
+
+
+LIMITED = [entry for entry in contract.defined() if "condition" in entry["locality"]]
+
+
+@pytest.mark.parametrize(
+    ("entry", "example"),
+    [pytest.param(entry, e, id=f"{entry['name']}-{e['name']}") for entry in LIMITED for e in entry["examples"]],
+)
+def test_locality_condition(entry, example):
+    inputs, expected = contract.arguments(entry, example), contract.results(entry, example)
+    first = next(iter(expected.values()))
+    op = contract.build(entry, example["params"], DType.of(first.dtype))
+    types = [item for item in contract.types_of(inputs) if item is not None]
+    out = [item for item in contract.types_of(list(expected.values())) if item is not None]
+    names = [n for n, v in example["inputs"].items() for _ in (v if isinstance(v, list) else [v])]
+    names += [name.split("[")[0] for name in expected]
+    shapes: dict[str, list[int]] = {}
+    dtypes: dict[str, str] = {}
+    for name, type_ in zip(names, [*types, *out], strict=True):
+        shapes.setdefault(name, list(type_.static_shape))
+        dtypes.setdefault(name, type_.dtype.value)
+    parameters = plain_parameters(entry, op)
+    if isinstance(parameters.get("axis"), int) and parameters["axis"] < 0:
+        parameters["axis"] += types[0].rank
+    for chip in Chip:
+        wanted = evaluate(
+            entry["locality"]["condition"], dtypes, types, out, parameters, chip=chip.value, shape=shapes, **parameters
+        )
+        assert op.locality.condition is not None
+        assert bool(op.locality.condition(op, tuple(types), tuple(out), chip)) == bool(wanted), chip
+
+
+# --- data types -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_data_types(entry, chip):
+    definition, table = all_ops()[entry["name"]], entry["dtypes"][chip.value]
+    support = definition.dtypes.get(chip)
+    assert bool(support and support.cases) == table["supported"]
+    if not table["supported"]:
+        return
+    assert support is not None
+    assert support.todo == table["todo"]
+    assert {dtype.value for dtype in support.todo_dtypes} == set(table.get("todo_dtypes", []))
+    assert support.inferred == table.get("inferred", False)
+    assert {case.compute for case in support.cases} == {case.get("compute", "") for case in table["cases"]}
+    judged = 0
+    for op in variants(entry, definition):
+        for assignment in assignments(entry, op, chip):
+            judged += 1
+            wanted = accepts(entry, table, assignment, chip)
+            found = check(op_with(assignment), chip, assignment.inputs, assignment.outputs, assignment.coeffs)
+            if entry["name"] in STRICTER and wanted and found.status is Status.ILLEGAL:
+                continue
+            assert (found.status is not Status.ILLEGAL) == wanted, f"{assignment.dtypes} with {op}: {found}"
+    assert judged
+
+
+def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
+    """Uses of an operator with the parameters of its examples, each enumeration parameter taking every legal value."""
+    seen = set()
+    for example in entry["examples"] or [{"params": {}}]:
+        enums = [parameter for parameter in entry["params"] if "enum" in parameter]
+        for values in itertools.product(*(parameter["enum"] for parameter in enums)):
+            changed = {
+                p["name"]: value for p, value in zip(enums, values, strict=True) if p["name"] in example["params"]
+            }
+            changed |= {p["name"]: v for p, v in zip(enums, values, strict=True) if not p.get("required")}
+            try:
+                op = contract.build(entry, {**example["params"], **changed})
+            except ValueError:
+                continue  # a reserved value, or one that the other parameters exclude
+            if str(op) not in seen:
+                seen.add(str(op))
+                yield op
+
+
+def assignments(entry: Entry, op: Op, chip: Chip) -> Iterator[Any]:
+    """All assignments of the types that a case of either side mentions, plus one that none mentions."""
+    scalars = [p["name"] for p in entry["params"] if p.get("dtype_operand") and getattr(op, p["name"]) is not None]
+    present = [operand for operand in op.inputs if not operand.optional]
+    results = [operand for operand in op.outputs if not operand.optional]
+    for inputs, outputs in {(tuple(op.inputs), tuple(op.outputs)), (tuple(present), tuple(results))}:
+        names = [*(operand.name for operand in inputs), *scalars, *(operand.name for operand in outputs)]
+        candidates = [mentioned(entry, op, chip, name) for name in names]
+        if len(set(map(tuple, candidates))) == 1 and len(names) > 4:  # every operand alike: one may differ
+            combinations: Any = itertools.chain.from_iterable(
+                [*[(d,) * i + (other,) + (d,) * (len(names) - i - 1) for i in range(len(names))]]
+                for d in candidates[0]
+                for other in candidates[0]
+            )
+        else:
+            combinations = itertools.product(*candidates)
+        for constant in (True, False):
+            for dtypes in combinations if constant else itertools.product(*(c[:2] for c in candidates)):
+                yield assigned(op, inputs, scalars, outputs, dict(zip(names, dtypes, strict=True)), constant)
+
+
+def mentioned(entry: Entry, op: Op, chip: Chip, name: str) -> list[DType]:
+    """Types that some case lists for an operand, and one other."""
+    listed = {
+        DType(dtype)
+        for case in entry["dtypes"][chip.value]["cases"]
+        for key in (name, "all")
+        for dtype in case["operands"].get(key, [])
+    }
+    listed |= {d for case in op.dtypes[chip].cases for key in (name, ALL) for d in case.operands.get(key, ())}
+    other = [dtype for dtype in DType if dtype not in listed]
+    return sorted(listed, key=list(DType).index) + other[:1]
+
+
+def assigned(
+    op: Op,
+    inputs: tuple[Operand, ...],
+    scalars: list[str],
+    outputs: tuple[Operand, ...],
+    dtypes: dict[str, DType],
+    constant: bool,
+) -> Any:
+    return SimpleNamespace(
+        op=op,
+        dtypes=dtypes,
+        scalars={name: dtypes[name] for name in scalars},
+        ins=[dtypes[operand.name] for operand in inputs] + [dtypes[name] for name in scalars],
+        outs=[dtypes[operand.name] for operand in outputs],
+        inputs=[TensorType(dtypes[o.name], (1,)) if o in inputs else None for o in op.inputs],
+        outputs=[TensorType(dtypes[operand.name], (1,)) for operand in outputs],
+        coeffs=[operand.coeff and constant for operand in op.inputs],
+        constant=constant,
+    )
+
+
+def op_with(assignment: Any) -> Op:
+    """The operator with scalars of the assigned types."""
+    changed = {name: Scalar(dtype, 1) for name, dtype in assignment.scalars.items()}
+    return dataclasses.replace(assignment.op, **changed) if changed else assignment.op
+
+
+def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
+    """What the contract says: some case whose types, condition, rules and constants match."""
+    dtypes = {name: dtype.value for name, dtype in assignment.dtypes.items()}
+    constants = {operand["name"] for operand in entry["inputs"] if operand["may_be_coeff"] and assignment.constant}
+    parameters = plain_parameters(entry, assignment.op)
+    judge = functools.partial(
+        evaluate,
+        dtypes=dtypes,
+        ins=[SimpleNamespace(dtype=dtype) for dtype in assignment.ins],
+        outs=[SimpleNamespace(dtype=dtype) for dtype in assignment.outs],
+        p=parameters,
+        chip=chip.value,
+    )
+    rules = contract.document()["dtype_rules"]
+    return any(
+        ("when" not in case or judge(case["when"], **parameters))
+        and all(dtypes[name] in case["operands"].get(name, case["operands"].get("all", [])) for name in dtypes)
+        and constants.issuperset(name for name in case.get("requires_coeff", []) if name in dtypes)
+        and all(judge(rules[rule]["expr"]) for rule in case["rules"])
+        for case in table["cases"]
+    )
+
+
+def plain_parameters(entry: Entry, op: Op) -> dict[str, Any]:
+    """Parameters as the expressions of the contract see them: numbers and lists."""
+    plain = {}
+    for parameter in entry["params"]:
+        value = getattr(op, parameter["name"], None)
+        if isinstance(value, Scalar):
+            value = value.value
+        plain[parameter["name"]] = int(value) if isinstance(value, enum.IntEnum) else value
+    return plain
+
+
+def evaluate(expression: str, dtypes: dict[str, str], ins: Any, outs: Any, p: dict[str, Any], **names: Any) -> Any:
+    """Evaluate an expression of the contract."""
+    known = contract.document()["dtypes"]
+
+    def representable(value: float, dtype: str) -> bool:
+        return DType(dtype).holds(value) if known[dtype]["kind"] == "int" else value == 0
+
+    scope = {
+        "__builtins__": {},
+        **{f.__name__: f for f in (all, any, len, set, enumerate, list)},
+        "bits": lambda dtype: known[dtype]["bits"],
+        "signed": lambda dtype: known[dtype]["signed"],
+        "inr": representable,
+        "d": dtypes,
+        "ins": [item.dtype.value for item in ins],
+        "outs": [item.dtype.value for item in outs],
+        "p": p,
+        **names,
+    }
+    return eval(expression, scope)
