@@ -100,8 +100,8 @@ def load(path: str | os.PathLike[str]) -> Model:
     """Read a ``.tpum`` file. Constants are memory-mapped; the whole file is verified first.
 
     Raises:
-        UsageError: the file cannot be read, or uses operators of a plugin that is not loaded.
-        CorruptInputError: the file is damaged, or something else.
+        UsageError: the file cannot be read.
+        CorruptInputError: the file is damaged, something else, or uses operators of a plugin that is not loaded.
 
     """
     from tpuconvert.plugins import load_plugins

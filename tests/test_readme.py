@@ -64,8 +64,8 @@ def test_model_with_a_custom_operator_says_what_is_missing(folder: Path) -> None
     done = subprocess.run(
         [sys.executable, "-m", "tpuconvert", "run", "net.tpum", "x.npy"], cwd=folder, capture_output=True, text=True
     )
-    assert done.returncode == 2, done.stderr
-    assert "swish" in done.stderr
+    assert done.returncode == 4, done.stderr
+    assert "the model needs: swish; load it with --plugin" in done.stderr
 
 
 def test_first_commands_are_demo_and_test() -> None:

@@ -47,7 +47,7 @@ def chips_table() -> list[str]:
         integer = sum(find_lowering(name, chip) is not None for name in all_ops())
         rows.append(f"| {chip.value} | {count} | {' | '.join(products)} | {integer or 'none'} |")
     hosts = sum(1 for definition in all_ops().values() if definition.kind is OpKind.HOST)
-    return [*rows, "", f"Another {hosts} operators run on the host."] if hosts else rows
+    return [*rows, "", f"Operators that run on the host: {hosts}."] if hosts else rows
 
 
 def _short(types: list[str]) -> str:
