@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +27,23 @@ def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) ->
         values = getattr(op, name)
         if not may_equal(len(values), x.shape[1]):
             raise ShapeError(f"{op.name}: {len(values)} values in {name} for {x.shape[1]} channels, got {x}")
+
+
+_BLOCK = 1 << 15
+"""Elements that are computed at once: some arrays of that many INT64 stay in the cache of a core."""
+
+
+def channel_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Parts of a tensor along its first two axes, of a bounded size where one channel is not larger than that."""
+    if len(shape) == 1:
+        yield from ((slice(start, start + _BLOCK),) for start in range(0, shape[0], _BLOCK))
+        return
+    per_channel = max(int(np.prod(shape[2:])), 1)
+    channels = min(max(_BLOCK // per_channel, 1), max(shape[1], 1))
+    images = max(_BLOCK // (per_channel * channels), 1)
+    for image in range(0, shape[0], images):
+        for channel in range(0, shape[1], channels):
+            yield slice(image, image + images), slice(channel, channel + channels)
 
 
 def along_channels(values: npt.ArrayLike, dtype: npt.DTypeLike, rank: int) -> Array:

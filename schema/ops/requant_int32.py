@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
-from tpuconvert.schema.per_channel import along_channels, check_channels
+from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType
 
 __all__ = ["RequantInt32", "RequantMode", "RoundingMode"]
@@ -91,11 +93,22 @@ class RequantInt32(Op):
         return (TensorType(self.out_dtype or I8, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        multiplier = along_channels(self.multiplier_vec if self.is_mul_shift_pc else self.multiplier_val, "i8", x.ndim)
-        shift = along_channels(self.shift_vec if self.is_mul_shift_pc else self.shift_val, "i8", x.ndim)
+        parameters = (
+            along_channels(self.multiplier_vec if self.is_mul_shift_pc else self.multiplier_val, np.int64, x.ndim),
+            along_channels(self.shift_vec if self.is_mul_shift_pc else self.shift_val, np.int64, x.ndim),
+            along_channels(self.offset_vec if self.is_offset_pc else self.offset_val, np.int64, x.ndim),
+        )
+        out = self.out_dtype or I8
+        y = np.empty(x.shape, out.numpy)
+        for block in channel_blocks(x.shape):
+            multiplier, shift, offset = (item[block[1]] if item.ndim else item for item in parameters)
+            y[block] = self._rescaled(x[block], multiplier, shift, offset, out)
+        return (y,)
+
+    def _rescaled(self, x: Array, multiplier: Array, shift: Array, offset: Array, out: DType) -> Array:
         if self.mode in _TFLITE:
             result = rescale_two_roundings(x, multiplier, shift)
         else:
             result = rescale_one_rounding(x, multiplier, shift, self.round_mode)
-        result += along_channels(self.offset_vec if self.is_offset_pc else self.offset_val, "i8", x.ndim)
-        return (saturate(result, self.out_dtype or I8),)
+        result += offset
+        return saturate(result, out)

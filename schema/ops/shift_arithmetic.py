@@ -6,9 +6,9 @@ tensor and a scalar.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class ShiftArithmetic(Op):
     ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
     """
 
-    combine: ClassVar[Callable[[Array, Array], Array]]
+    combine: ClassVar[staticmethod[[Any, Any], Any]]
     is_difference: ClassVar[bool] = False
     locality = LOCAL
 
@@ -90,7 +90,7 @@ class MulShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.multiply)
+    combine = staticmethod(operator.mul)
     dtypes = _table("tensor_i0", "tensor_i1", _BYTES, MULSHIFT_SIGN)
 
 
@@ -102,7 +102,7 @@ class AddShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.add)
+    combine = staticmethod(operator.add)
     dtypes = _table("tensor_i0", "tensor_i1", _DATA, ADDSHIFT_SIGN)
 
 
@@ -114,7 +114,7 @@ class SubShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.subtract)
+    combine = staticmethod(operator.sub)
     is_difference = True
     dtypes = _table("tensor_i0", "tensor_i1", _DATA, OUT_SIGNED)
 
@@ -128,7 +128,7 @@ class MulsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.multiply)
+    combine = staticmethod(operator.mul)
     dtypes = _table("tensor_i", "scalar", _BYTES, MULSHIFT_SIGN)
 
 
@@ -141,7 +141,7 @@ class AddsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.add)
+    combine = staticmethod(operator.add)
     dtypes = _table("tensor_i", "scalar", _DATA, ADDSHIFT_SIGN)
 
 
@@ -154,7 +154,7 @@ class SubsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(np.subtract)
+    combine = staticmethod(operator.sub)
     is_difference = True
     dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
 
@@ -168,6 +168,6 @@ class RsubsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(lambda x, scalar: np.subtract(scalar, x))
+    combine = staticmethod(lambda x, scalar: scalar - x)
     is_difference = True
     dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
