@@ -82,9 +82,9 @@ def _check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups
         )
 
 
-def _kernel(node: OnnxNode) -> tuple[int, ...]:
-    weight = node.shape(1)
-    rank = node.rank(0)
+def _kernel(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
+    weight = node.shape(w_at)
+    rank = node.rank(x_at)
     if len(weight) != rank or not 3 <= rank <= 5:
         raise node.fail(
             UNSUPPORTED_ATTRIBUTE,
@@ -98,13 +98,12 @@ def _kernel(node: OnnxNode) -> tuple[int, ...]:
     return kernel
 
 
-def _bias(g: Graph, node: OnnxNode, channels: int) -> Value | None:
+def _bias(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Value | None:
     """The bias as [1, channels, 1, 1]."""
-    if not node.has_input(2):
+    if bias is None:
         return None
-    bias = emit.floats(node.input(2), "its bias")
-    if node.shape(2) != (channels,):
-        raise node.fail(INVALID_NODE, f"bias {list(node.shape(2))} for {channels} channels")
+    if emit.extents(emit.floats(bias, "its bias")) != (channels,):
+        raise node.fail(INVALID_NODE, f"bias {list(bias.shape)} for {channels} channels")
     return emit.reshape(g, bias, (1, channels, 1, 1))
 
 
@@ -124,12 +123,16 @@ def as_line(g: Graph, x: Value) -> Value:
 def conv(node: OnnxNode, g: Graph) -> Value:
     """Convolution; weight [oc, ic/groups, ...]."""
     x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
+    return conv_values(node, g, x, w, node.optional(2), 0, 1)
+
+
+def conv_values(node: OnnxNode, g: Graph, x: Value, w: Value, bias: Value | None, x_at: int, w_at: int) -> Value:
+    """A convolution of values whose source tensors are the inputs ``x_at`` and ``w_at`` of the node."""
     groups = node.attr("group", 1)
-    window = read_window(node, _kernel(node))
-    _check_channels(node, node.shape(0)[1], node.shape(1), groups, transposed=False)
-    bias = _bias(g, node, node.shape(1)[0])
-    pads = resolved_pads(window, node.shape(0)[2:])
-    return convolve(g, x, w, bias, window, pads, groups)
+    window = read_window(node, _kernel(node, x_at, w_at))
+    _check_channels(node, node.shape(x_at)[1], node.shape(w_at), groups, transposed=False)
+    bias = _bias(node, g, bias, node.shape(w_at)[0])
+    return convolve(g, x, w, bias, window, resolved_pads(window, node.shape(x_at)[2:]), groups)
 
 
 def convolve(
@@ -194,7 +197,7 @@ def conv_transpose(node: OnnxNode, g: Graph) -> Value:
     window = read_window(node, _kernel(node))
     weight, extents = node.shape(1), node.shape(0)[2:]
     _check_channels(node, node.shape(0)[1], weight, groups, transposed=True)
-    bias = _bias(g, node, weight[1] * groups)
+    bias = _bias(node, g, node.optional(2), weight[1] * groups)
     pads = _transposed_pads(node, window, extents)
     if len(extents) == 3:
         return _spread_and_convolve(node, g, x, w, bias, window, pads, groups)

@@ -4,6 +4,7 @@ Functions take and return graph values. Shape changes of a constant are made at 
 operator as constants; nothing else is evaluated here.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import Array, DType, Scalar, format_shape
+from tpuconvert.schema.types import Array, DType, QuantParams, Scalar, format_shape
 
 BINARY: dict[str, tuple[type[Op], type[Op], type[Op]]] = {
     "add": (Add, Adds, Adds),
@@ -49,8 +50,21 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     if 0 in target or -1 in target:
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {list(target)}")
     if x.is_constant:
-        return g.constant(x.array.reshape(target), name=x.name)
+        quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
+        stored = None if quant is None or x.stored is None else x.stored.reshape(target)
+        return g.constant(x.array.reshape(target), x.name, quant, stored)
     return g.add(Reshape(target), x)
+
+
+def _reshaped_params(quant: QuantParams, old: tuple[int, ...], new: tuple[int, ...]) -> QuantParams | None:
+    """Parameters of a constant in another shape; None where its axis does not survive."""
+    if quant.axis is None:
+        return quant
+    before, extent = math.prod(old[: quant.axis]), old[quant.axis]
+    for axis in range(len(new)):
+        if new[axis] == extent and math.prod(new[:axis]) == before:
+            return QuantParams(quant.scale, quant.zero_point, quant.dtype, axis)
+    return None
 
 
 def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
@@ -59,7 +73,11 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
     if target == tuple(range(len(target))):
         return x
     if x.is_constant:
-        return g.constant(np.ascontiguousarray(x.array.transpose(target)), name=x.name)
+        quant = x.quant
+        if quant is not None and quant.axis is not None:
+            quant = QuantParams(quant.scale, quant.zero_point, quant.dtype, target.index(quant.axis))
+        stored = None if x.stored is None else np.ascontiguousarray(x.stored.transpose(target))
+        return g.constant(np.ascontiguousarray(x.array.transpose(target)), x.name, quant, stored)
     return g.add(Permute(target), x)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, quantized_inputs
+from tpuconvert.frontends.onnx import cutting, input_types, quantization, quantized_inputs
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.node import (
     CannotConvertError,
@@ -131,6 +131,7 @@ class _Importer:
         self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
         self._problems.raise_if_any()
+        quantization.drop_copies(self._graph)
         self._graph.prune()
         self._graph.sort()
         return self._graph
@@ -293,6 +294,8 @@ class _Importer:
         converter = onnx_op.find(proto.op_type, version=version, domain=domain)
         fold = folds.find(proto.op_type, version=version, domain=domain)
         is_known = all(tensor is None or tensor.array is not None for tensor in inputs)
+        if converter is not None and _is_annotated(inputs):
+            fold = None  # the integers behind a dequantized weight are kept when it is moved
         if fold is not None and not is_known and not (domain == "" and proto.op_type in FOLDED_WITHOUT_DATA):
             fold = None
         if fold is None and converter is None:
@@ -480,6 +483,11 @@ class _Importer:
                 self._claim_name(tensor.value, scope.prefix + outer)
             results.append(tensor)
         return results
+
+
+def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:
+    """Whether an input is a constant that remembers the integers it stands for."""
+    return any(tensor is not None and tensor.value is not None and tensor.value.stored is not None for tensor in inputs)
 
 
 def _first_output(proto: NodeProto) -> str:

@@ -129,10 +129,15 @@ def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
 @onnx_op("AveragePool", since=1)
 def average_pool(node: OnnxNode, g: Graph) -> Value:
     """Mean of each window, with or without the padding."""
-    x = emit.floats(node.input(0))
+    return average_pool_of(node, g, emit.floats(node.input(0)), node.version)
+
+
+def average_pool_of(node: OnnxNode, g: Graph, x: Value, version: int) -> Value:
+    """As above for an input that is given; a node of another domain has every attribute from the start."""
+    is_own_domain = not node.proto.domain
     window = _window(node, 19)
-    ceil_mode = _ceil_mode(node, 10)
-    count_padding = bool(node.attr("count_include_pad", 0)) if node.version >= 7 else False
+    ceil_mode = _ceil_mode(node, 10 if is_own_domain else 1)
+    count_padding = bool(node.attr("count_include_pad", 0)) if version >= 7 or not is_own_domain else False
     if set(window.dilations) == {1}:
         return pool(g, PoolType.AVE, x, window, ceil_mode=ceil_mode, count_padding=count_padding)
     if ceil_mode:

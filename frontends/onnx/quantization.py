@@ -1,0 +1,321 @@
+"""QuantizeLinear, DequantizeLinear and the integer operators of the standard: real numbers with annotations.
+
+A quantized activation is carried as the FLOAT32 value that its integers stand for, annotated with scale and zero
+point; quantizing and dequantizing are no nodes. Which integer operators this becomes is decided for a chip, later.
+"""
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.activation import round_half_even
+from tpuconvert.frontends.onnx.convolution import conv_values
+from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
+from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
+from tpuconvert.frontends.onnx.products import matmul_values
+from tpuconvert.frontends.onnx.quantization_params import params_from
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.types import Array, DType, QuantParams
+
+RESCALE = "onnx"
+
+
+def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = None) -> QuantParams:
+    """Scale and zero point of a node, which have to be constant."""
+    scale = node.constant(scale_at)
+    zero = node.constant(zero_at) if node.has_input(zero_at) else np.zeros(1, np.uint8)
+    found = params_from(scale, zero, axis)
+    if found is None:
+        raise node.fail(UNSUPPORTED_TYPE, f"quantized type {zero.dtype}", "supported: integers of 8, 16 and 32 bits")
+    return found
+
+
+def annotated(g: Graph, value: Value, quant: QuantParams) -> Value:
+    """A new value, annotated; behind a reshape the value in front of it is, too."""
+    g.rescale = RESCALE
+    value.quant = quant
+    producer = value.producer
+    if producer is not None and producer.op.name == "reshape" and quant.axis is None:
+        source = producer.inputs[0]
+        if source is not None and source.quant is None and g.is_sole_use(source):
+            source.quant = quant
+    return value
+
+
+def integers(node: OnnxNode, g: Graph, value: Value, quant: QuantParams) -> Result:
+    """The result of an operator whose output is integers in the file."""
+    element = elements.element_of(quant.dtype.numpy)
+    return node.result(annotated(g, value, quant), element, quant=quant)
+
+
+def dequantized_constant(g: Graph, tensor: OnnxTensor, quant: QuantParams) -> OnnxTensor:
+    """A constant as real numbers that remember their integers."""
+    assert tensor.array is not None, "not a constant"
+    stored = np.ascontiguousarray(tensor.array).astype(quant.dtype.numpy, copy=False)
+    data = _dequantize(stored, quant)
+    shaped = stored.reshape(1) if stored.ndim == 0 else stored
+    value = g.constant(data, tensor.name, quant, shaped)
+    return OnnxTensor(tensor.name, elements.FLOAT, tensor.shape, data, value)
+
+
+def _dequantize(stored: Array, quant: QuantParams) -> Array:
+    """(q - zero_point) * scale in binary32, as the standard computes it."""
+    shape = [1] * stored.ndim
+    if quant.axis is not None:
+        shape[quant.axis] = -1
+    scale = np.asarray(quant.scale, np.float32).reshape(shape)
+    zero = np.asarray(quant.zero_point, np.int64).reshape(shape)
+    return np.asarray((stored.astype(np.int64) - zero).astype(np.float32) * scale, np.float32).reshape(stored.shape)
+
+
+def real_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams) -> Value:
+    """The real numbers that an integer input stands for."""
+    tensor = node.tensor(data_at)
+    g.rescale = RESCALE
+    if tensor.array is not None:
+        constant = dequantized_constant(g, tensor, quant).value
+        assert constant is not None, "just made"
+        return constant
+    if tensor.quant is not None:
+        if tensor.quant != quant:
+            raise node.fail(
+                UNSUPPORTED_TYPE, f"reads '{tensor.name}' with another scale or zero point than it was written with"
+            )
+        return node.carried(data_at)
+    if quant.axis is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "computed integers with a scale per channel", "supported: one scale")
+    x = emit.as_float(g, node.input(data_at))
+    x = emit.adds(g, x, -quant.zero_point[0]) if quant.zero_point[0] else x
+    return emit.muls(g, x, quant.scale[0])
+
+
+# QuantizeLinear and DequantizeLinear
+
+
+def _axis(node: OnnxNode, scale_at: int) -> int | None:
+    """The axis of a scale per channel; before opset 13 there was none but 1."""
+    axis = node.attr("axis", 1) if node.version >= 13 else 1
+    if node.version >= 21 and node.attr("block_size", 0):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "block_size of a computed tensor", "supported: constants")
+    return node.axis(axis, node.rank(0)) if node.constant(scale_at).size > 1 else None
+
+
+@onnx_op("QuantizeLinear", since=10)
+def quantize_linear(node: OnnxNode, g: Graph) -> Result:
+    """The input, annotated. A copy keeps the annotation from other readers; it goes when there are none."""
+    _read_type_attributes(node)
+    axis = _axis(node, 1)
+    if axis is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "an activation with a scale per channel", "supported: one scale")
+    if node.has_input(2) and node.element(2).bits < 8:
+        raise node.fail(UNSUPPORTED_TYPE, f"an activation in {node.element(2)}", "supported: 8 and 16 bits")
+    if not node.has_input(2) and node.version >= 21 and node.attr("output_dtype", 0) not in (0, elements.UINT8.code):
+        element = _output_element(node)
+        scale = node.constant(1)
+        quant = params_from(scale, np.zeros(1, element.numpy), None)
+    else:
+        quant = read_params(node, 1, 2)
+    if quant is None or quant.dtype.bits == 32:
+        raise node.fail(UNSUPPORTED_TYPE, "an activation in 32 bits", "supported: 8 and 16 bits")
+    x = emit.floats(node.input(0))
+    return node.result(
+        annotated(g, g.add(Copy(), x), quant), elements.element_of(quant.dtype.numpy), quant=quant,
+        scalar=node.tensor(0).shape == (),
+    )
+
+
+def _read_type_attributes(node: OnnxNode) -> None:
+    if node.version >= 19:
+        node.optional_attr("saturate")  # concerns float8, which is refused
+    if node.version >= 23:
+        node.refuse_attr("precision", 0)
+    if node.version >= 21:
+        node.optional_attr("output_dtype")
+
+
+def _output_element(node: OnnxNode) -> Element:
+    element = ELEMENTS.get(node.attr("output_dtype", 0))
+    if element is None or not element.is_integer or element.bits < 8:
+        raise node.fail(UNSUPPORTED_TYPE, "its output_dtype", "supported: integers of 8 and 16 bits")
+    return element
+
+
+@onnx_op("DequantizeLinear", since=10)
+def dequantize_linear(node: OnnxNode, g: Graph) -> OnnxTensor | Result:
+    """The real numbers that integers stand for: no node."""
+    if node.version >= 23:
+        node.refuse_attr("output_dtype", 0)
+    quant = _dequantize_params(node)
+    tensor = node.tensor(0)
+    if tensor.array is not None:
+        g.rescale = RESCALE
+        return dequantized_constant(g, tensor, quant)
+    return node.result(real_value(node, g, 0, quant), node.element(1), scalar=tensor.shape == ())
+
+
+def _dequantize_params(node: OnnxNode) -> QuantParams:
+    """As ``read_params``; without a zero point it is 0 in the type of the data."""
+    axis = _axis(node, 1)
+    scale = node.constant(1)
+    zero = node.constant(2) if node.has_input(2) else np.zeros(1, node.element(0).numpy)
+    found = params_from(scale, zero, axis)
+    if found is None:
+        raise node.fail(UNSUPPORTED_TYPE, f"quantized type {zero.dtype}", "supported: integers of 8, 16 and 32 bits")
+    return found
+
+
+@folds("QuantizeLinear", since=10)
+def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
+    """round_half_even(x / scale) + zero_point, saturated, of a constant."""
+    _read_type_attributes(node)
+    x, scale = node.constant(0).astype(np.float32), node.constant(1).astype(np.float32)
+    if node.has_input(2):
+        element, zero = node.element(2), node.constant(2).astype(np.int64)
+    else:
+        given = node.version >= 21 and node.attr("output_dtype", 0)
+        element, zero = _output_element(node) if given else elements.UINT8, np.zeros(1, np.int64)
+    if not element.is_integer:
+        raise node.fail(UNSUPPORTED_TYPE, f"quantizes to {element}", "supported: integers")
+    scale, zero = _spread(node, scale), _spread(node, zero)
+    low, high = element.integer_range
+    rounded = np.rint(x / scale).astype(np.float64) + zero
+    return Folded(cast_array(np.clip(rounded, low, high), element) if element.bits >= 8 else _narrow_cast(
+        np.clip(rounded, low, high), element), element)
+
+
+def _narrow_cast(array: Array, element: Element) -> Array:
+    return array.astype(element.numpy)
+
+
+@folds("DequantizeLinear", since=21)
+def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor | Array:
+    """A constant with a scale per block of elements; with one per tensor or channel it stays annotated."""
+    if not node.attr("block_size", 0):
+        found = dequantize_linear(node, g)
+        assert isinstance(found, OnnxTensor), "a constant"
+        return found
+    if node.version >= 23:
+        node.refuse_attr("output_dtype", 0)
+    data, scale = node.constant(0), _spread(node, node.constant(1).astype(np.float32))
+    zero = _spread(node, node.constant(2).astype(np.int64)) if node.has_input(2) else 0
+    return np.asarray((data.astype(np.int64) - zero) * scale, np.float32)
+
+
+def _spread(node: OnnxNode, array: Array) -> Array:
+    """Scales or zero points in a shape that broadcasts to the data."""
+    if array.size == 1:
+        return array.reshape(())
+    rank = node.rank(0)
+    axis = node.axis(node.attr("axis", 1) if node.version >= 13 else 1, rank)
+    block = node.attr("block_size", 0) if node.version >= 21 else 0
+    if block:
+        wide = np.repeat(array, block, axis=axis)
+        return wide[tuple(slice(0, extent) for extent in node.shape(0))]
+    return array.reshape([-1 if k == axis else 1 for k in range(rank)])
+
+
+# Integer operators of the standard
+
+
+@onnx_op("QLinearConv", since=10)
+def qlinear_conv(node: OnnxNode, g: Graph) -> Result:
+    """Convolution of integers; the bias has the scale of the products."""
+    x_quant = read_params(node, 1, 2)
+    w_quant = read_params(node, 4, 5, axis=0)
+    y_quant = read_params(node, 6, 7)
+    x, w = real_value(node, g, 0, x_quant), real_value(node, g, 3, w_quant)
+    bias = None
+    if node.has_input(8):
+        scales = tuple(x_quant.scale[0] * scale for scale in w_quant.scale)
+        b_quant = QuantParams(scales, (0,) * len(scales), DType.INT32, 0 if len(scales) > 1 else None)
+        bias = real_value(node, g, 8, b_quant)
+    return integers(node, g, conv_values(node, g, x, w, bias, 0, 3), y_quant)
+
+
+@onnx_op("QLinearMatMul", since=10)
+def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
+    """Matrix product of integers."""
+    a_quant = read_params(node, 1, 2)
+    b_quant = read_params(node, 4, 5, axis=node.rank(3) - 1)
+    y_quant = read_params(node, 6, 7)
+    a, b = real_value(node, g, 0, a_quant), real_value(node, g, 3, b_quant)
+    y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(3))
+    return integers(node, g, emit.reshape(g, y, shape or (1,)), y_quant)
+
+
+def _centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int) -> Value:
+    """Integers minus their zero point, as FLOAT32."""
+    tensor = node.tensor(data_at)
+    if node.has_input(zero_at):
+        zero = node.constant(zero_at)
+        if zero.size > 1:
+            raise node.fail(UNSUPPORTED_TYPE, "a zero point per row or column", "supported: one zero point")
+        offset = int(zero.reshape(-1)[0])
+    else:
+        offset = 0
+    if tensor.array is not None:
+        return emit.float_constant(g, tensor.array.astype(np.int64) - offset, tensor.name)
+    x = emit.as_float(g, node.input(data_at))
+    return emit.adds(g, x, -offset) if offset else x
+
+
+@onnx_op("MatMulInteger", since=10)
+def matmul_integer(node: OnnxNode, g: Graph) -> Result:
+    """Matrix product with 32-bit results, through FLOAT32: exact below 2^24."""
+    a, b = _centred(node, g, 0, 2), _centred(node, g, 1, 3)
+    y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
+    y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
+    g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
+    return node.result(y, elements.INT32, scalar=shape == ())
+
+
+@onnx_op("ConvInteger", since=10)
+def conv_integer(node: OnnxNode, g: Graph) -> Result:
+    """Convolution with 32-bit results, through FLOAT32: exact below 2^24."""
+    x, w = _centred(node, g, 0, 2), _centred(node, g, 1, 3)
+    y = conv_values(node, g, x, w, None, 0, 1)
+    g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
+    return node.result(emit.cast(g, y, DType.INT32), elements.INT32)
+
+
+@onnx_op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node: OnnxNode, g: Graph) -> list[Result]:
+    """Scale and zero point from the input's own range, then UINT8 integers."""
+    x = emit.floats(node.input(0))
+    axes = range(x.rank)
+    high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes, keep_dims=False), 0)
+    low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes, keep_dims=False), 0)
+    scale = emit.divs(g, emit.sub(g, high, low), 255)
+    zero = round_half_even(g, emit.muls(g, emit.div(g, low, scale), -1))
+    zero = emit.mins(g, emit.maxs(g, zero, 0), 255)
+    rounded = round_half_even(g, emit.div(g, x, scale))
+    y = emit.mins(g, emit.maxs(g, emit.add(g, rounded, zero), 0), 255)
+    return [
+        node.result(g.add(Cast(DType.UINT8), y), elements.UINT8),
+        node.result(scale, elements.FLOAT, scalar=True),
+        node.result(g.add(Cast(DType.UINT8), zero), elements.UINT8, scalar=True),
+    ]
+
+
+def drop_copies(g: Graph) -> None:
+    """Remove the copies that QuantizeLinear made where nobody else reads the value in front of them.
+
+    The annotation then belongs to that value itself; several copies with the same annotation are one.
+    """
+    for node in g.nodes:
+        if node.op.name != "copy" or node not in g:
+            continue
+        source, result = node.inputs[0], node.output
+        if source is None or source.is_constant or result.quant is None or g.is_output(source):
+            continue
+        copies = [user for user in source.users if user.op.name == "copy" and user.output.quant == result.quant]
+        if len(copies) != len(source.uses) or source.quant not in (None, result.quant):
+            continue
+        source.quant = result.quant
+        for copy in copies:
+            g.replace_uses(copy.output, source)
+            g.remove(copy)
