@@ -164,9 +164,17 @@ class _FeedBuilder:
         extents = zip(array.shape, port.shape, strict=False)
         if array.ndim != len(port.shape) or any(isinstance(want, int) and have != want for have, want in extents):
             hint = "" if self.preprocess else "pixels need --preprocess (size, layout) to become a model's input"
+            if array.shape[1:] == port.shape[1:]:
+                hint = batch_hint(port)
             looks = f"{array.dtype}{list(array.shape)}"
             raise UsageError(f"an array {looks} does not fit input {describe(port)}", hint=hint)
         return array
+
+
+def batch_hint(port: Port) -> str:
+    """How to get a model that takes samples one by one."""
+    wanted = ",".join(map(str, (1, *port.shape[1:])))
+    return f"to take samples one by one, convert the model with --input-shapes {port.name}={wanted}"
 
 
 def describe(port: Port) -> str:
@@ -221,10 +229,12 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     pictures = [entry for entry in entries if entry.suffix.lower() in PICTURE_SUFFIXES]
     if not pictures:
         raise UsageError(f"{folder}: no pictures in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
-    size = builder.batch(builder.only_port)
+    port = builder.only_port
+    size = builder.batch(port)
     batches = [pictures[start : start + size] for start in range(0, len(pictures) - size + 1, size)]
     if not batches:
-        raise UsageError(f"{folder}: {len(pictures)} pictures, the model takes {size} at a time")
+        message = f"{folder}: {len(pictures)} pictures, the model takes {size} at a time"
+        raise UsageError(message, hint=batch_hint(port))
     used = len(batches) * size
     notes = [
         f"{count} {what} left out"

@@ -169,7 +169,11 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
             )
         )
     first = verification["first_difference"]
-    where = f"first difference: '{first['name']}' ({first['op']}), stage {first['stage']}" if first else "no tensor stands out"
+    where = (
+        f"first difference: '{first['name']}' ({first['op']}), stage {first['stage']}"
+        if first
+        else "no tensor stands out"
+    )
     return [f"compared with the source on {verification['samples']} samples; {where}", *table(rows)]
 
 

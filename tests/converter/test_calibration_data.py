@@ -173,3 +173,12 @@ def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
     np.save(tmp_path / "data.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(CorruptInputError):
         load_feeds(tmp_path / "data.npy", [X])
+
+
+def test_model_that_takes_more_samples_than_there_are(tmp_path: Path) -> None:
+    port = Port("x", "float32", (2, 3, 4, 5))
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    for source in (tmp_path, tmp_path / "a.png", floats(1, 3, 4, 5), [floats(1, 3, 4, 5)]):
+        with pytest.raises(UsageError) as caught:
+            load_feeds(source, [port], Preprocess())
+        assert "--input-shapes x=1,3,4,5" in caught.value.hint
