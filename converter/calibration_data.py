@@ -256,7 +256,8 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     if min(counts.values()) == 0:
         empty = min(counts, key=lambda key: counts[key])
         found = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
-        raise UsageError(f"{name}: {found} is less than one batch of input {describe(builder.ports[empty])}")
+        port = builder.ports[empty]
+        raise UsageError(f"{name}: {found} is less than one batch of input {describe(port)}", hint=batch_hint(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
         raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})")
