@@ -225,12 +225,12 @@ def sigmoid(g: Graph, x: Value) -> Value:
 
 
 def tanh(g: Graph, x: Value) -> Value:
-    """tanh(x)."""
+    """Hyperbolic tangent."""
     return active(g, ActiveType.ACTIVE_TANH, x)
 
 
 def exp(g: Graph, x: Value) -> Value:
-    """exp(x)."""
+    """E to the power x."""
     return active(g, ActiveType.ACTIVE_EXP, x)
 
 

@@ -77,8 +77,9 @@ def _variadic(name: str, function: Binary) -> None:
     folds(name, since=1)(evaluate)
 
 
-for _name, _function in (("Max", np.maximum), ("Min", np.minimum), ("Sum", np.add)):
-    _variadic(_name, _function)
+_variadic("Max", np.maximum)
+_variadic("Min", np.minimum)
+_variadic("Sum", np.add)
 
 
 def _unary(name: str, function: Unary, since: int = 1) -> None:
@@ -105,7 +106,7 @@ for _name, _one in (
     ("Not", np.logical_not),
     ("BitwiseNot", np.invert),
 ):
-    _unary(_name, _one)  # type: ignore[arg-type]  # NumPy's functions are typed more widely
+    _unary(_name, _one)
 
 
 @folds("Mod", since=10)
@@ -137,11 +138,11 @@ def cast_array(array: Array, target: Element) -> Array:
     if target is elements.BFLOAT16:
         bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        return np.where(
-            np.isnan(array.astype(np.float32)), np.float32(np.nan), rounded.astype(np.uint32).view(np.float32)
-        )
+        widened: Array = rounded.astype(np.uint32).view(np.float32)
+        widened[np.isnan(array)] = np.nan
+        return widened
     if target is elements.BOOL:
-        return array != 0
+        return np.not_equal(array, 0)
     return array.astype(target.numpy)
 
 
@@ -196,7 +197,7 @@ for _name, _reduce, _since in (
     ("ReduceMin", np.min, 18),
     ("ReduceMean", np.mean, 18),
 ):
-    _reduction(_name, _reduce, _since)  # type: ignore[arg-type]  # NumPy's functions are typed more widely
+    _reduction(_name, _reduce, _since)
 
 
 def _arg(name: str, function: Callable[..., Array]) -> None:

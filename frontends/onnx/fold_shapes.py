@@ -185,7 +185,8 @@ def range_(node: OnnxNode, _: Graph) -> Array:
     if isinstance(exact[0], int):
         count = max(-((exact[0] - exact[1]) // exact[2]), 0)
     node.budget([count], start.dtype.itemsize)
-    return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+    steps: Array = start + np.arange(count).astype(start.dtype) * delta
+    return steps.astype(start.dtype)
 
 
 @folds("EyeLike", since=9)
@@ -221,7 +222,8 @@ def one_hot(node: OnnxNode, _: Graph) -> Array:
     node.budget((*indices.shape, depth), values.itemsize)
     wanted = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
     counter = np.arange(depth).reshape([depth if k == axis else 1 for k in range(indices.ndim + 1)])
-    return np.where(wanted == counter, values[1], values[0]).astype(values.dtype)
+    found: Array = np.where(wanted == counter, values[1], values[0])
+    return found.astype(values.dtype)
 
 
 @folds("Trilu", since=14)

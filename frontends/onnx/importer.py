@@ -31,6 +31,7 @@ from tpuconvert.frontends.onnx.reader import (
     OnnxModel,
     function_opsets,
     node_domain,
+    reads_of,
     sparse_by_name,
 )
 from tpuconvert.schema.errors import (
@@ -124,7 +125,7 @@ class _Importer:
         starts = self._starts(source, scope, inputs)
         nodes = cutting.needed_nodes(source, starts, wanted, self._file)
         if inputs is not None or outputs is not None:
-            read = {name for node in nodes for name in cutting.reads_of(node)} | set(wanted)
+            read = {name for node in nodes for name in reads_of(node)} | set(wanted)
             starts = [name for name in starts if name in read or (inputs is not None and name in inputs)]
         self._note_unused(source, nodes)
         self._declare_inputs(starts, shapes, scope, nodes)

@@ -189,7 +189,7 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     _refuse_reduction(node)
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
-    grids = [grid.reshape(-1) for grid in np.indices(index.shape)]
+    grids: list[Array] = [grid.reshape(-1) for grid in np.indices(index.shape)]
     grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
     position = np.ravel_multi_index(tuple(grids), shape)
     data = emit.reshape(g, node.input(0), (math.prod(shape), 1))

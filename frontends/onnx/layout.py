@@ -199,10 +199,7 @@ def _pad_value(node: OnnxNode, x: Value) -> Scalar:
     elif node.has_input(2):
         if not node.is_constant(2):
             raise node.fail(UNKNOWN_SHAPE, "its constant value depends on the model's inputs")
-        if node.constant(2).size == 0:
-            number = 0
-        else:
-            number = node.scalar(2)
+        number = node.scalar(2) if node.constant(2).size else 0
     else:
         number = 0
     if tensor.quant is not None:

@@ -1,8 +1,7 @@
 """Quantized operators of ONNX Runtime's own domain, as its quantizer writes them."""
 
+import math
 from collections.abc import Callable
-
-import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.activation import leaky
@@ -54,7 +53,7 @@ def softmax(node: OnnxNode, g: Graph) -> Result:
     opset = node.required_attr("opset", 13)
     axis = node.axis(node.attr("axis", -1 if opset >= 13 else 1), len(shape))
     if opset < 13 and axis != len(shape) - 1:
-        flat = emit.reshape(g, x, (int(np.prod(shape[:axis], dtype=np.int64)), int(np.prod(shape[axis:], dtype=np.int64))))
+        flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
         y = emit.reshape(g, g.add(Softmax(1), flat), shape)
     else:
         y = g.add(Softmax(axis), x)

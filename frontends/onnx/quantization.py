@@ -14,7 +14,7 @@ from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.products import matmul_values
 from tpuconvert.frontends.onnx.quantization_params import params_from
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Copy
@@ -123,7 +123,9 @@ def quantize_linear(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(UNSUPPORTED_TYPE, "an activation in 32 bits", "supported: 8 and 16 bits")
     x = emit.floats(node.input(0))
     return node.result(
-        annotated(g, g.add(Copy(), x), quant), elements.element_of(quant.dtype.numpy), quant=quant,
+        annotated(g, g.add(Copy(), x), quant),
+        elements.element_of(quant.dtype.numpy),
+        quant=quant,
         scalar=node.tensor(0).shape == (),
     )
 
@@ -183,8 +185,12 @@ def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
     scale, zero = _spread(node, scale), _spread(node, zero)
     low, high = element.integer_range
     rounded = np.rint(x / scale).astype(np.float64) + zero
-    return Folded(cast_array(np.clip(rounded, low, high), element) if element.bits >= 8 else _narrow_cast(
-        np.clip(rounded, low, high), element), element)
+    return Folded(
+        cast_array(np.clip(rounded, low, high), element)
+        if element.bits >= 8
+        else _narrow_cast(np.clip(rounded, low, high), element),
+        element,
+    )
 
 
 def _narrow_cast(array: Array, element: Element) -> Array:

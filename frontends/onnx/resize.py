@@ -228,12 +228,9 @@ def resized(
         pairs = zip(items, places, strict=True)
         matrices = [_cubic_weights(place, item.extent, a, exclude) for item, place in pairs]
         y = _by_weights(g, node, x, items, matrices)
-    if mode == "nearest" and tensor.quant is not None:
+    if tensor.quant is not None:  # the weights of every element sum to 1: scale and zero point stay
         y.quant = tensor.quant
-        return node.result(y, tensor.element, quant=tensor.quant)
-    if tensor.quant is not None:
-        raise node.fail(UNSUPPORTED_TYPE, "interpolates quantized integers", "put DequantizeLinear before it")
-    return node.result(y, tensor.element)
+    return node.result(y, tensor.element, quant=tensor.quant)
 
 
 def _simple_index(item: _AxisResize) -> Array:
@@ -318,7 +315,9 @@ def resize_scales(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Upsample", since=9)
 def upsample(node: OnnxNode, g: Graph) -> Result:
-    """Scales as an input."""
+    """Scales as an input; some exporters still write the attribute of opset 7."""
+    if not node.has_input(1):
+        return upsample_attribute(node, g)
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
 
 
@@ -338,4 +337,6 @@ def upsample_plane(node: OnnxNode, g: Graph) -> Result:
 def _by_scales_only(node: OnnxNode, g: Graph, scales: Sequence[float]) -> Result:
     mode = node.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     items = _by_scales(node, scales, range(node.rank(0)))
+    if node.op_type == "Upsample" and any(scale < 1 for scale in scales):
+        raise node.fail(INVALID_NODE, f"scales {list(scales)}: the standard allows none below 1", "use Resize")
     return resized(node, g, items, "linear" if mode == "bilinear" else mode, "simple", "asymmetric")

@@ -137,7 +137,8 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     """What Slice takes, one entry per sliced axis; bounds are clamped as in NumPy."""
     shape = node.shape(0)
     if node.version < 10:
-        starts, ends = node.required_attr("starts", (0,)), node.required_attr("ends", (0,))
+        starts: tuple[int, ...] = node.required_attr("starts", (0,))
+        ends: tuple[int, ...] = node.required_attr("ends", (0,))
         axes = node.ints_attr("axes")
         steps: tuple[int, ...] | None = None
     else:

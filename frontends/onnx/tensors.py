@@ -194,7 +194,7 @@ def _from_bytes(element: Element, data: Array, count: int) -> Array:
     if element.bits < 8:
         return _unpack(element, data)[:count]
     if element is elements.BOOL:
-        return data != 0
+        return np.not_equal(data, 0)
     if element is elements.BFLOAT16:
         return (_view(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
     if element.bits == 8 and element.is_float:
@@ -210,11 +210,12 @@ def _unpack(element: Element, data: Array) -> Array:
     """Two- and four-bit integers: the lowest bits of a byte are the first element."""
     per_byte = 8 // element.bits
     shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(element.bits)
-    unsigned = ((data[:, None] >> shifts) & np.uint8((1 << element.bits) - 1)).reshape(-1)
+    unsigned: Array = ((data[:, None] >> shifts) & np.uint8((1 << element.bits) - 1)).reshape(-1)
     if element.numpy.kind == "u":
         return unsigned
     half = 1 << (element.bits - 1)
-    return np.where(unsigned >= half, unsigned.astype(np.int16) - 2 * half, unsigned).astype(np.int8)
+    wrapped: Array = np.where(unsigned >= half, unsigned.astype(np.int16) - 2 * half, unsigned)
+    return wrapped.astype(np.int8)
 
 
 def _float8_values(element: Element) -> Array:
