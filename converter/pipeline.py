@@ -242,7 +242,7 @@ def finish(
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
     from tpuconvert.optimizer import optimize
-    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize
+    from tpuconvert.optimizer.quantize import calibrate, correct_biases, legalize, prepare, quantize
 
     progress.stage("optimize")
     optimize(graph, trace=trace)
@@ -251,6 +251,7 @@ def finish(
     if is_quantized and calibration is not None:
         raise UsageError("the source is quantized already and keeps its own scales", hint="leave --calibration out")
     reasons: Mapping[str, str] = {}
+    feeds: FeedSource | None = None
     if options.quantize is not None and not is_quantized:
         feeds = calibration_feeds(graph, options, calibration)
         prepare(graph)
@@ -260,6 +261,9 @@ def finish(
         reasons = quantize(graph, ranges, options.chip)
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, reasons)
+    if feeds is not None:
+        progress.stage("correct biases")
+        correct_biases(legalized.graph, graph, feeds, options.chip)
     graph = legalized.graph
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)

@@ -119,6 +119,22 @@ def test_wheel_has_data_file(distributions: Path, wanted: str) -> None:
     assert any(name.startswith(wanted) for name in zipfile.ZipFile(wheel).namelist()), wanted
 
 
+def test_wheel_runs_the_demo(distributions: Path, tmp_path: Path) -> None:
+    """The example is found in an installed package, which an unpacked wheel is."""
+    [wheel] = distributions.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    code = "import tpuconvert, tpuconvert.__main__; print(tpuconvert.__file__); tpuconvert.__main__.main(['demo'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+    )
+    assert str(tmp_path / "site" / "tpuconvert" / "__init__.py") in done.stdout
+    assert (tmp_path / "tpuconvert-demo" / "report.html").is_file(), done.stdout + done.stderr
+
+
 def test_licence_is_in_the_wheel(distributions: Path) -> None:
     [wheel] = distributions.glob("*.whl")
     [name] = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/LICENSE")]

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.problems import ensure_folder
 from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
 
 
@@ -50,6 +51,8 @@ def command(
     from tpuconvert.report import describe_model, summary_text, verification_lines
     from tpuconvert.verification import Thresholds
 
+    for path in (output, report):
+        ensure_folder(path)
     load_plugins(plugins)
     settings = make_options(**options)
     target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")

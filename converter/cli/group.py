@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
         error.show()
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted, nothing was written", err=True)
+        click.echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (head, less): not an error. Python would complain again when it exits.

@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
     from tpuconvert.cli.output_files import write_report
-    from tpuconvert.cli.problems import ensure
+    from tpuconvert.cli.problems import ensure, ensure_folder
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
     from tpuconvert.pipeline import Options, load_source
@@ -29,6 +29,7 @@ def command(
     from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, to_json
 
     ensure(not (as_json and page), "--json and --html exclude each other")
+    ensure_folder(page)
     load_plugins(plugins)
     kind = identify_file(file)
     if kind is not None and kind.id == "tpum":

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.problems import ensure, ensure_folder
 from tpuconvert.cli.source_options import make_options, plugin_option, source_options
 
 
@@ -53,6 +53,7 @@ def command(
 
     ensure(len(source) <= 2, f"{len(source) + 1} files", hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum")
     model, weights = source[0], source[1] if len(source) == 2 else None
+    ensure_folder(report)
     load_plugins(plugins)
     settings = make_options(**options)
     converted = load(file)

@@ -191,3 +191,12 @@ def test_demo(capsys: Captured) -> None:
     page = Path("out/report.html").read_text()
     assert page.count("Compared with the source") == 3
     assert f"report: {Path('out/report.html').resolve()}" in shown
+
+
+def test_progress_is_drawn_on_a_terminal(digits: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(int8(digits, "onnx", "net.tpum")) == 0
+    shown = capsys.readouterr()
+    assert "calibrate" in shown.err or "write" in shown.err
+    assert shown.out.startswith("digits.onnx for BM1686, INT8")  # data only: nothing of the drawing

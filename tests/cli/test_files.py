@@ -55,8 +55,11 @@ def test_missed_threshold_writes_nothing(digits: Path, monkeypatch: pytest.Monke
 
 
 def test_folder_that_does_not_exist(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", str(digits / "digits.onnx"), "-o", "absent/net.tpum"]) == 2
-    assert "absent/net.tpum" in capsys.readouterr().err
+    model = str(digits / "digits.onnx")
+    for call in (["-o", "absent/net.tpum"], ["--report", "absent/net.html"]):
+        assert main(["convert", model, *call]) == 2
+        assert f"{call[1]}: there is no folder absent" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
