@@ -99,7 +99,7 @@ class _Importer:
             if given is None and any(extent < 0 for extent in tensor.signature):
                 self.graph.notes.append(
                     f"input '{tensor.name}' leaves extents open ({list(tensor.signature)}): "
-                    f"taken as {list(shape)}; other shapes by --input-shape"
+                    f"taken as {list(shape)}; other shapes by --input-shapes"
                 )
             try:
                 dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
