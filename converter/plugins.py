@@ -6,6 +6,7 @@ imported. It is code of the user's choice and runs with the user's rights; no mo
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 import traceback
@@ -52,6 +53,14 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
         UsageError: a file is missing, or a plugin fails; the message has the plugin and the line.
 
     """
+    _load_installed()
+    for file in files:
+        _load_file(Path(file))
+
+
+@functools.cache
+def _load_installed() -> None:
+    """Looking through the installed packages takes time, and they do not change while a program runs."""
     for entry_point in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name):
         try:
             entry_point.load()
@@ -59,8 +68,6 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
             raise
         except Exception as error:
             raise _failed(f"{entry_point.name} ({entry_point.value})", error, None) from error
-    for file in files:
-        _load_file(Path(file))
 
 
 def plugins_of(graph: Graph) -> list[str]:

@@ -33,6 +33,9 @@ def command(chip: str | None, source_format: str | None, as_json: bool, plugins:
         click.echo(json.dumps(rows, indent=2))
         return
     heading = tuple(rows[0]) if rows else ("operator",)
-    cells = [tuple(", ".join(v) if isinstance(v, list) else str(v) for v in row.values()) for row in rows]
+    cells = [
+        tuple((", ".join(cell) if isinstance(cell, list) else cell) or "-" for cell in row.values()) for row in rows
+    ]
     click.echo("\n".join(table([heading, *cells])))
-    click.echo(f"{len(rows)} operators", err=True)
+    legend = "" if source_format else "; * marked unfinished by the vendor: legal, with a warning"
+    click.echo(f"{len(rows)} operators{legend}", err=True)

@@ -1,5 +1,6 @@
 """Operators and converters from outside."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -106,3 +107,27 @@ def test_missing_file_and_other_suffix(tmp_path: Path) -> None:
     (tmp_path / "plugin.txt").write_text("")
     with pytest.raises(UsageError, match="not a Python file"):
         load_plugins([tmp_path / "plugin.txt"])
+
+
+def installed_plugin(folder: Path, content: str) -> dict[str, str]:
+    """An environment in which a package with a plugin is installed."""
+    (folder / "acme_package.py").write_text(content)
+    info = folder / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tpuconvert.plugins]\nacme = acme_package\n")
+    return {**os.environ, "PYTHONPATH": str(folder)}
+
+
+def test_plugin_of_an_installed_package(tmp_path: Path) -> None:
+    environment = installed_plugin(tmp_path, PLUGIN.format(name="acme_installed"))
+    command = [sys.executable, "-m", "tpuconvert", "ops", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert '"acme_installed"' in done.stdout, done.stderr
+
+
+def test_installed_plugin_that_fails(tmp_path: Path) -> None:
+    environment = installed_plugin(tmp_path, "1 / 0\n")
+    done = subprocess.run([sys.executable, "-m", "tpuconvert", "ops"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "plugin acme (acme_package) failed at line 1 of acme_package.py: ZeroDivisionError" in done.stderr
