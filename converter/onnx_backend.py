@@ -1,0 +1,192 @@
+"""The ONNX Backend interface: ``prepare``, ``run_model``, ``run_node``, ``supports_device``.
+
+A model whose shapes are open, or whose integer inputs decide shapes, is converted when it is run for the first time,
+with the shapes and integers of that run; it is converted again when they change.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.backend.base import Backend, BackendRep, namedtupledict
+
+from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+from tpuconvert.pipeline import convert
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
+from tpuconvert.schema.types import Array
+
+_Key = tuple[tuple[tuple[int, ...], ...], tuple[bytes, ...]]
+
+
+class TpuBackendRep(BackendRep):
+    """A prepared model.
+
+    Args:
+        model: the ONNX model.
+        options: as the keyword arguments of ``tpuconvert.convert``.
+
+    """
+
+    def __init__(self, model: ModelProto, options: Mapping[str, Any]) -> None:
+        self._model = model
+        self._options = dict(options)
+        initializers = {tensor.name for tensor in model.graph.initializer}
+        self._inputs = [value for value in model.graph.input if value.name not in initializers]
+        self._outputs = [value.name for value in model.graph.output]
+        self._session: Session | None = None
+        self._key: _Key | None = None
+        if all(_is_static(value.type.tensor_type) for value in self._inputs):
+            try:
+                self._session = self._convert(model, {})
+            except UnsupportedError as error:
+                if any(problem.kind is not UNKNOWN_SHAPE for problem in error.problems):
+                    raise
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Run once.
+
+        Args:
+            inputs: arrays in the order of the model's inputs, ``{name: array}``, or one array.
+            kwargs: not used; part of the interface.
+
+        Returns:
+            The outputs in the model's order, also reachable by name.
+
+        Raises:
+            UsageError: not one array per input.
+
+        """
+        feeds = self._feeds(inputs)
+        session = self._session_for(feeds)
+        names = {info.name for info in session.inputs}
+        found = session.run({name: array for name, array in feeds.items() if name in names})
+        result: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*(found[name] for name in self._outputs))
+        return result
+
+    def _feeds(self, inputs: Any) -> dict[str, Array]:
+        names = [value.name for value in self._inputs]
+        if isinstance(inputs, Mapping):
+            return {name: np.asarray(array) for name, array in inputs.items()}
+        listed: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(listed) != len(names):
+            raise UsageError(f"{len(listed)} arrays for {len(names)} inputs: {', '.join(names)}")
+        return dict(zip(names, map(np.asarray, listed), strict=True))
+
+    def _session_for(self, feeds: Mapping[str, Array]) -> Session:
+        """The session that was made in advance, or one for the shapes and integers of these arrays."""
+        if self._session is not None and self._key is None:
+            return self._session
+        known = {name: array for name, array in feeds.items() if array.dtype.kind in "iub"}
+        key = (tuple(feeds[n].shape for n in sorted(feeds)), tuple(known[n].tobytes() for n in sorted(known)))
+        if self._session is None or key != self._key:
+            shapes = {name: array.shape for name, array in feeds.items() if array.ndim and name not in known}
+            self._session = self._convert(_with_constants(self._model, known), shapes)
+            self._key = key
+        return self._session
+
+    def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
+        with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
+            path = Path(folder) / "model.onnx"
+            path.write_bytes(model.SerializeToString())
+            return Session(convert(path, input_shapes=dict(shapes), **self._options))
+
+
+def _is_static(tensor: Any) -> bool:
+    return tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim)
+
+
+def _with_constants(model: ModelProto, arrays: Mapping[str, Array]) -> ModelProto:
+    """A copy of the model in which some inputs are constants."""
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    kept = [value for value in changed.graph.input if value.name not in arrays]
+    del changed.graph.input[:]
+    changed.graph.input.extend(kept)
+    changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
+    return changed
+
+
+class TpuBackend(Backend):
+    """Converts ONNX models with tpuconvert and runs them."""
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether ``prepare`` would accept the model."""
+        try:
+            cls.prepare(model, device, **kwargs)
+        except UnsupportedError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> TpuBackendRep:
+        """Convert a model.
+
+        Args:
+            model: the model.
+            device: "CPU".
+            kwargs: as those of ``tpuconvert.convert``: chip, quantize, calibration.
+
+        Raises:
+            UsageError: an unknown device.
+            UnsupportedError: everything in the model that cannot be represented.
+
+        """
+        _check_device(device)
+        return TpuBackendRep(model, kwargs)
+
+    @classmethod
+    def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """Convert a model and run it once."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Convert one node and run it once; ``opset_version`` says which meaning of the operator, else the newest."""
+        opset = int(kwargs.pop("opset_version", NEWEST_OPSET))
+        names = list(dict.fromkeys(name for name in node.input if name))
+        arrays = [np.asarray(array) for array in (inputs if isinstance(inputs, (list, tuple)) else [inputs])]
+        if len(arrays) != len(names):
+            raise UsageError(f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names)}")
+        graph = helper.make_graph(
+            [node],
+            "node",
+            [
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+                for name, array in zip(names, arrays, strict=True)
+            ],
+            [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in node.output if name],
+        )
+        imports = [helper.make_opsetid(node.domain or "", 1 if node.domain else opset)]
+        model = helper.make_model(graph, opset_imports=imports)
+        return cls.run_model(model, arrays, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Only the CPU, on which the chips' arithmetic is reproduced."""
+        return device.split(":")[0].upper() == "CPU"
+
+
+def _check_device(device: str) -> None:
+    if not TpuBackend.supports_device(device):
+        raise UsageError(f"device '{device}': only CPU is supported")
+
+
+is_compatible = TpuBackend.is_compatible
+prepare = TpuBackend.prepare
+run_model = TpuBackend.run_model
+run_node = TpuBackend.run_node
+supports_device = TpuBackend.supports_device
