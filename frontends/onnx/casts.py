@@ -1,41 +1,20 @@
 """Cast and CastLike between the types that the graph has."""
 
 from tpuconvert.frontends.onnx import elements, emit
-from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
+from tpuconvert.frontends.onnx.elements import Element
 from tpuconvert.frontends.onnx.elementwise import truncate
+from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Nes
 from tpuconvert.schema.types import DType, Scalar
 
-_NAMES = {
-    "FLOAT": 1,
-    "UINT8": 2,
-    "INT8": 3,
-    "UINT16": 4,
-    "INT16": 5,
-    "INT32": 6,
-    "INT64": 7,
-    "BOOL": 9,
-    "FLOAT16": 10,
-    "DOUBLE": 11,
-    "UINT32": 12,
-    "UINT64": 13,
-}
-
 
 @onnx_op("Cast", since=1)
 def cast(node: OnnxNode, g: Graph) -> Result:
     """The input in another type; floats are truncated before they become integers."""
-    code = _NAMES.get(node.required_attr("to", ""), 0) if node.version < 6 else node.required_attr("to", 0)
-    target = ELEMENTS.get(code)
-    if node.version >= 19:
-        node.optional_attr("saturate")  # concerns float8, which is refused
-    if node.version >= 25:
-        node.optional_attr("round_mode")  # the same
-    if target is None:
-        raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}")
+    target = cast_target(node)
     return _converted(node, g, node.input(0), node.element(0), target)
 
 

@@ -146,19 +146,25 @@ def cast_array(array: Array, target: Element) -> Array:
     return array.astype(target.numpy)
 
 
-@folds("Cast", since=1)
-def cast(node: OnnxNode, _: Graph) -> Folded:
-    """Elements in another type."""
-    node.optional_attr("saturate")  # concerns float8 only
+_OLD_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "BOOL": 9,
+              "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 13}  # fmt: skip
+
+
+def cast_target(node: OnnxNode) -> Element:
+    """The type that Cast makes: a name before opset 6, a number from then on."""
+    code = _OLD_NAMES.get(node.required_attr("to", ""), 0) if node.version < 6 else node.required_attr("to", 0)
+    node.optional_attr("saturate")  # concerns float8, which is refused
     node.optional_attr("round_mode")  # the same
-    if node.version < 6:
-        names = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10, "DOUBLE": 11}
-        code = names.get(node.required_attr("to", ""), 0)
-    else:
-        code = node.required_attr("to", 0)
     target = ELEMENTS.get(code)
     if target is None or target.bits < 8 or "float8" in target.name:
         raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}", "supported: numbers of 8 bits and more")
+    return target
+
+
+@folds("Cast", since=1)
+def cast(node: OnnxNode, _: Graph) -> Folded:
+    """Elements in another type."""
+    target = cast_target(node)
     return Folded(cast_array(node.constant(0), target), target)
 
 

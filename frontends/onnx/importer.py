@@ -51,8 +51,8 @@ from tpuconvert.schema.types import Array, DType, TensorType
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
 
-FOLDED_WITHOUT_DATA = frozenset({"Shape", "Size"})
-"""Evaluated as soon as the shape of the input is known."""
+FOLDED_WITHOUT_DATA = {"Shape": 0, "Size": 0, "CastLike": 1, "EyeLike": 0}
+"""Evaluated as soon as so many leading inputs are known; of the others only shape and type matter."""
 
 
 def import_model(
@@ -297,8 +297,10 @@ class _Importer:
         is_known = all(tensor is None or tensor.array is not None for tensor in inputs)
         if converter is not None and _is_annotated(inputs):
             fold = None  # the integers behind a dequantized weight are kept when it is moved
-        if fold is not None and not is_known and not (domain == "" and proto.op_type in FOLDED_WITHOUT_DATA):
-            fold = None
+        if fold is not None and not is_known:
+            needed = FOLDED_WITHOUT_DATA.get(proto.op_type, len(inputs)) if domain == "" else len(inputs)
+            if not all(tensor is None or tensor.array is not None for tensor in inputs[:needed]):
+                fold = None
         if fold is None and converter is None:
             raise CannotConvertError(
                 UNKNOWN_SHAPE,

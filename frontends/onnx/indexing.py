@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.layout import moved, picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
 from tpuconvert.schema.ops.concat import Concat
@@ -201,15 +201,3 @@ def _refuse_reduction(node: OnnxNode) -> None:
     reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
     if reduction != "none":
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}'", "supported: none")
-
-
-@onnx_op("EyeLike", since=9)
-def eye_like(node: OnnxNode, _: Graph) -> Array:
-    """Ones on a diagonal; only the shape of the input matters."""
-    rows, columns = node.shape(0)
-    code = node.optional_attr("dtype")
-    element = node.element(0) if code is None else elements.ELEMENTS.get(code)
-    if element is None:
-        raise node.fail(UNSUPPORTED_TYPE, f"type {code}")
-    node.budget((rows, columns), element.numpy.itemsize)
-    return np.eye(rows, columns, node.attr("k", 0), dtype=element.numpy)

@@ -11,9 +11,11 @@ from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Scalar
 
 
 @onnx_op("Softmax", since=13)
@@ -166,7 +168,8 @@ def lp_normalization(node: OnnxNode, g: Graph) -> Value:
     """X divided by its norm along one axis."""
     x = emit.floats(node.input(0))
     axis, p = node.axis(node.attr("axis", -1), node.rank(0)), float(node.attr("p", 2))
-    return emit.div(g, x, rooted(g, emit.total(g, powered(node, g, x, p), (axis,)), p))
+    norm = rooted(g, emit.total(g, powered(node, g, x, p), (axis,)), p)
+    return emit.div(g, x, emit.add(g, norm, g.add(Eqs(Scalar.f32(0)), norm)))
 
 
 @onnx_op("LRN", since=1)
