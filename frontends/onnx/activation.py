@@ -191,7 +191,7 @@ def hard_sigmoid(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("HardSwish", since=14)
 def hard_swish(node: OnnxNode, g: Graph) -> Result:
-    """X * clip(x / 6 + 1/2, 0, 1)."""
+    """``x * clip(x / 6 + 1/2, 0, 1)``."""
     x = _x(node)
     gate = clamp(g, emit.adds(g, emit.muls(g, x, 1 / 6), 0.5), 0, 1)
     return node.elementwise(emit.mul(g, x, gate))
@@ -211,21 +211,21 @@ def softplus(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Softsign", since=1)
 def softsign(node: OnnxNode, g: Graph) -> Result:
-    """X / (1 + |x|)."""
+    """``x / (1 + |x|)``."""
     x = _x(node)
     return node.elementwise(emit.div(g, x, emit.adds(g, emit.absolute(g, x), 1)))
 
 
 @onnx_op("Mish", since=18)
 def mish(node: OnnxNode, g: Graph) -> Result:
-    """X * tanh(softplus(x))."""
+    """``x * tanh(softplus(x))``."""
     x = _x(node)
     return node.elementwise(emit.mul(g, x, emit.tanh(g, softplus_of(g, x))))
 
 
 @onnx_op("Swish", since=24)
 def swish(node: OnnxNode, g: Graph) -> Result:
-    """X * sigmoid(alpha * x)."""
+    """``x * sigmoid(alpha * x)``."""
     x, alpha = _x(node), node.attr("alpha", 1.0)
     gate = emit.sigmoid(g, x if alpha == 1.0 else emit.muls(g, x, alpha))
     return node.elementwise(emit.mul(g, x, gate))
@@ -295,14 +295,14 @@ def round_(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("ThresholdedRelu", since=10)
 def thresholded_relu(node: OnnxNode, g: Graph) -> Result:
-    """X above alpha, else 0."""
+    """The input where it is above alpha, else 0."""
     x = _x(node)
     return node.elementwise(emit.mul(g, x, g.add(Gts(Scalar.f32(node.attr("alpha", 1.0))), x)))
 
 
 @onnx_op("Shrink", since=9)
 def shrink(node: OnnxNode, g: Graph) -> Result:
-    """X + bias below -lambd, x - bias above lambd, else 0."""
+    """``x + bias`` below -lambd, ``x - bias`` above lambd, else 0."""
     x, bias, limit = _x(node), node.attr("bias", 0.0), node.attr("lambd", 0.5)
     above, below = g.add(Gts(Scalar.f32(limit)), x), g.add(Lts(Scalar.f32(-limit)), x)
     parts = (emit.mul(g, emit.adds(g, x, -bias), above), emit.mul(g, emit.adds(g, x, bias), below))

@@ -104,7 +104,7 @@ def is_inf(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Where", since=9)
 def where(node: OnnxNode, g: Graph) -> Result:
-    """X where the condition holds, else y; all three are broadcast first. Integers go through FLOAT32."""
+    """The tensor x where the condition holds, else y; all three are broadcast first. Integers go through FLOAT32."""
     condition = emit.floats(node.input(0), "its condition")
     choices = [node.input(1), node.input(2)]
     if choices[0].dtype is not choices[1].dtype:

@@ -43,30 +43,30 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
 
 @onnx_op("Add", since=1)
 def add(node: OnnxNode, g: Graph) -> Result:
-    """A + b."""
+    """``a + b``."""
     return node.elementwise(emit.add(g, *operands(node)))
 
 
 @onnx_op("Sub", since=1)
 def subtract(node: OnnxNode, g: Graph) -> Result:
-    """A - b."""
+    """``a - b``."""
     return node.elementwise(emit.sub(g, *operands(node)))
 
 
 @onnx_op("Mul", since=1)
 def multiply(node: OnnxNode, g: Graph) -> Result:
-    """A * b."""
+    """``a * b``."""
     return node.elementwise(emit.mul(g, *operands(node)))
 
 
 def truncate(g: Graph, x: Value) -> Value:
-    """X without its fraction: floor above 0, ceil below."""
+    """The whole part of x: floor above 0, ceil below."""
     return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))
 
 
 @onnx_op("Div", since=1)
 def divide(node: OnnxNode, g: Graph) -> Result:
-    """A / b; integers are divided towards zero, through FLOAT32 (exact below 2^24)."""
+    """``a / b``; integers are divided towards zero, through FLOAT32 (exact below 2^24)."""
     a, b = operands(node)
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
@@ -82,7 +82,7 @@ def _as_float_operand(g: Graph, x: Value) -> Value:
 
 @onnx_op("Mod", since=10)
 def modulo(node: OnnxNode, g: Graph) -> Result:
-    """X - y * floor(x / y); with fmod the quotient is truncated. Integers go through FLOAT32."""
+    """``x - y * floor(x / y)``; with fmod the quotient is truncated. Integers go through FLOAT32."""
     a, b = operands(node)
     x, y = (_as_float_operand(g, value) for value in (a, b))
     quotient = emit.div(g, x, y)
@@ -126,7 +126,7 @@ def mean(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Pow", since=1)
 def power(node: OnnxNode, g: Graph) -> Result:
-    """X to the power y: square, root, reciprocal or products where y is such a constant, else exp(y * ln(x))."""
+    """Power: square, root, reciprocal or products where y is such a constant, else exp(y * ln(x))."""
     x = node.input(0)
     exponent = _exponent(node)
     if x.dtype is not DType.FLOAT32:
@@ -180,7 +180,7 @@ def constant_power(g: Graph, x: Value, exponent: float) -> Value:
 
 
 def _whole_power(g: Graph, x: Value, exponent: int) -> Value:
-    """X * x * ... with few products: squares for the binary digits of the exponent."""
+    """Repeated products, few of them: squares for the binary digits of the exponent."""
     result: Value | None = None
     while True:
         if exponent & 1:

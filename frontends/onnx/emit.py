@@ -68,7 +68,7 @@ def _reshaped_params(quant: QuantParams, old: tuple[int, ...], new: tuple[int, .
 
 
 def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
-    """X with its axes in another order."""
+    """The elements of x with its axes in another order."""
     target = tuple(int(axis) for axis in order)
     if target == tuple(range(len(target))):
         return x
@@ -82,7 +82,7 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
 
 
 def cast(g: Graph, x: Value, dtype: DType) -> Value:
-    """X in another data type; the pairs that the operator set lacks go through FLOAT32."""
+    """The elements of x in another data type; the pairs that the operator set lacks go through FLOAT32."""
     if x.dtype is dtype:
         return x
     if not (x.dtype.is_float or dtype.is_float) and 32 in (x.dtype.bits, dtype.bits):
@@ -91,12 +91,12 @@ def cast(g: Graph, x: Value, dtype: DType) -> Value:
 
 
 def as_float(g: Graph, x: Value) -> Value:
-    """X as FLOAT32, for operators without an integer form (integers are exact below 2^24)."""
+    """The elements of x as FLOAT32, for operators without an integer form (integers are exact below 2^24)."""
     return cast(g, x, DType.FLOAT32)
 
 
 def floats(x: Value, what: str = "its input") -> Value:
-    """X itself, when it is floating point."""
+    """The same value, when it is floating point."""
     if x.dtype is not DType.FLOAT32:
         raise CannotConvertError(UNSUPPORTED_TYPE, f"{what} holds {x.dtype.value}", "supported: floating point")
     return x
@@ -109,7 +109,7 @@ def align(g: Graph, *values: Value) -> list[Value]:
 
 
 def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
-    """X repeated along its axes of extent 1, after axes were put in front."""
+    """The elements of x repeated along its axes of extent 1, after axes were put in front."""
     target = tuple(int(extent) for extent in shape)
     own = (1,) * (len(target) - x.rank) + extents(x)
     if any(have not in (1, want) for have, want in zip(own, target, strict=True)):
@@ -151,22 +151,22 @@ def _scalar(value: Value) -> Scalar:
 
 
 def add(g: Graph, a: Value, b: Value) -> Value:
-    """A + b."""
+    """``a + b``."""
     return binary(g, "add", a, b)
 
 
 def sub(g: Graph, a: Value, b: Value) -> Value:
-    """A - b."""
+    """``a - b``."""
     return binary(g, "sub", a, b)
 
 
 def mul(g: Graph, a: Value, b: Value) -> Value:
-    """A * b."""
+    """``a * b``."""
     return binary(g, "mul", a, b)
 
 
 def div(g: Graph, a: Value, b: Value) -> Value:
-    """A / b."""
+    """``a / b``."""
     return binary(g, "div", a, b)
 
 
@@ -175,17 +175,17 @@ def _scalar_for(x: Value, number: float) -> Scalar:
 
 
 def adds(g: Graph, x: Value, number: float) -> Value:
-    """X + number."""
+    """``x + number``."""
     return g.add(Adds(_scalar_for(x, number)), x)
 
 
 def muls(g: Graph, x: Value, number: float) -> Value:
-    """X * number."""
+    """``x * number``."""
     return g.add(Muls(_scalar_for(x, number)), x)
 
 
 def divs(g: Graph, x: Value, number: float) -> Value:
-    """X / number."""
+    """``x / number``."""
     return g.add(Divs(_scalar_for(x, number)), x)
 
 
@@ -230,7 +230,7 @@ def tanh(g: Graph, x: Value) -> Value:
 
 
 def exp(g: Graph, x: Value) -> Value:
-    """E to the power x."""
+    """Exponential function."""
     return active(g, ActiveType.ACTIVE_EXP, x)
 
 
@@ -240,7 +240,7 @@ def ln(g: Graph, x: Value) -> Value:
 
 
 def square(g: Graph, x: Value) -> Value:
-    """X * x."""
+    """``x * x``."""
     return active(g, ActiveType.ACTIVE_SQUARE, x)
 
 

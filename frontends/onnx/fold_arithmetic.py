@@ -120,7 +120,7 @@ def mod(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Pow", since=1)
 def power(node: OnnxNode, _: Graph) -> Array:
-    """A to the power of b, in the type of a."""
+    """The tensor a to the power of b, in the type of a."""
     if node.version < 7:
         node.refuse_attr("broadcast", 0)
         node.refuse_attr("axis", None)

@@ -154,7 +154,7 @@ def trilu(node: OnnxNode, g: Graph) -> Result:
 
 
 def masked(g: Graph, x: Value, keep: Array) -> Value:
-    """X where the constant 0/1 mask is 1, else 0."""
+    """The tensor x where the constant 0/1 mask is 1, else 0."""
     condition = emit.expand(g, g.add(Constdata(), emit.float_constant(g, keep, "mask")), emit.extents(x))
     return g.add(ConditionSelect(), condition, x, emit.float_constant(g, np.zeros(1), "zero"))
 

@@ -44,7 +44,7 @@ def _flattened(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]
 
 
 def log_softmax_of(g: Graph, x: Value, axis: int) -> Value:
-    """X - max - ln(sum(exp(x - max)))."""
+    """``x - max - ln(sum(exp(x - max)))``."""
     shifted = emit.sub(g, x, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (axis,)))
     return emit.sub(g, shifted, emit.ln(g, emit.total(g, emit.exp(g, shifted), (axis,))))
 
@@ -113,7 +113,7 @@ def layer_normalization(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("RMSNormalization", since=23)
 def rms_normalization(node: OnnxNode, g: Graph) -> Result:
-    """X / sqrt(mean(x * x) + epsilon), scaled."""
+    """``x / sqrt(mean(x * x) + epsilon)``, scaled."""
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
     axis = node.axis(node.attr("axis", -1), node.rank(0))
@@ -165,7 +165,7 @@ def mean_variance_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LpNormalization", since=1)
 def lp_normalization(node: OnnxNode, g: Graph) -> Value:
-    """X divided by its norm along one axis."""
+    """The tensor x divided by its norm along one axis."""
     x = emit.floats(node.input(0))
     axis, p = node.axis(node.attr("axis", -1), node.rank(0)), float(node.attr("p", 2))
     norm = rooted(g, emit.total(g, powered(node, g, x, p), (axis,)), p)
@@ -174,7 +174,7 @@ def lp_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LRN", since=1)
 def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
-    """X / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta.
+    """``x / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta``.
 
     The sum over neighbouring channels is a 1 x 1 convolution with a banded matrix.
     """

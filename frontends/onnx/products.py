@@ -209,7 +209,7 @@ def _sum_lonely(g: Graph, x: Value, term: str, needed: set[str]) -> tuple[Value,
 
 
 def _arranged(g: Graph, x: Value, term: str, order: Sequence[str], sizes: dict[str, int]) -> Value:
-    """X with its axes in the given order, broadcast to full extents."""
+    """The tensor x with its axes in the given order, broadcast to full extents."""
     if not term:
         return x
     moved = emit.permute(g, x, [term.index(letter) for letter in order])
