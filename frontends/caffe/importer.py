@@ -83,7 +83,7 @@ class _Importer:
         self._missing = MissingWeights()
         self._blobs: dict[str, _Blob] = {}
         self._input_names: set[str] = set()
-        self._foreign: dict[str, None] = {}
+        self._notes: list[str] = []
 
     def run(self) -> Graph:
         for name in self._options.inputs:
@@ -143,6 +143,8 @@ class _Importer:
                 made = {id(value) for new in self._graph.nodes[before:] for value in new.outputs}
                 for top, result in zip(tops, results, strict=True):
                     self._write(layer, top, result, made)
+            except _AlreadyToldError:
+                pass
             except CannotConvertError as error:
                 self._problem(error.kind, message.type, message.name, error.message, error.hint)
             else:
@@ -186,7 +188,7 @@ class _Importer:
             if bottom not in self._blobs:
                 hint = "correct the name, or add the layer that makes it"
                 if self._net.left_out:
-                    hint += f" (left out as training only: {', '.join(self._net.left_out[:4])})"
+                    hint += f" (left out as training only: {', '.join(dict.fromkeys(self._net.left_out))})"
                 text = f"reads '{bottom}', which no layer before it makes"
                 self._problem(INVALID_NODE, message.type, message.name, text, hint)
         found = [self._blobs.get(bottom) for bottom in message.bottom]
@@ -214,8 +216,9 @@ class _Importer:
         for item in node.unread():
             hint = "remove it if the network does not depend on it, or give a plugin that converts this layer"
             self._problem(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
+        self._notes.extend(node.notes)
         for name in node.foreign():
-            self._foreign[f"layer '{node.name}' ({node.type}) ignores {name}, as Caffe does"] = None
+            self._notes.append(f"layer '{node.name}' ({node.type}) ignores {name}, as Caffe does")
 
     # Blobs
 
@@ -239,8 +242,8 @@ class _Importer:
             made.discard(id(value))
             self._name(value, top, message.name, old)
             blob.owns_name = value.name == top
-        elif old is not None:
-            blob.owns_name = old.owns_name and old.value is value
+        elif old is not None and old.value is value:  # a layer in place that changes nothing
+            blob.owns_name, blob.writer = old.owns_name, old.writer
         self._blobs[top] = blob
 
     def _name(self, value: Value, top: str, writer: str, old: _Blob | None) -> None:
@@ -281,8 +284,9 @@ class _Importer:
         shape = blob.declared.shape
         if not shape or len(shape) > MAX_RANK or min(shape) < 1:
             found = "no shape" if not shape else f"the shape {list(shape)}"
-            hint = f"give it: --input-shapes {name}=1,3,224,224"
-            raise CannotConvertError(f"input '{name}' has {found} in the prototxt", hint, UNKNOWN_SHAPE)
+            hint = f"give it: --input-shapes {name}=1,3,224,224 (here batch, channels, height, width)"
+            self._problem(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
+            raise _AlreadyToldError("")
         blob.declared = None
         blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
         self._check_size(blob.value)
@@ -328,14 +332,18 @@ class _Importer:
 
     def _note(self) -> None:
         if self._net.left_out:
-            self._graph.notes.append(f"left out, for training only: {', '.join(self._net.left_out)}")
-        self._graph.notes.extend(self._foreign)
+            self._graph.notes.append(f"left out, for training only: {', '.join(dict.fromkeys(self._net.left_out))}")
+        self._graph.notes.extend(self._notes)
         if self._weights is not None:
             names = {layer.message.name for layer in self._net.layers}
             unused = [name for name in self._weights if name not in names]
             if unused:
                 shown = ", ".join(unused[:6]) + (f" and {len(unused) - 6} more" if len(unused) > 6 else "")
                 self._graph.notes.append(f"weights of layers that the prototxt does not have: {shown}")
+
+
+class _AlreadyToldError(CannotConvertError):
+    """Ends a converter whose problem has been told as that of another name."""
 
 
 def _tops(message: Any, makes: bool = False) -> list[str]:

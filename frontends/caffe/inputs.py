@@ -122,6 +122,12 @@ def _one_per_top(node: CaffeNode, shapes: Sequence[tuple[int, ...]]) -> list[tup
 
 def _data_and_labels(node: CaffeNode, shape: tuple[int, ...] | None, batch: int) -> list[Declared]:
     """The first top is the data; others are labels, one number per image."""
+    transform = node.params("transform_param")
+    prepared = [name for name in ("scale", "mean_file", "mean_value") if transform.has(name)]
+    if prepared:
+        settings = ", ".join(prepared)
+        node.notes.append(f"layer '{node.name}' prepares its pictures ({settings}): give the same with --preprocess")
+    transform.ignore("mirror", "crop_size", "force_color", "force_gray")
     labels = Declared((batch,) if batch else None, needed=False)
     return [Declared(shape, needed=False), *[labels] * (len(node.output_names) - 1)]
 

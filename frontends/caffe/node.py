@@ -91,6 +91,7 @@ class CaffeNode:
         self.type: str = description.message.type
         self.line = description.line
         self.limits = limits
+        self.notes: list[str] = []
         self._description = description
         self._graph = graph
         self._inputs = inputs
@@ -211,7 +212,7 @@ class CaffeNode:
         """Zeros, so that everything else about the layer can be checked."""
         self.budget(shape, what)
         self._missing.layers.append(self.name)
-        return np.zeros(shape, np.float32)
+        return np.broadcast_to(np.float32(0), shape)
 
     def budget(self, shape: Sequence[int], what: str) -> None:
         """Refuse a constant that is made here and larger than the limits allow, before it is made."""
@@ -224,7 +225,10 @@ class CaffeNode:
 
     def constant(self, data: Array, what: str) -> Value:
         """A FLOAT32 constant of the graph, named after the layer."""
-        return self._graph.constant(np.ascontiguousarray(data, dtype=np.float32), name=f"{self.name}/{what}")
+        array = np.asarray(data, dtype=np.float32)
+        if any(array.strides) or array.size < 2:  # stand-ins for missing weights keep taking no memory
+            array = np.ascontiguousarray(array)
+        return self._graph.constant(array, name=f"{self.name}/{what}")
 
     # Problems
 

@@ -136,7 +136,7 @@ class _Parser:
             name = self._field_name()
             known = fields.get(name.text)
             if known is None:
-                value = self._unknown_value(len(path))
+                value = self._unknown_value(_depth(path) + 1)
                 self.parsed.unknown.append(UnknownField((*path, name.text), self._line(name.start), value))
             elif known.message_type is not None:
                 self._submessages(message, known, path, name)
@@ -169,13 +169,16 @@ class _Parser:
             if closing is None:
                 self._fail(f"expected '{{' after '{name.text}', found {self._found()}")
             child, child_path = self._child(message, known, path, name)
-            if len(child_path) > 2 * self._max_depth or sum(isinstance(p, str) for p in child_path) > self._max_depth:
-                self._fail(f"messages nest deeper than {self._max_depth}")
+            self._check_depth(_depth(child_path))
             self.message(child, child_path, closing)
             if not listed or self._accept("]"):
                 return
             if not self._accept(","):
                 self._fail(f"expected ',' or ']', found {self._found()}")
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > self._max_depth:
+            self._fail(f"messages nest deeper than {self._max_depth}")
 
     def _child(
         self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token
@@ -291,8 +294,8 @@ class _Parser:
     def _unknown_value(self, depth: int) -> Any:
         """The value of a field of unknown type: a number, a text, a ``Raw``, or a list of these."""
         self._accept(":")
-        if depth > 2 * self._max_depth:
-            self._fail(f"messages nest deeper than {self._max_depth}")
+        if self._token.text in ("[", "{", "<"):
+            self._check_depth(depth)
         if self._accept("["):
             values: list[Any] = []
             while not self._accept("]"):
@@ -323,6 +326,10 @@ class _Parser:
             content.setdefault(name, []).extend(value if isinstance(value, list) else [value])
             self._accept(",;")
         return content
+
+
+def _depth(path: tuple[str | int, ...]) -> int:
+    return sum(isinstance(step, str) for step in path)
 
 
 def _is_repeated(known: FieldDescriptor) -> bool:
