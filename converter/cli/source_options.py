@@ -93,19 +93,16 @@ def make_options(
     inputs: str | None,
     outputs: str | None,
     preprocess: str | None,
-    chip: str = "bm1686",
-    quantize: str | None = None,
-    calibration_method: str = "kl",
+    **conversion: str | None,
 ) -> Options:
-    """The options of a conversion from what was typed."""
+    """The options of a conversion from what was typed; ``conversion`` are chip, quantize and calibration_method."""
     from tpuconvert.pipeline import Options
 
+    given: dict[str, Any] = dict(conversion)
     return Options.of(
-        chip=chip,
-        quantize=quantize,
-        calibration_method=calibration_method,
         input_shapes=parse_shapes(input_shapes),
         inputs=parse_names(inputs),
         outputs=parse_names(outputs),
         preprocess=preprocess,
+        **given,
     )

@@ -8,6 +8,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.pipeline import CALIBRATION_METHODS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -76,7 +77,7 @@ def test_convert_in_int8_with_everything(digits: Path, name: str, capsys: Captur
     assert str(model.preprocess).startswith("fit=stretch,color=GRAY,mean=0.0,scale=0.0625")
 
 
-@pytest.mark.parametrize("method", ["kl", "minmax"])
+@pytest.mark.parametrize("method", CALIBRATION_METHODS)
 def test_calibration_methods(digits: Path, method: str) -> None:
     assert main([*int8(digits, "onnx", "net.tpum"), "--calibration-method", method]) == 0
 

@@ -37,7 +37,7 @@ def test_unknown_name() -> None:
         ({"chip": "bm1688"}, "unknown chip 'bm1688'; known chips: bm1682, bm1684, bm1686"),
         ({"quantize": "int4"}, "unknown quantization 'int4'"),
         ({"quantize": "int8", "chip": "bm1682"}, "BM1682 has no integer arithmetic"),
-        ({"calibration_method": "mse"}, "unknown calibration method 'mse'"),
+        ({"calibration_method": "guess"}, "unknown calibration method 'guess'"),
         ({"preprocess": {"color": "CMYK"}}, "color is 'CMYK'"),
         ({"preprocess": "colour=RGB"}, "unknown key 'colour'"),
     ],
