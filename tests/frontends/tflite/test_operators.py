@@ -1,0 +1,461 @@
+"""One operator per model, against values worked out by hand (or by a formula of NumPy where the note says so)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tflite_models import T, graph_of, run, single
+
+from tpuconvert.frontends.registry import registry
+from tpuconvert.schema.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Case:
+    """Inputs that are arrays are constants; ``x`` are the model's inputs, in order, in the places of None."""
+
+    op: str
+    inputs: Sequence[Any]
+    x: Sequence[Any]
+    y: Any
+    table: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    type: str = "FLOAT32"
+    atol: float = 0.0
+    note: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.note}".strip()
+
+
+def f32(*numbers: Any) -> Any:
+    return np.asarray(numbers[0] if len(numbers) == 1 else numbers, np.float32)
+
+
+def i32(*numbers: Any) -> Any:
+    return np.asarray(numbers[0] if len(numbers) == 1 else numbers, np.int32)
+
+
+SQUARE = f32(range(1, 17)).reshape(1, 4, 4, 1)
+MIXED = f32(-2.5, -1, -0.5, 0, 0.5, 1.5, 2.5, 7)
+
+UNARY = [
+    Case("RELU", [None], [MIXED], [0, 0, 0, 0, 0.5, 1.5, 2.5, 7]),
+    Case("RELU6", [None], [MIXED], [0, 0, 0, 0, 0.5, 1.5, 2.5, 6]),
+    Case("RELU_N1_TO_1", [None], [MIXED], [-1, -1, -0.5, 0, 0.5, 1, 1, 1]),
+    Case("RELU_0_TO_1", [None], [MIXED], [0, 0, 0, 0, 0.5, 1, 1, 1]),
+    Case("LEAKY_RELU", [None], [f32(-4, 4)], [-1, 4], "LeakyReluOptions", {"alpha": 0.25}),
+    Case("LEAKY_RELU", [None], [f32(-4, 4)], [0, 4], "LeakyReluOptions", {"alpha": 0.0}, note="0 is a value"),
+    Case("PRELU", [None, f32(0.5, 2)], [f32([[-4, -4], [3, 3]])], [[-2, -8], [3, 3]]),
+    Case("ELU", [None], [f32(-1, 2)], [math.expm1(-1), 2], atol=1e-6),
+    Case("LOGISTIC", [None], [f32(0, math.log(3))], [0.5, 0.75], atol=1e-6),
+    Case("TANH", [None], [f32(0, math.log(2))], [0, 0.6], atol=1e-6),
+    Case("HARD_SWISH", [None], [f32(-4, -1, 0, 3, 5)], [0, -1 / 3, 0, 3, 5], atol=1e-6),
+    Case("GELU", [None], [f32(-1, 0, 2)], [-0.158655, 0, 1.954500], "GeluOptions", atol=2e-6, note="x Phi(x), tables"),
+    Case("GELU", [None], [f32(1)[None]], [0.841192], "GeluOptions", {"approximate": True}, atol=2e-6, note="tanh form"),
+    Case("ABS", [None], [f32(-2, 3)], [2, 3]),
+    Case("ABS", [None], [i32(-2, 3)], [2, 3], type="INT32"),
+    Case("NEG", [None], [f32(-2, 3)], [2, -3]),
+    Case("EXP", [None], [f32(0, 1)], [1, math.e], atol=1e-6),
+    Case("LOG", [None], [f32(1, math.e)], [0, 1], atol=1e-6),
+    Case("SQRT", [None], [f32(4, 9)], [2, 3]),
+    Case("RSQRT", [None], [f32(4, 0.25)], [0.5, 2]),
+    Case("SQUARE", [None], [f32(-3, 4)], [9, 16]),
+    Case("SIN", [None], [f32(0, math.pi / 2)], [0, 1], atol=1e-6),
+    Case("COS", [None], [f32(0, math.pi)], [1, -1], atol=1e-6),
+    Case("FLOOR", [None], [f32(-1.5, 1.5)], [-2, 1]),
+    Case("CEIL", [None], [f32(-1.5, 1.5)], [-1, 2]),
+    Case("ROUND", [None], [f32(-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 2.6)], [-2, -2, 0, 0, 2, 2, 3], note="half to even"),
+    Case("SIGN", [None], [f32(-7, 0, 0.5)], [-1, 0, 1]),
+    Case("SOFTMAX", [None], [f32([[0, math.log(3)]])], [[0.25, 0.75]], "SoftmaxOptions", {"beta": 1.0}, atol=1e-6),
+    Case("SOFTMAX", [None], [f32([[0, math.log(3)]])], [[0.1, 0.9]], "SoftmaxOptions", {"beta": 2.0}, atol=1e-6),
+    Case("LOG_SOFTMAX", [None], [f32([[0, math.log(3)]])], [[math.log(0.25), math.log(0.75)]], atol=1e-6),
+    Case("L2_NORMALIZATION", [None], [f32([[3, 4], [0, 0]])], [[0.6, 0.8], [0, 0]], atol=1e-6),
+    Case(
+        "LOCAL_RESPONSE_NORMALIZATION", [None], [f32(1, 2, 3).reshape(1, 1, 1, 3)],
+        [[[[1 / 6, 2 / 15, 3 / 14]]]], "LocalResponseNormalizationOptions",
+        {"radius": 1, "bias": 1.0, "alpha": 1.0, "beta": 1.0}, atol=1e-6, note="1 + 1+4, 1 + 1+4+9, 1 + 4+9",
+    ),
+    Case("CUMSUM", [None, i32(0)], [f32([[1, 2], [3, 4]])], [[1, 2], [4, 6]], "CumsumOptions"),
+    Case("CUMSUM", [None, i32(-1)], [f32(1, 2, 4)], [6, 4, 0], "CumsumOptions", {"exclusive": True, "reverse": True}),
+]  # fmt: skip
+
+BINARY = [
+    Case("ADD", [None, None], [f32([[1], [2]]), f32(10, 20)], [[11, 21], [12, 22]], "AddOptions"),
+    Case("ADD", [None, f32(10, -20)], [f32(1, 2)], [11, 0], "AddOptions", {"fused_activation_function": 1}),
+    Case("ADD", [None, i32(5)], [i32(1, -2)], [6, 3], "AddOptions", type="INT32"),
+    Case("SUB", [f32(1, 2), None], [f32([[1, 1]])], [[0, 1]], "SubOptions", note="constant on the left"),
+    Case("MUL", [None, f32(2)], [f32(3, -4)], [6, -8], "MulOptions", note="rank 0"),
+    Case("DIV", [None, f32(4)[None]], [f32(3, -4)], [0.75, -1], "DivOptions"),
+    Case("DIV", [None, i32(2, 2)], [i32(7, -7)], [3, -3], "DivOptions", type="INT32", note="towards zero"),
+    Case("FLOOR_DIV", [None, i32(2, 2)], [i32(7, -7)], [3, -4], type="INT32"),
+    Case("FLOOR_MOD", [None, f32(3, -3)], [f32(7, 7)], [1, -2]),
+    Case("MAXIMUM", [None, f32(0, 5)], [f32(1, 2)], [1, 5]),
+    Case("MINIMUM", [None, f32(0, 5)], [f32(1, 2)], [0, 2]),
+    Case("SQUARED_DIFFERENCE", [None, f32(1)], [f32(3, -1)], [4, 4]),
+    Case("ADD_N", [None, None, None], [f32(1, 2), f32(3, 4), f32(5, 6)], [9, 12]),
+    Case("POW", [None, f32(2)], [f32(-3, 4)], [9, 16]),
+    Case("POW", [None, f32(3)], [f32(-3, 4)], [-27, 64]),
+    Case("POW", [None, f32(0)], [f32(0, 4)], [1, 1]),
+    Case("POW", [None, f32(-2)], [f32(-2, 4)], [0.25, 0.0625], atol=1e-6),
+    Case(
+        "POW", [None, None], [f32(0, -2, -2, -2, 4, 0), f32(0, 3, 2, 0.5, 0.5, 2)], [1, -8, 4, math.nan, 2, 0],
+        atol=1e-5
+    ),
+    Case("EQUAL", [None, f32(1, 2)], [f32(1, 3)], [True, False], type="BOOL"),
+    Case("NOT_EQUAL", [None, i32(1, 2)], [i32(1, 3)], [False, True], type="BOOL"),
+    Case("LESS", [None, f32(2)], [f32(1, 2, 3)], [True, False, False], type="BOOL"),
+    Case("LESS_EQUAL", [None, f32(2)], [f32(1, 2, 3)], [True, True, False], type="BOOL"),
+    Case("GREATER", [None, f32(2)], [f32(1, 2, 3)], [False, False, True], type="BOOL"),
+    Case("GREATER_EQUAL", [None, f32(2)], [f32(1, 2, 3)], [False, True, True], type="BOOL"),
+    Case("LOGICAL_AND", [None, None], [np.array([1, 1, 0], bool), np.array([1, 0, 0], bool)], [1, 0, 0], type="BOOL"),
+    Case("LOGICAL_OR", [None, None], [np.array([1, 1, 0], bool), np.array([1, 0, 0], bool)], [1, 1, 0], type="BOOL"),
+    Case("LOGICAL_NOT", [None], [np.array([1, 0], bool)], [0, 1], type="BOOL"),
+    Case("SELECT", [None, f32(1, 2), None], [np.array([1, 0], bool), f32(8, 9)], [1, 9]),
+    Case(
+        "SELECT", [None, None, f32([[7, 7], [7, 7]])], [np.array([1, 0], bool), f32([[1, 2], [3, 4]])],
+        [[1, 2], [7, 7]], note="one condition per row",
+    ),
+    Case("SELECT_V2", [None, None, f32(0)], [np.array([[1], [0]], bool), f32(1, 2)], [[1, 2], [0, 0]]),
+]  # fmt: skip
+
+WINDOWS = [
+    Case(
+        "CONV_2D", [None, f32([1, 0, 0, 1]).reshape(1, 2, 2, 1), f32(100)[None]], [SQUARE],
+        (100 + f32([7, 9, 11, 15, 17, 19, 23, 25, 27])).reshape(1, 3, 3, 1), "Conv2DOptions",
+        {"padding": 1, "stride_h": 1, "stride_w": 1}, note="VALID",
+    ),
+    Case(
+        "CONV_2D", [None, f32([1, 1, 1, 1]).reshape(1, 2, 2, 1)], [f32(range(1, 10)).reshape(1, 3, 3, 1)],
+        f32([12, 16, 9, 24, 28, 15, 15, 17, 9]).reshape(1, 3, 3, 1), "Conv2DOptions",
+        {"padding": 0, "stride_h": 1, "stride_w": 1}, note="SAME: the odd row and column of padding stand behind",
+    ),
+    Case(
+        "CONV_2D", [None, f32([1, 1]).reshape(1, 2, 1, 1)], [SQUARE],
+        f32([10, 12, 14, 16, 18, 20, 22, 24]).reshape(1, 2, 4, 1),
+        "Conv2DOptions", {"padding": 1, "stride_h": 1, "stride_w": 1, "dilation_h_factor": 2}, note="dilated",
+    ),
+    Case(
+        "CONV_2D", [None, f32([1, 10]).reshape(2, 1, 1, 1)], [f32(3, 4).reshape(1, 1, 1, 2)], [[[[3, 40]]]],
+        "Conv2DOptions", {"padding": 1, "stride_h": 1, "stride_w": 1}, note="two groups",
+    ),
+    Case(
+        "DEPTHWISE_CONV_2D", [None, f32([1, 2, 3, 4]).reshape(1, 1, 1, 4), f32(0, 0, 0, 1)],
+        [f32(1, 10).reshape(1, 1, 1, 2)],
+        [[[[1, 2, 30, 41]]]], "DepthwiseConv2DOptions",
+        {"padding": 1, "stride_h": 1, "stride_w": 1, "depth_multiplier": 2}, note="two results per channel",
+    ),
+    Case(
+        "TRANSPOSE_CONV", [i32(1, 2, 5, 1), f32([1, 2, 3]).reshape(1, 1, 3, 1), None],
+        [f32(1, 10, 1, 1).reshape(1, 2, 2, 1)],
+        f32([[1, 2, 13, 20, 30], [1, 2, 4, 2, 3]]).reshape(1, 2, 5, 1), "TransposeConvOptions",
+        {"padding": 1, "stride_h": 1, "stride_w": 2}, note="VALID",
+    ),
+    Case(
+        "TRANSPOSE_CONV", [i32(1, 1, 4, 1), f32([1, 2]).reshape(1, 1, 2, 1), None, f32(100)[None]],
+        [f32(1, 10).reshape(1, 1, 2, 1)], f32([101, 102, 110, 120]).reshape(1, 1, 4, 1), "TransposeConvOptions",
+        {"padding": 0, "stride_h": 1, "stride_w": 2}, note="SAME with a bias",
+    ),
+    Case(
+        "TRANSPOSE_CONV", [i32(1, 1, 4, 1), f32([5]).reshape(1, 1, 1, 1), None],
+        [f32(1, 10).reshape(1, 1, 2, 1)], f32([5, 0, 50, 0]).reshape(1, 1, 4, 1), "TransposeConvOptions",
+        {"padding": 0, "stride_h": 1, "stride_w": 2}, note="a last column that no window reaches",
+    ),
+    Case(
+        "MAX_POOL_2D", [None], [SQUARE], f32([6, 8, 14, 16]).reshape(1, 2, 2, 1), "Pool2DOptions",
+        {"padding": 1, "stride_h": 2, "stride_w": 2, "filter_height": 2, "filter_width": 2},
+    ),
+    Case(
+        "AVERAGE_POOL_2D", [None], [f32(range(1, 10)).reshape(1, 3, 3, 1)],
+        f32([3, 4, 4.5, 6, 7, 7.5, 7.5, 8.5, 9]).reshape(1, 3, 3, 1), "Pool2DOptions",
+        {"padding": 0, "stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 2},
+        note="padding is not counted",
+    ),
+    Case(
+        "L2_POOL_2D", [None], [f32(1, 7).reshape(1, 1, 2, 1)], [[[[5]]]], "Pool2DOptions",
+        {"padding": 1, "stride_h": 1, "stride_w": 1, "filter_height": 1, "filter_width": 2},
+    ),
+    Case(
+        "RESIZE_NEAREST_NEIGHBOR", [None, i32(2, 4)], [f32(1, 2).reshape(1, 1, 2, 1)],
+        f32([1, 1, 2, 2, 1, 1, 2, 2]).reshape(1, 2, 4, 1), "ResizeNearestNeighborOptions",
+    ),
+    Case(
+        "RESIZE_NEAREST_NEIGHBOR", [None, i32(1, 3)], [f32(1, 2).reshape(1, 1, 2, 1)],
+        f32([1, 1, 2]).reshape(1, 1, 3, 1), "ResizeNearestNeighborOptions", note="floor(o * 2/3)",
+    ),
+    Case(
+        "RESIZE_BILINEAR", [None, i32(1, 4)], [f32(1, 3).reshape(1, 1, 2, 1)],
+        f32([1, 2, 3, 3]).reshape(1, 1, 4, 1), "ResizeBilinearOptions", note="asymmetric",
+    ),
+    Case(
+        "RESIZE_BILINEAR", [None, i32(1, 4)], [f32(1, 3).reshape(1, 1, 2, 1)],
+        f32([1, 1.5, 2.5, 3]).reshape(1, 1, 4, 1), "ResizeBilinearOptions", {"half_pixel_centers": True},
+    ),
+    Case(
+        "RESIZE_BILINEAR", [None, i32(1, 3)], [f32(1, 3).reshape(1, 1, 2, 1)],
+        f32([1, 2, 3]).reshape(1, 1, 3, 1), "ResizeBilinearOptions", {"align_corners": True},
+    ),
+]  # fmt: skip
+
+MOVES = [
+    Case(
+        "RESHAPE", [None, i32(3, -1)], [f32(range(6))], f32(range(6)).reshape(3, 2), "ReshapeOptions",
+        {"new_shape": (3, -1)},
+    ),
+    Case("RESHAPE", [None], [f32(range(6))], f32(range(6)).reshape(2, 3), "ReshapeOptions", {"new_shape": (2, 3)}),
+    Case("SQUEEZE", [None], [f32([[[1], [2]]])], [[1], [2]], "SqueezeOptions", {"squeeze_dims": (0,)}),
+    Case("SQUEEZE", [None], [f32([[[1], [2]]])], [1, 2], "SqueezeOptions", note="all axes of 1"),
+    Case("EXPAND_DIMS", [None, i32(-1)], [f32(1, 2)], [[1], [2]]),
+    Case("TRANSPOSE", [None, i32(1, 0)], [f32([[1, 2, 3]])], [[1], [2], [3]]),
+    Case("CONCATENATION", [None, f32([[9]])], [f32([[1, 2]])], [[1, 2, 9]], "ConcatenationOptions", {"axis": -1}),
+    Case("PACK", [None, None], [f32(1, 2), f32(3, 4)], [[1, 3], [2, 4]], "PackOptions", {"axis": 1, "values_count": 2}),
+    Case("TILE", [None, i32(2, 1)], [f32([[1, 2]])], [[1, 2], [1, 2]]),
+    Case("BROADCAST_TO", [None, i32(2, 2)], [f32(1, 2)], [[1, 2], [1, 2]]),
+    Case("PAD", [None, i32([[1, 0], [0, 1]])], [f32([[1, 2]])], [[0, 0, 0], [1, 2, 0]]),
+    Case("PADV2", [None, i32([[1, 1]]), f32(-5)], [f32(1, 2)], [-5, 1, 2, -5]),
+    Case("MIRROR_PAD", [None, i32([[2, 1]])], [f32(1, 2, 3)], [3, 2, 1, 2, 3, 2], "MirrorPadOptions", {"mode": 0}),
+    Case("MIRROR_PAD", [None, i32([[2, 1]])], [f32(1, 2, 3)], [2, 1, 1, 2, 3, 3], "MirrorPadOptions", {"mode": 1}),
+    Case(
+        "SPACE_TO_DEPTH", [None], [f32([[1, 2], [3, 4]]).reshape(1, 2, 2, 1)], [[[[1, 2, 3, 4]]]],
+        "SpaceToDepthOptions", {"block_size": 2},
+    ),
+    Case(
+        "DEPTH_TO_SPACE", [None], [f32([1, 2, 3, 4]).reshape(1, 1, 1, 4)], f32([[1, 2], [3, 4]]).reshape(1, 2, 2, 1),
+        "DepthToSpaceOptions", {"block_size": 2},
+    ),
+    Case(
+        "SPACE_TO_BATCH_ND", [None, i32(1, 2), i32([[0, 0], [0, 1]])], [f32(1, 2, 3).reshape(1, 1, 3, 1)],
+        f32([[1, 3], [2, 0]]).reshape(2, 1, 2, 1),
+    ),
+    Case(
+        "SPACE_TO_BATCH_ND", [None, i32(2)[None], i32([[0, 1]])], [f32(1, 2, 3).reshape(1, 3, 1)],
+        f32([[1, 3], [2, 0]]).reshape(2, 2, 1), note="rank 3",
+    ),
+    Case(
+        "BATCH_TO_SPACE_ND", [None, i32(1, 2), i32([[0, 0], [0, 1]])], [f32([[1, 3], [2, 0]]).reshape(2, 1, 2, 1)],
+        f32(1, 2, 3).reshape(1, 1, 3, 1),
+    ),
+    Case(
+        "BATCH_TO_SPACE_ND", [None, i32(2)[None], i32([[0, 1]])], [f32([[1, 3], [2, 0]]).reshape(2, 2, 1)],
+        f32(1, 2, 3).reshape(1, 3, 1), note="rank 3",
+    ),
+    Case(
+        "STRIDED_SLICE", [None, i32(0, 3), i32(2, 0), i32(1, -2)], [f32([[1, 2, 3, 4], [5, 6, 7, 8]])],
+        [[4, 2], [8, 6]], "StridedSliceOptions", note="falling",
+    ),
+    Case(
+        "STRIDED_SLICE", [None, i32(1, 1), i32(0, 0), i32(1, 1)], [f32([[1, 2, 3], [4, 5, 6]])], [5, 6],
+        "StridedSliceOptions", {"shrink_axis_mask": 1, "end_mask": 2},
+    ),
+    Case(
+        "STRIDED_SLICE", [None, i32(0, 0, -1), i32(0, 0, 9), i32(1, 1, 1)], [f32([[1, 2, 3], [4, 5, 6]])],
+        [[[3], [6]]], "StridedSliceOptions", {"new_axis_mask": 1, "ellipsis_mask": 2},
+    ),
+    Case(
+        "STRIDED_SLICE", [None, i32(1)[None], i32(2)[None], i32(1)[None]], [f32(1, 2, 3, 4)], [2, 3],
+        "StridedSliceOptions", {"offset": True}, note="the end counts from the beginning of the slice",
+    ),
+    Case("SLICE", [None, i32(0, 1), i32(1, -1)], [f32([[1, 2, 3], [4, 5, 6]])], [[2, 3]]),
+    Case("GATHER", [None, i32(2, 0)], [f32([[1, 2, 3]])], [[3, 1]], "GatherOptions", {"axis": 1}),
+    Case(
+        "GATHER", [None, i32(1)], [f32([[1, 2], [3, 4]])], [3, 4], "GatherOptions",
+        note="a rank 0 index drops the axis",
+    ),
+    Case(
+        "GATHER", [None, None], [f32(10, 20, 30), i32([[2], [1]])], [[30], [20]], "GatherOptions",
+        note="run-time index",
+    ),
+    Case("GATHER_ND", [None, i32([[1, 0], [0, 1]])], [f32([[1, 2], [3, 4]])], [3, 2]),
+    Case("GATHER_ND", [None, None], [f32([[1, 2], [3, 4]]), i32([[1], [0]])], [[3, 4], [1, 2]], note="run-time rows"),
+    Case("EMBEDDING_LOOKUP", [None, f32([[1, 2], [3, 4]])], [i32(1, 1, 0)], [[3, 4], [3, 4], [1, 2]]),
+    Case("REVERSE_V2", [None, i32(1)[None]], [f32([[1, 2, 3]])], [[3, 2, 1]]),
+    Case(
+        "ONE_HOT", [None, i32(3), f32(5), f32(-1)], [i32(2, 0)], [[-1, -1, 5], [5, -1, -1]], "OneHotOptions",
+        {"axis": -1},
+    ),
+    Case("ONE_HOT", [None, i32(2), f32(1), f32(0)], [i32(1, 0)], [[0, 1], [1, 0]], "OneHotOptions", {"axis": 0}),
+    Case("CAST", [None], [f32(-1.7, 1.7)], [-1, 1], "CastOptions", type="INT32", note="towards zero"),
+    Case("CAST", [None], [i32(-3, 4)], [-3, 4], "CastOptions"),
+    Case("CAST", [None], [f32(-0.5, 0)], [True, False], "CastOptions", type="BOOL"),
+    Case("CAST", [None], [np.array([1, 0], bool)], [1, 0], "CastOptions", type="INT32"),
+    Case("ZEROS_LIKE", [None], [f32(3, 4)], [0, 0]),
+    Case("FILL", [i32(2, 2), None], [f32(7)], [[7, 7], [7, 7]]),
+]  # fmt: skip
+
+STABLEHLO = [
+    Case("STABLEHLO_LOGISTIC", [None], [f32(0)[None]], [0.5]),
+    Case("STABLEHLO_TANH", [None], [f32(0)[None]], [0]),
+    Case("STABLEHLO_ADD", [None, f32(1, 2)], [f32(3, 4)], [4, 6]),
+    Case("STABLEHLO_SUBTRACT", [None, f32(1, 2)], [f32(3, 4)], [2, 2]),
+    Case("STABLEHLO_MULTIPLY", [None, f32(1, 2)], [f32(3, 4)], [3, 8]),
+    Case("STABLEHLO_DIVIDE", [None, f32(2, 2)], [f32(3, 4)], [1.5, 2]),
+    Case("STABLEHLO_MAXIMUM", [None, f32(1, 9)], [f32(3, 4)], [3, 9]),
+    Case("STABLEHLO_MINIMUM", [None, f32(1, 9)], [f32(3, 4)], [1, 4]),
+    Case("STABLEHLO_POWER", [None, f32(2)], [f32(3, -4)], [9, 16]),
+    Case("STABLEHLO_ABS", [None], [f32(-3, 4)], [3, 4]),
+    Case("STABLEHLO_EXPONENTIAL", [None], [f32(0)[None]], [1]),
+    Case("STABLEHLO_LOG", [None], [f32(1)[None]], [0]),
+    Case("STABLEHLO_RSQRT", [None], [f32(4)[None]], [0.5]),
+    Case("STABLEHLO_COSINE", [None], [f32(0)[None]], [1]),
+    Case("STABLEHLO_FLOOR", [None], [f32(-0.5)[None]], [-1]),
+    Case("STABLEHLO_NEGATE", [None], [f32(3, -4)], [-3, 4]),
+    Case("STABLEHLO_SELECT", [None, f32(1, 2), f32(3, 4)], [np.array([0, 1], bool)], [3, 2]),
+    Case(
+        "STABLEHLO_COMPARE", [None, f32(2, 2)], [f32(1, 2)], [False, True],
+        "StablehloCompareOptions", {"comparison_direction": 2}, "BOOL", note="GE",
+    ),
+    Case("STABLEHLO_RESHAPE", [None], [f32(1, 2)], [[1], [2]]),
+    Case("STABLEHLO_CONVERT", [None], [f32(-1.5, 2.5)], [-1, 2], type="INT32"),
+    Case(
+        "STABLEHLO_CONCATENATE", [None, f32([[9]])], [f32([[1, 2]])], [[1, 2, 9]],
+        "StablehloConcatenateOptions", {"dimension": 1},
+    ),
+    Case(
+        "STABLEHLO_SLICE", [None], [f32(0, 1, 2, 3, 4)], [1, 3], "StablehloSliceOptions",
+        {"start_indices": [1], "limit_indices": [5], "strides": [2]},
+    ),
+    Case(
+        "STABLEHLO_TRANSPOSE", [None], [f32([[1, 2]])], [[1], [2]], "StablehloTransposeOptions",
+        {"permutation": [1, 0]},
+    ),
+    Case(
+        "STABLEHLO_BROADCAST_IN_DIM", [None, i32(2, 2)], [f32(1, 2)], [[1, 1], [2, 2]],
+        "StablehloBroadcastInDimOptions", {"broadcast_dimensions": [0]},
+    ),
+]  # fmt: skip
+
+REDUCTIONS = [
+    Case("MEAN", [None, i32(1)[None]], [f32([[1, 3], [5, 9]])], [2, 7], "ReducerOptions"),
+    Case("MEAN", [None, i32(-1)[None]], [f32([[1, 3], [5, 9]])], [[2], [7]], "ReducerOptions", {"keep_dims": True}),
+    Case("SUM", [None, i32(0, 1)], [f32([[1, 3], [5, 9]])], 18, "ReducerOptions", note="rank 0"),
+    Case("SUM", [None, i32(0)[None]], [i32([[1, 3], [5, 9]])], [6, 12], "ReducerOptions", type="INT32"),
+    Case("REDUCE_MAX", [None, i32(0)[None]], [f32([[1, 9], [5, 3]])], [5, 9], "ReducerOptions"),
+    Case("REDUCE_MIN", [None, i32(0)[None]], [f32([[1, 9], [5, 3]])], [1, 3], "ReducerOptions"),
+    Case("REDUCE_PROD", [None, i32(1)[None]], [f32([[2, 3], [4, 5]])], [6, 20], "ReducerOptions"),
+    Case("REDUCE_ANY", [None, i32(0)[None]], [np.array([[1, 0], [0, 0]], bool)], [1, 0], "ReducerOptions", type="BOOL"),
+    Case("REDUCE_ALL", [None, i32(0)[None]], [np.array([[1, 1], [0, 1]], bool)], [0, 1], "ReducerOptions", type="BOOL"),
+    Case(
+        "ARG_MAX", [None, i32(1)], [f32([[1, 7, 7], [9, 2, 3]])], [1, 0], "ArgMaxOptions", {"output_type": 4},
+        "INT64",
+    ),
+    Case(
+        "ARG_MIN", [None, i32(-1)], [f32([[1, 7, 7], [9, 2, 3]])], [0, 1], "ArgMinOptions", {"output_type": 2},
+        "INT32",
+    ),
+]  # fmt: skip
+
+PRODUCTS = [
+    Case(
+        "FULLY_CONNECTED", [None, f32([[1, 2], [3, 4], [0, 1]]), f32(0, 10, -9)], [f32([[1, 1], [2, 0]])],
+        [[3, 17, 0], [2, 16, 0]], "FullyConnectedOptions", {"fused_activation_function": 1},
+    ),
+    Case(
+        "FULLY_CONNECTED", [None, f32([[1, 2]])], [f32([[[1, 1], [2, 0]]])], [[3], [2]], "FullyConnectedOptions",
+        note="rank 3 becomes rows",
+    ),
+    Case(
+        "FULLY_CONNECTED", [None, f32([[1, 2]])], [f32([[[1, 1], [2, 0]]])], [[[3], [2]]], "FullyConnectedOptions",
+        {"keep_num_dims": True},
+    ),
+    Case(
+        "FULLY_CONNECTED", [None, None], [f32([[1, 2]]), f32([[3, 4]])], [[11]], "FullyConnectedOptions",
+        note="run-time weights",
+    ),
+    Case("BATCH_MATMUL", [None, f32([[1], [10]])], [f32([[[1, 2]], [[3, 4]]])], [[[21]], [[43]]], "BatchMatMulOptions"),
+    Case(
+        "BATCH_MATMUL", [None, None], [f32([[[1, 2]], [[3, 4]]]), f32([[[1], [1]], [[2], [2]]])], [[[3]], [[14]]],
+        "BatchMatMulOptions",
+    ),
+    Case(
+        "BATCH_MATMUL", [None, None], [f32([[[1], [2]]]), f32([[[1, 1]], [[2, 2]]])], [[[3]], [[6]]],
+        "BatchMatMulOptions", {"adj_x": True, "adj_y": True}, note="transposed, one left side for both",
+    ),
+]  # fmt: skip
+
+CASES = [*UNARY, *BINARY, *WINDOWS, *MOVES, *STABLEHLO, *REDUCTIONS, *PRODUCTS]
+
+
+def subgraph_of(case: Case) -> Any:
+    given = iter(case.x)
+    tensors = []
+    for constant in case.inputs:
+        if constant is None:
+            array = np.asarray(next(given))
+            tensors.append(T(shape=array.shape, type=array.dtype.name.upper()))
+        else:
+            tensors.append(T(data=constant))
+    return single(case.op, tensors, [T(shape=np.asarray(case.y).shape, type=case.type)], case.table, **case.options)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_value(tmp_path: Path, case: Case) -> None:
+    graph = graph_of(tmp_path, subgraph_of(case))
+    (y,) = run(graph, *case.x)
+    expected = np.asarray(case.y)
+    assert y.dtype.name == case.type.lower()
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y.astype(np.float64), expected.astype(np.float64), rtol=0, atol=case.atol)
+
+
+ELSEWHERE = {
+    *("QUANTIZE", "DEQUANTIZE"),  # test_quantized.py
+    *("SPLIT", "SPLIT_V", "UNPACK", "TOPK_V2"),  # several results: below
+    *("CALL", "STABLEHLO_COMPOSITE", "IF", "WHILE"),  # test_control.py
+    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),  # test_recurrent.py
+}
+
+
+def test_every_converter_has_a_case() -> None:
+    assert set(registry("tflite").names()) - {case.op for case in CASES} - ELSEWHERE == set()
+
+
+def test_outputs_of_splits(tmp_path: Path) -> None:
+    x = f32([[1, 2, 3, 4]])
+    halves = [T(shape=(1, 2))] * 2
+    equal = single("SPLIT", [T(data=i32(1)), T(shape=(1, 4))], halves, "SplitOptions", num_splits=2)
+    assert [y.tolist() for y in run(graph_of(tmp_path, equal), x)] == [[[1, 2]], [[3, 4]]]
+    sizes = [T(shape=(1, 4)), T(data=i32(1, -1)), T(data=i32(-1))]
+    uneven = single("SPLIT_V", sizes, halves, "SplitVOptions", num_splits=2)
+    assert [y.tolist() for y in run(graph_of(tmp_path, uneven), x)] == [[[1]], [[2, 3, 4]]]
+    unpacked = single("UNPACK", [T(shape=(1, 4))], [T(shape=(1,))] * 4, "UnpackOptions", num=4, axis=1)
+    assert [y.tolist() for y in run(graph_of(tmp_path, unpacked), x)] == [[1], [2], [3], [4]]
+    best = single("TOPK_V2", [T(shape=(1, 4)), T(data=i32(2))], [T(shape=(1, 2)), T(shape=(1, 2), type="INT32")])
+    assert [y.tolist() for y in run(graph_of(tmp_path, best), x)] == [[[4, 3]], [[3, 2]]]
+
+
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        (
+            Case("CONV_2D", [None, f32([1.0]).reshape(1, 1, 1, 1)], [SQUARE], SQUARE, "Conv2DOptions"),
+            "stride .* at least 1",
+        ),
+        (Case("CONV_2D", [None, f32([[1]])], [SQUARE], SQUARE, "Conv2DOptions"), "must have rank 4"),
+        (Case("CONV_2D", [None, np.ones((1, 1, 1, 3), np.float32)], [SQUARE], SQUARE, "Conv2DOptions"), "do not fit"),
+        (Case("RESHAPE", [None, None], [f32(1, 2), i32(2, 1)], [[1], [2]]), "depends on the model's inputs"),
+        (Case("RESHAPE", [None, i32(3)[None]], [f32(1, 2)], [1, 2, 3]), "does not fit"),
+        (Case("TRANSPOSE", [None, i32(0, 0)], [f32([[1]])], [[1]]), "order"),
+        (Case("GATHER", [None, i32(3)[None]], [f32(1, 2)], [1], "GatherOptions"), "outside the extent 2"),
+        (Case("GATHER", [None, i32(0)[None]], [f32(1, 2)], [1], "GatherOptions", {"batch_dims": 1}), "batch_dims=1"),
+        (Case("STRIDED_SLICE", [None, i32(1)[None], i32(1)[None], i32(1)[None]], [f32(1, 2)], [1]), "empty"),
+        (Case("STRIDED_SLICE", [None, i32(1)[None], i32(2)[None], i32(0)[None]], [f32(1, 2)], [1]), "a stride is 0"),
+        (Case("RESIZE_BILINEAR", [None, i32(0, 3)], [SQUARE], SQUARE, "ResizeBilinearOptions"), "size"),
+        (Case("PAD", [None, i32([[-1, 0]])], [f32(1, 2)], [1]), "paddings"),
+        (Case("SOFTMAX", [], [], [1]), "lacks its input 0"),
+        (
+            Case("CONCATENATION", [None], [f32(1, 2)], [1, 2], "ConcatenationOptions", {"axis": 4}),
+            "axis 4 is outside rank 1",
+        ),
+    ],
+    ids=lambda value: str(value),
+)
+def test_refused(tmp_path: Path, case: Case, says: str) -> None:
+    with pytest.raises(UnsupportedError, match=says) as caught:
+        graph_of(tmp_path, subgraph_of(case))
+    assert [(problem.op, problem.node) for problem in caught.value.problems] == [(case.op, "out0")]
