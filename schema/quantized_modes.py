@@ -73,7 +73,7 @@ def high_precision_symmetric(sums: Array, bias: Array | None, scale: float, out:
     total = _accumulated(sums, None if is_late else bias)
     result = _rescaled(limit_to(rrs(total, shift), I16), s, shift)
     if bias is not None and is_late:
-        result = result + bias.astype(np.float32) * s
+        result = _plus_scaled(result, bias, s)
     return saturate(rhaz_i32(result), out)
 
 
@@ -95,7 +95,7 @@ def high_precision_asymmetric(
     s = np.float32(scale)
     first = limit_to(rrs(limit_to(sums, I32), shift), I16)
     second = limit_to(rrs(limit_to(np.asarray(zero_sums), I32), shift), I16)
-    result = _rescaled(limit_to(first - second, I16), s, shift) + offline_bias.astype(np.float32) * s
+    result = _plus_scaled(_rescaled(limit_to(first - second, I16), s, shift), offline_bias, s)
     return saturate(rhaz_i32(result) + output_zero, out)
 
 
@@ -118,6 +118,13 @@ def _rescaled(result: Array, s: np.float32, shift: int) -> Array:
     with np.errstate(all="ignore"):
         rescaled: Array = np.ldexp(result.astype(np.float32) * s, np.int32(shift))
         return rescaled
+
+
+def _plus_scaled(result: Array, bias: Array, s: np.float32) -> Array:
+    """Add a bias times the scale, both steps in binary32."""
+    with np.errstate(all="ignore"):
+        total: Array = result + bias.astype(np.float32) * s
+        return total
 
 
 def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple[DType, ...]) -> tuple[Case, ...]:

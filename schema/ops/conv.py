@@ -104,6 +104,7 @@ class Conv(ConvolutionParams):
         if b is not None and b.dtype != np.float32:
             exact += b.astype(np.int64)
         result = exact.astype(np.float32)
-        if b is not None and b.dtype == np.float32:
-            result = result + b
-        return saturate(rhaz_i32(result * np.float32(self.scale)) + self.output_zero_point, out)
+        with np.errstate(all="ignore"):
+            if b is not None and b.dtype == np.float32:
+                result = result + b
+            return saturate(rhaz_i32(result * np.float32(self.scale)) + self.output_zero_point, out)
