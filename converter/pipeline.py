@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tpuconvert.verification import Verification
 
 QUANTIZE_MODES = ("int8",)
-CALIBRATION_METHODS = ("kl", "minmax")
+CALIBRATION_METHODS = ("mse", "kl", "minmax")
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
 """What a file is recognised as -> the frontend that reads it."""
 
@@ -47,7 +47,7 @@ class Options:
 
     chip: Chip = Chip.BM1686
     quantize: str | None = None
-    calibration_method: Literal["kl", "minmax"] = "kl"
+    calibration_method: Literal["mse", "kl", "minmax"] = "mse"
     input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
     outputs: tuple[str, ...] | None = None
@@ -58,7 +58,7 @@ class Options:
         *,
         chip: str | Chip = Chip.BM1686,
         quantize: str | None = None,
-        calibration_method: str = "kl",
+        calibration_method: str = "mse",
         input_shapes: Shapes | None = None,
         inputs: Iterable[str] | None = None,
         outputs: Iterable[str] | None = None,
@@ -89,7 +89,7 @@ class Options:
         return Options(
             target,
             mode,
-            cast(Literal["kl", "minmax"], calibration_method),
+            cast(Literal["mse", "kl", "minmax"], calibration_method),
             {name: tuple(int(extent) for extent in shape) for name, shape in (input_shapes or {}).items()},
             None if inputs is None else tuple(inputs),
             None if outputs is None else tuple(outputs),
@@ -104,7 +104,7 @@ def convert(
     chip: str | Chip = Chip.BM1686,
     quantize: str | None = None,
     calibration: CalibrationSource | None = None,
-    calibration_method: str = "kl",
+    calibration_method: str = "mse",
     input_shapes: Shapes | None = None,
     inputs: Iterable[str] | None = None,
     outputs: Iterable[str] | None = None,
@@ -120,7 +120,7 @@ def convert(
         quantize: ``int8``, or None for float. A source that is already quantized stays so without it.
         calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
             arrays or of ``{name: array}``.
-        calibration_method: ``kl`` or ``minmax``.
+        calibration_method: ``mse``, ``kl`` or ``minmax``.
         input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``.
         inputs: tensor names where the model is to begin.
         outputs: tensor names where it is to end.

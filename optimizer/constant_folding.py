@@ -1,56 +1,125 @@
-"""Evaluating nodes whose operands are all constant, under a byte cap."""
+"""Evaluating nodes whose operands are all constant, under a byte cap.
+
+A constant that the source file quantizes keeps its integers: only operators that move elements are folded over it, and
+they move the integers too.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.types import Array, QuantParams, Shape
 
 MOST_BYTES = 64 << 20
 """A folded result larger than this would make the file larger than what it saves; the node stays."""
+
+_MOVES = (Copy, ExpandDims, Permute, Reshape, Squeeze)
 
 
 def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES) -> tuple[int, list[str]]:
     """Replace nodes of constants by their results.
 
     Args:
-        graph: changed in place.
-        most_bytes: cap per result.
+        graph: changed in place. Results that leave the graph stay results of a node.
+        most_bytes: cap per node.
 
     Returns:
-        The number of nodes folded, and one line for every node that was left because of the cap.
+        The number of nodes folded, and one line for every node that was left because of the cap, because its operand
+        is quantized, or because it cannot be evaluated.
     """
     folded = 0
     left = []
     for node in graph.sorted_nodes():
-        if not _is_foldable(graph, node):
+        if not _is_candidate(graph, node):
             continue
         size = sum(math.prod(value.type.static_shape) * value.dtype.bits // 8 for value in node.outputs)
         if size > most_bytes:
             left.append(f"'{node.name}' would be a constant of {size} bytes, the cap is {most_bytes}")
             continue
-        with np.errstate(all="ignore"):
-            results = node.op.evaluate(*(None if value is None else value.array for value in node.inputs))
-        names = [value.name for value in node.outputs]
-        constants = [graph.constant(np.ascontiguousarray(array)) for array in results]
-        for old, new in zip(node.outputs, constants, strict=True):
-            new.quant = None
-            graph.replace_uses(old, new)
-        graph.remove(node)
-        for name, new in zip(names, constants, strict=True):
-            graph.rename(new, name)
+        results = _moved(node) if _is_annotated(node) else _evaluated(node)
+        if isinstance(results, str):
+            left.append(f"'{node.name}' {results}")
+            continue
+        _replace(graph, node, results)
         folded += 1
     return folded, left
 
 
-def _is_foldable(graph: Graph, node: Node) -> bool:
+@dataclasses.dataclass(frozen=True)
+class _Result:
+    data: Array
+    quant: QuantParams | None = None
+    stored: Array | None = None
+
+
+def _is_candidate(graph: Graph, node: Node) -> bool:
     return (
         node.op.kind is OpKind.TPU
         and bool(node.inputs)
         and all(value is None or value.is_constant for value in node.inputs)
-        and all(value.quant is None for value in node.outputs)
         and all(value.type.is_static and not graph.is_output(value) for value in node.outputs)
     )
+
+
+def _is_annotated(node: Node) -> bool:
+    operands = [value for value in node.inputs if value is not None]
+    return any(value.quant is not None for value in (*operands, *node.outputs))
+
+
+def _evaluated(node: Node) -> list[_Result] | str:
+    try:
+        with np.errstate(all="ignore"):
+            arrays = node.op.evaluate(*(None if value is None else value.array for value in node.inputs))
+    except TpuConvertError as error:
+        return f"cannot be evaluated: {error}"
+    return [_Result(np.ascontiguousarray(array)) for array in arrays]
+
+
+def _moved(node: Node) -> list[_Result] | str:
+    """The result with its integers, for operators that move the elements of one operand."""
+    x = node.inputs[0]
+    if x is None or not isinstance(node.op, _MOVES):
+        return f"({node.op.name}) would lose the quantization of its operand or result"
+    quant = None if x.quant is None else _moved_params(node.op, x.quant, x, node.outputs[0].shape)
+    if isinstance(quant, str):
+        return quant
+    if node.outputs[0].quant not in (None, quant):
+        return "changes the quantization of its operand"
+    (data,) = node.op.evaluate(x.array)
+    (stored,) = (None,) if x.stored is None else node.op.evaluate(x.stored)
+    return [_Result(np.ascontiguousarray(data), quant, None if stored is None else np.ascontiguousarray(stored))]
+
+
+def _moved_params(op: Op, quant: QuantParams, x: Value, shape: Shape) -> QuantParams | str:
+    axis = quant.axis
+    if axis is None or isinstance(op, Copy):
+        return quant
+    if isinstance(op, Permute):
+        return dataclasses.replace(quant, axis=op.order.index(axis))
+    before = math.prod(x.type.static_shape[:axis])
+    for new, extent in enumerate(shape):
+        if extent == x.shape[axis] and math.prod(int(e) for e in shape[:new]) == before:
+            return dataclasses.replace(quant, axis=new)
+    return f"({op.name}) mixes the axis that has one scale per index"
+
+
+def _replace(graph: Graph, node: Node, results: list[_Result]) -> None:
+    names = [value.name for value in node.outputs]
+    constants = [graph.constant(item.data, quant=item.quant, stored=item.stored) for item in results]
+    for old, new in zip(node.outputs, constants, strict=True):
+        graph.replace_uses(old, new)
+    operands = dict.fromkeys(value for value in node.inputs if value is not None)
+    graph.remove(node)
+    for value in operands:
+        graph.discard(value)
+    for name, new in zip(names, constants, strict=True):
+        graph.rename(new, name)

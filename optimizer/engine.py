@@ -1,22 +1,27 @@
 """The rule engine: rules are patterns with a replacement; the engine does the bookkeeping.
 
 A rule is a function of the graph and a match that returns what replaces the root's results, or a ``Skip`` with the
-reason. The engine replaces the uses, hands over names, annotations and sources, checks that types did not change, and
-removes what nobody reads any more. Rules of one stage run until none fires.
+reason. The engine replaces the uses, hands over names, annotations and sources, checks that types and annotations did
+not change, and removes what nobody reads any more. Rules of one stage run until none fires.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import tpuconvert.optimizer.rules
+from tpuconvert.optimizer.annotations import rounds_between
 from tpuconvert.optimizer.pattern import Match, Pattern, match
+from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+
+__all__ = ["Replacement", "RewriteRule", "Skip", "Trace", "rule", "rules_of", "run_rules"]
 
 _FIRINGS_PER_NODE = 50
 """A rule set that fires more often than this, per node of the graph, does not come to an end."""
@@ -37,40 +42,30 @@ RuleFunction = Callable[[Graph, Match], Replacement]
 
 @dataclass(frozen=True)
 class RewriteRule:
-    """One rewrite: a pattern, the stage it runs in, and the function that checks and replaces."""
+    """One rewrite: its patterns, the stage it runs in, and the function that checks and replaces.
+
+    ``sees_annotations``: the rule itself decides what the annotations of the matched nodes inside allow. For all
+    others the engine declines where one of them is rounded to a grid of its own.
+    """
 
     name: str
-    pattern: Pattern
+    patterns: tuple[Pattern, ...]
     stage: str
     apply: RuleFunction
-
-
-@dataclass
-class Trace:
-    """How often every rule fired, and how often it was skipped for which reason."""
-
-    fired: Counter[str] = field(default_factory=Counter)
-    skipped: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def lines(self) -> list[str]:
-        """One line per rule and outcome, in alphabetical order."""
-        rows = [(rule, f"fired {count}") for rule, count in self.fired.items()]
-        rows += [(rule, f"skipped {count}: {reason}") for (rule, reason), count in self.skipped.items()]
-        return [f"{rule}: {outcome}" for rule, outcome in sorted(rows)]
+    sees_annotations: bool = False
 
 
 _RULES: dict[str, RewriteRule] = {}
 
 
-def rule(*patterns: Pattern, stage: str) -> Callable[[RuleFunction], RuleFunction]:
-    """Register a rule for one or several patterns. Two rules of one name are an error."""
+def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Callable[[RuleFunction], RuleFunction]:
+    """Register a rule for one or several patterns, tried in this order. Two rules of one name are an error."""
 
     def register(function: RuleFunction) -> RuleFunction:
-        for index, pattern in enumerate(patterns):
-            name = function.__name__ if index == 0 else f"{function.__name__}.{index}"
-            if name in _RULES:
-                raise ValueError(f"two rules are called '{name}'")
-            _RULES[name] = RewriteRule(name, pattern, stage, function)
+        name = function.__name__
+        if name in _RULES:
+            raise ValueError(f"two rules are called '{name}'")
+        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations)
         return function
 
     return register
@@ -83,76 +78,109 @@ def rules_of(stage: str) -> list[RewriteRule]:
     return sorted((item for item in _RULES.values() if item.stage == stage), key=lambda item: item.name)
 
 
-def run_rules(graph: Graph, rules: list[RewriteRule], trace: Trace) -> int:
+def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace) -> int:
     """Apply rules until none fires. Returns how many fired.
 
     Raises:
-        InternalError: when the rules do not come to an end, or one changes a type.
+        InternalError: when the rules do not come to an end, or one changes a type or an annotation.
     """
-    by_op: dict[type, list[RewriteRule]] = {}
-    for item in rules:
-        for op in item.pattern.ops:
-            by_op.setdefault(op, []).append(item)
+    candidates = _Candidates(tuple(rules))
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    queue: dict[Node, None] = dict.fromkeys(graph.sorted_nodes())
+    queue = deque(graph.sorted_nodes())
+    waiting = set(queue)
     fired = 0
     while queue:
-        node = next(iter(queue))
-        del queue[node]
-        while (
-            node in graph and (affected := _apply_first(graph, node, by_op.get(type(node.op), []), trace)) is not None
-        ):
-            fired += 1
-            if fired > budget:
-                raise InternalError(f"the rules do not come to an end: {trace.fired.most_common(3)}")
-            queue.update(dict.fromkeys(affected))
+        node = queue.popleft()
+        waiting.remove(node)
+        affected = _apply_first(graph, node, candidates, trace) if node in graph else None
+        if affected is None:
+            continue
+        fired += 1
+        if fired > budget:
+            raise InternalError(f"the rules do not come to an end: {trace.fired.most_common(3)}")
+        fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
+        queue.extend(fresh)
+        waiting.update(fresh)
     graph.sort()
     return fired
 
 
-def _apply_first(graph: Graph, node: Node, rules: list[RewriteRule], trace: Trace) -> list[Node] | None:
+class _Candidates:
+    """Which patterns of which rules can have a given operator as their root."""
+
+    def __init__(self, rules: tuple[RewriteRule, ...]) -> None:
+        self._rules = rules
+        self._of: dict[type[Op], list[tuple[RewriteRule, Pattern]]] = {}
+
+    def of(self, op: type[Op]) -> list[tuple[RewriteRule, Pattern]]:
+        if op not in self._of:
+            pairs = [(item, pattern) for item in self._rules for pattern in item.patterns]
+            self._of[op] = [(item, pattern) for item, pattern in pairs if issubclass(op, pattern.ops)]
+        return self._of[op]
+
+
+def _apply_first(graph: Graph, node: Node, candidates: _Candidates, trace: Trace) -> list[Node] | None:
     """Apply the first rule that fires; returns the nodes worth another look, or None."""
-    for item in rules:
-        found = match(item.pattern, node, graph)
+    for item, pattern in candidates.of(type(node.op)):
+        found = match(pattern, node, graph)
         if found is None:
             continue
-        if found.shared:
-            trace.skipped[item.name, f"{found.shared} has other users"] += 1
-            continue
-        with graph.source(*found.sources):
-            replacement = item.apply(graph, found)
+        before = len(graph)
+        replacement = _replacement(graph, item, found)
+        added = graph.latest(len(graph) - before)
         if isinstance(replacement, Skip):
-            trace.skipped[item.name, replacement.reason] += 1
+            trace.decline(item.name, node, replacement.reason)
+            for unneeded in reversed(added):
+                _remove(graph, unneeded)
             continue
-        results = replacement if isinstance(replacement, tuple) else (replacement,)
-        trace.fired[item.name] += 1
-        return _replace(graph, item, node, results)
+        trace.fire(item.name, node)
+        return _replace(graph, item, node, replacement, added, trace)
     return None
 
 
-def _replace(graph: Graph, item: RewriteRule, node: Node, results: tuple[Value | None, ...]) -> list[Node]:
-    affected: list[Node] = []
+def _replacement(graph: Graph, item: RewriteRule, found: Match) -> tuple[Value | None, ...] | Skip:
+    if found.shared:
+        return Skip(f"{found.shared} has other users")
+    if not item.sees_annotations and (name := rounds_between(found)):
+        return Skip(f"the source file quantizes the result of {name}")
+    with graph.source(*found.sources):
+        replacement = item.apply(graph, found)
+    return (replacement,) if isinstance(replacement, Value) else replacement
+
+
+def _replace(
+    graph: Graph, item: RewriteRule, node: Node, results: tuple[Value | None, ...], added: list[Node], trace: Trace
+) -> list[Node]:
+    """Put results in the place of a node's, remove what is unread now; returns the nodes worth another look."""
+    affected = list(added)
     replaced: list[tuple[str, Value]] = []
     for old, new in zip(node.outputs, results, strict=True):
         if new is None:
             if old.uses or graph.is_output(old):
                 raise InternalError(f"rule {item.name} drops '{old.name}', which is read")
             continue
-        replaced.append((old.name, new))
-        if new.dtype is not old.dtype or len(new.shape) != len(old.shape) or _known_extents_differ(old, new):
-            raise InternalError(f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
-        if new.quant is None and new.producer is not None and new is not old:
+        is_new = new.producer is not None and new.producer in added
+        _check(item, old, new, is_new)
+        if is_new:
             new.quant = old.quant
         affected += old.users
+        replaced.append((old.name, new))
         graph.replace_uses(old, new)
-    affected += _remove_unread(graph, node)
+    neighbours, freed = _remove_unread(graph, node, trace)
     for name, new in replaced:
-        if graph.find(name) is None and new.producer is not None and _may_be_called(new, name):
+        if graph.find(name) is None and _may_be_called(new, name, added):
             graph.rename(new, name)
-        if new.producer is not None:
-            affected.append(new.producer)
-        affected += new.users
-    return [other for other in dict.fromkeys(affected) if other in graph]
+    _keep_constant_names(graph, added, freed)
+    return affected + neighbours
+
+
+def _check(item: RewriteRule, old: Value, new: Value, is_new: bool) -> None:
+    if new.dtype is not old.dtype or len(new.shape) != len(old.shape) or _known_extents_differ(old, new):
+        raise InternalError(f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
+    if new.quant != old.quant and not (is_new and new.quant is None):
+        raise InternalError(f"rule {item.name} changes the quantization of '{old.name}'")
+    if is_new and new.producer is not None and old in new.producer.inputs:
+        raise InternalError(f"rule {item.name} makes '{old.name}' depend on itself")
 
 
 def _known_extents_differ(old: Value, new: Value) -> bool:
@@ -160,25 +188,53 @@ def _known_extents_differ(old: Value, new: Value) -> bool:
     return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
-def _may_be_called(value: Value, name: str) -> bool:
-    """Whether a value may take over a name: its own only says which operator made it, or that the name was taken."""
-    assert value.producer is not None
+def _may_be_called(value: Value, name: str, added: list[Node]) -> bool:
+    """Whether a value may take over a name.
+
+    A new one may. One that was there before may only when its own name says no more than which operator made it: the
+    other names are those of the source's tensors.
+    """
+    if value.producer is None:
+        return False
     stem = value.name.rpartition(".")[0] or value.name
-    return stem in (value.producer.op.name, name)
+    return value.producer in added or stem in (value.producer.op.name, name)
 
 
-def _remove_unread(graph: Graph, node: Node) -> list[Node]:
-    """Remove a node and, upwards, everything that only it read. Returns the surviving producers."""
-    survivors = []
+def _remove_unread(graph: Graph, node: Node, trace: Trace) -> tuple[list[Node], set[str]]:
+    """Remove a node and, upwards, everything that only it read.
+
+    Returns:
+        The neighbours worth another look (producers that stay, and readers that have become the only one), and the
+        names of the constants that went.
+    """
+    neighbours: list[Node] = []
+    freed: set[str] = set()
     stack = [node]
     while stack:
         item = stack.pop()
         if item not in graph:
             continue
         if any(value.uses or graph.is_output(value) for value in item.outputs):
-            survivors.append(item)
+            neighbours.append(item)
+            neighbours += [user for value in item.outputs if len(value.uses) == 1 for user in value.users]
             continue
-        producers = [value.producer for value in item.inputs if value is not None and value.producer is not None]
-        graph.remove(item)
-        stack += producers
-    return survivors
+        trace.forget(item)
+        freed |= _remove(graph, item)
+        stack += [value.producer for value in item.inputs if value is not None and value.producer is not None]
+    return neighbours, freed
+
+
+def _remove(graph: Graph, node: Node) -> set[str]:
+    """Remove a node whose results nobody reads, and the constants that only it read; returns their names."""
+    graph.remove(node)
+    operands = dict.fromkeys(value for value in node.inputs if value is not None)
+    return {value.name for value in operands if graph.discard(value)}
+
+
+def _keep_constant_names(graph: Graph, added: list[Node], freed: set[str]) -> None:
+    """Let constants that were made from others of the same name, which are gone, have that name."""
+    for node in added:
+        for value in node.inputs if node in graph else ():
+            stem = value.name.rpartition(".")[0] if value is not None and value.is_constant else ""
+            if value is not None and stem in freed and graph.find(stem) is None:
+                graph.rename(value, stem)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.schema.graph import Graph, Node, Source, Value
@@ -21,9 +22,16 @@ class Pattern:
     operands: tuple[Pattern | str, ...]
     name: str
     sole_user: bool
+    where: Callable[[Node], bool] | None = field(default=None, compare=False)
 
 
-def p(ops: type[Op] | tuple[type[Op], ...], *operands: Pattern | str, name: str, sole_user: bool = False) -> Pattern:
+def p(
+    ops: type[Op] | tuple[type[Op], ...],
+    *operands: Pattern | str,
+    name: str,
+    sole_user: bool = False,
+    where: Callable[[Node], bool] | None = None,
+) -> Pattern:
     """Make a pattern.
 
     Args:
@@ -32,8 +40,10 @@ def p(ops: type[Op] | tuple[type[Op], ...], *operands: Pattern | str, name: str,
         name: the node is bound to this name.
         sole_user: the node's result must have no other reader and not leave the graph; where it has, the match is
             counted as skipped.
+        where: what else must hold of the node. A node of which it does not is no match, and nothing is counted: for
+            conditions that most nodes of the operator do not meet.
     """
-    return Pattern(ops if isinstance(ops, tuple) else (ops,), operands, name, sole_user)
+    return Pattern(ops if isinstance(ops, tuple) else (ops,), operands, name, sole_user, where)
 
 
 class Match:
@@ -60,15 +70,19 @@ class Match:
         self._bound[name] = item
         return True
 
+    def binds(self, name: str) -> bool:
+        """Whether the pattern that matched has this name: the patterns of one rule may differ in theirs."""
+        return name in self._bound
+
     @property
-    def nodes(self) -> list[Node]:
-        """The matched nodes, the root first."""
-        return [item for item in self._bound.values() if isinstance(item, Node)]
+    def nodes(self) -> dict[str, Node]:
+        """The matched nodes by their names in the pattern, the root first."""
+        return {name: item for name, item in self._bound.items() if isinstance(item, Node)}
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """The sources of all matched nodes, operands before their users."""
-        return tuple(dict.fromkeys(source for node in reversed(self.nodes) for source in node.sources))
+        return tuple(dict.fromkeys(source for node in reversed(self.nodes.values()) for source in node.sources))
 
 
 def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
@@ -83,6 +97,8 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
 
 def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
     if not isinstance(node.op, pattern.ops) or not found.bind(pattern.name, node):
+        return False
+    if pattern.where is not None and not pattern.where(node):
         return False
     for index, wanted in enumerate(pattern.operands):
         value = node.inputs[index] if index < len(node.inputs) else None

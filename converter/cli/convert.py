@@ -19,7 +19,11 @@ from tpuconvert.cli.source_options import chip_option, make_options, model_argum
 @click.option("--quantize", type=click.Choice(["none", "int8"]), default="none", help="Arithmetic of the model.")
 @click.option("--calibration", metavar="DATA", help="A folder of pictures, an .npz or .npy file.")
 @click.option(
-    "--calibration-method", type=click.Choice(["kl", "minmax"]), default="kl", show_default=True, help="Finds ranges."
+    "--calibration-method",
+    type=click.Choice(["mse", "kl", "minmax"]),
+    default="mse",
+    show_default=True,
+    help="Finds ranges.",
 )
 @plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")

@@ -1,9 +1,20 @@
 """Calibration, quantization and legalization: from a float graph to one chip's integer operators."""
 
 from tpuconvert.optimizer.quantize.annotate import quantize
+from tpuconvert.optimizer.quantize.bias_correction import correct_biases
 from tpuconvert.optimizer.quantize.calibration import calibrate
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, legalize
 from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Method, Range
 
-__all__ = ["FloatNode", "Legalized", "Method", "Range", "calibrate", "legalize", "prepare", "quantize"]
+__all__ = [
+    "FloatNode",
+    "Legalized",
+    "Method",
+    "Range",
+    "calibrate",
+    "correct_biases",
+    "legalize",
+    "prepare",
+    "quantize",
+]

@@ -14,7 +14,7 @@ from tpuconvert.schema.types import Array
 def calibrate(
     graph: Graph,
     batches: Iterable[Mapping[str, Array]],
-    method: Method = "kl",
+    method: Method = "mse",
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
@@ -22,7 +22,7 @@ def calibrate(
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, one after the other; they are not kept.
-        method: ``minmax`` or ``kl``.
+        method: ``minmax``, ``kl`` or ``mse``.
         progress: called with the number of batches done.
 
     Raises:

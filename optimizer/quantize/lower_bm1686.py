@@ -13,7 +13,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.lowering import ACCUMULATOR, Declined, Lowered, Lowering, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool
 from tpuconvert.optimizer.quantize.weights import quantize_bias
 from tpuconvert.schema.fixed_point import multiplier_shift
@@ -79,7 +79,7 @@ def _product(node: Node, lowering: Lowering, op: Op, x: Value, w: Value, bias: V
         )
         flat = isinstance(op, MatrixMulV2)
         inputs.append(lowering.g.constant(integers.reshape(-1) if flat else integers.reshape(1, -1, 1, 1), bias.name))
-    accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
+    accumulator = lowering.g.add(op, *inputs, name=f"{name}{ACCUMULATOR}")
     factors = [x.quant.scale[0] * scale / params.scale[0] for scale in w.quant.scale]
     return (lowering.requantize(accumulator, factors, params, name),)
 
@@ -147,7 +147,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     for index, (value, scale) in enumerate(zip(operands_, scales, strict=True)):
         wide = lowering.widen(value, _SUM_SHIFT, f"{name}:operand{index}")
         terms.append(lowering.scale_int32(wide, scale / twice, f"{name}:scaled{index}"))
-    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
+    total = lowering.g.add(node.op, *terms, name=f"{name}{ACCUMULATOR}")
     return (lowering.requantize(total, [twice / (2**_SUM_SHIFT * params.scale[0])], params, name),)
 
 
@@ -163,7 +163,7 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
         product = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
     else:
         wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate((a, b))]
-        product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
+        product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}{ACCUMULATOR}")
     return (lowering.requantize(product, [factor], params, name),)
 
 

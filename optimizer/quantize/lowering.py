@@ -27,6 +27,9 @@ from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
+ACCUMULATOR = ":int32"
+"""The 32-bit result before the rescale of a value ``t`` is called ``t:int32``."""
+
 
 @dataclass(frozen=True)
 class Declined:

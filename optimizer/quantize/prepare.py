@@ -3,6 +3,7 @@
 - A normalization or a constant factor per channel that no product took up becomes a depthwise 1x1 convolution, whose
   rescale takes one factor per channel.
 - A mean over height and width becomes global average pooling.
+- Every product with constant weights gets a bias, which bias correction can then change.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -63,6 +66,17 @@ def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
     if not m.op.output.type.is_static:
         return Skip("its shape is not known before the model runs")
     return graph.add(Reshape(m.op.output.type.static_shape), pooled)
+
+
+@rule(p((Conv, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage=STAGE)
+def product_with_bias(graph: Graph, m: Match) -> Replacement:
+    """A bias of zeros where there is none."""
+    if m.B is not None:
+        return Skip("it has a bias")
+    channels = m.op.output.shape[1]
+    assert isinstance(channels, int)  # constant weights decide it
+    shape = (1, channels) if isinstance(m.op.op, MatrixMul) else (1, channels, 1, 1)
+    return graph.add(m.op.op, m.x, m.W, graph.constant(np.zeros(shape, np.float32), f"{m.op.output.name}:bias"))
 
 
 def _depthwise(graph: Graph, x: Value, k: Array, b: Array | None) -> Value:

@@ -1,7 +1,8 @@
 """How large the values of a tensor get: collected over calibration data, turned into a threshold.
 
-Two methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit histogram
-diverges least from the histogram of the real values (Kullback-Leibler), which cuts rare outliers.
+Three methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit histogram
+diverges least from the histogram of the real values (Kullback-Leibler). ``mse`` looks for the threshold with the
+smallest squared error: what is cut off beyond it against what rounding costs within it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import numpy.typing as npt
 
 from tpuconvert.schema.types import Array
 
-Method = Literal["minmax", "kl"]
+Method = Literal["minmax", "kl", "mse"]
 
 _BINS = 4096
 _STEP = 16  # bins between two thresholds that are tried: 256 candidates at most
+_KL_MOST_CUT = 1e-3
+"""KL weighs how many values are cut, not how far: on heavy tails it would cut the values that matter most. Candidates
+that cut more than this share of the non-zero values are not considered."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class RangeCollector:
         if array.size == 0:
             return
         self._low, self._high = min(self._low, low), max(self._high, high)
-        if self._method == "kl":
+        if self._method != "minmax":
             self._count(np.abs(array))
 
     def result(self) -> Range:
@@ -68,9 +72,10 @@ class RangeCollector:
             return Range(0.0, 0.0, 0.0)
         largest = max(-self._low, self._high, 0.0)
         threshold = largest
-        if self._method == "kl" and self._width > 0:
+        if self._method != "minmax" and self._width > 0:
             levels = 256 if self._low >= 0 else 128
-            threshold = min(kl_threshold(self._counts, self._width / _BINS, levels), largest)
+            choose = kl_threshold if self._method == "kl" else mse_threshold
+            threshold = min(choose(self._counts, self._width / _BINS, levels), largest)
         return Range(self._low, self._high, threshold)
 
     def _count(self, magnitudes: Array) -> None:
@@ -104,7 +109,8 @@ def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -
         return len(counts) * bin_width
     last = int(used[-1]) + 1
     best, best_end = np.inf, last
-    for end in range(min(levels, last), last + 1, _STEP):
+    kept = np.searchsorted(np.cumsum(hist), (1.0 - _KL_MOST_CUT) * hist.sum()) + 1
+    for end in range(max(min(levels, last), int(kept)), last + 1, _STEP):
         p = hist[:end].copy()
         p[-1] += hist[end:].sum()
         merged = np.arange(end) * levels // end
@@ -116,6 +122,30 @@ def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -
         if divergence < best:
             best, best_end = divergence, end
     return best_end * bin_width
+
+
+def mse_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:
+    """The upper edge of the prefix of a histogram of magnitudes that costs the smallest squared error.
+
+    A value within the threshold T costs step^2 / 12 on average, step = T / (levels - 1); one beyond it (value - T)^2.
+    Zeros cost nothing at any threshold. Arguments as ``kl_threshold``.
+    """
+    hist = counts.astype(np.float64)
+    hist[0] = 0.0
+    used = np.flatnonzero(hist)
+    if used.size == 0:
+        return len(counts) * bin_width
+    last = int(used[-1]) + 1
+    centre = (np.arange(len(hist)) + 0.5) * bin_width
+    ends = np.arange(min(_STEP, last), last + 1, dtype=np.int64)
+    threshold = ends * bin_width
+    inside = np.cumsum(hist)[ends - 1]
+    beyond = hist.sum() - inside
+    first = np.sum(hist * centre) - np.cumsum(hist * centre)[ends - 1]
+    second = np.sum(hist * centre**2) - np.cumsum(hist * centre**2)[ends - 1]
+    rounding = inside * (threshold / (levels - 1)) ** 2 / 12
+    error = rounding + second - 2 * threshold * first + threshold**2 * beyond
+    return float(threshold[np.argmin(error)])
 
 
 def _divergence(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:

@@ -10,7 +10,7 @@ import math
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
@@ -20,18 +20,35 @@ from tpuconvert.schema.types import F32, Scalar
 LIMITS = (Active, Clamp, Maxs, Mins)
 
 
-@rule(p(LIMITS, p(LIMITS, "x", name="inner", sole_user=True), name="outer"), stage="fuse")
+def _is_limit(node: Node) -> bool:
+    x, y = node.inputs[0], node.outputs[0]
+    return interval(node.op) is not None and x is not None and x.dtype is F32 and y.dtype is F32
+
+
+@rule(
+    p(LIMITS, p(LIMITS, "x", name="inner", sole_user=True, where=_is_limit), name="outer", where=_is_limit),
+    stage="fuse",
+    sees_annotations=True,
+)
 def merge_limits(graph: Graph, m: Match) -> Replacement:
-    """limit(limit(x)) = one limit."""
-    inner, outer = interval(m.inner.op), interval(m.outer.op)
-    if inner is None or outer is None or m.x.dtype is not F32:
-        return Skip("one of them is not a limit of reals")
+    """limit(limit(x)) = one limit.
+
+    Rounding to a grid keeps the order of numbers: where both results are on one grid, rounding once is the same.
+    """
     if m.inner.output.quant is not None and m.inner.output.quant != m.outer.output.quant:
-        return Skip("the source file quantizes what is between them")
+        return Skip("the source file quantizes the result of inner")
+    inner, outer = interval(m.inner.op), interval(m.outer.op)
+    assert inner is not None and outer is not None
     low, high = max(inner[0], outer[0]), min(inner[1], outer[1])
     if low > high:
         return Skip("the intervals do not meet")
     return graph.add(_limit(low, high), m.x)
+
+
+@rule(p(Maxs, "x", name="op", where=lambda node: _is_limit(node) and interval(node.op) == (0, math.inf)), stage="fuse")
+def spell_as_relu(graph: Graph, m: Match) -> Replacement:
+    """max(x, 0) is relu."""
+    return graph.add(Active(ActiveType.ACTIVE_RELU), m.x)
 
 
 def _limit(low: float, high: float) -> Op:

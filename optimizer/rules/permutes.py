@@ -11,15 +11,17 @@ import dataclasses
 
 import numpy as np
 
+from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -27,15 +29,20 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.ops.trigonometry import Cos, Sin
 
 Order = tuple[int, ...]
 
 PERMUTED = p(Permute, "x", name="permute")
-UNARY = (Active, ActiveParam, Adds, Cast, Clamp, Copy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs)
-BINARY = (Add, Div, Max, Min, Mul, Sub)
+UNARY = (
+    *(Active, ActiveParam, Adds, Cast, Ceil, Clamp, Copy, Cos, Divs, Eqs, Floor, Ges, Gts, Les, Lts, Maxs, Mins, Muls),
+    *(Nes, Rdivs, Round, Rsubs, Sin, Subs),
+)
+BINARY = (Add, Div, Eq, Ge, Gt, Le, Lt, Max, Min, Mul, Ne, Sub)
 
 
 def inverse(order: Order) -> Order:
@@ -43,16 +50,20 @@ def inverse(order: Order) -> Order:
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
-def _per_axis(values: tuple[int, ...], order: Order, each: int = 1) -> tuple[int, ...]:
+def per_axis(values: tuple[int, ...], order: Order, each: int = 1) -> tuple[int, ...]:
     """Values per axis of a permuted tensor (``each`` of them), as values per axis of the tensor before."""
     back = inverse(order)
     return tuple(values[each * back[axis] + index] for axis in range(len(order)) for index in range(each))
 
 
+def _before_name(name: str, order: Order) -> str:
+    """The name of what becomes the tensor of a given name by a permute: the channel-first twin says so."""
+    return f"{name}:nchw" if order == (0, 2, 3, 1) else f"{name}:permuted"
+
+
 def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Value) -> Value:
-    """permute(op(inputs)), the inner value named after the layout where it is the channel-first twin."""
-    suffix = ":nchw" if order == (0, 2, 3, 1) else ":permuted"
-    inner = graph.add(op, *inputs, name=f"{old.name}{suffix}")
+    """permute(op(inputs)), the inner value with the annotation of the result."""
+    inner = graph.add(op, *inputs, name=_before_name(old.name, order))
     inner.quant = old.quant
     return graph.add(Permute(order), inner)
 
@@ -61,9 +72,9 @@ def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Va
 def merge_permutes(graph: Graph, m: Match) -> Replacement:
     """permute(permute(x)) is one permute, or nothing when they undo each other."""
     order = tuple(m.first.op.order[axis] for axis in m.second.op.order)
-    if order == tuple(range(len(order))) and m.x.quant == m.second.output.quant:
-        return m.x  # type: ignore[no-any-return]  # bound by the pattern
-    return graph.add(Permute(order), m.x)
+    if order != tuple(range(len(order))):
+        return graph.add(Permute(order), m.x)
+    return m.x if m.x.quant == m.second.output.quant else graph.add(Copy(), m.x)
 
 
 @rule(p(UNARY, PERMUTED, name="op"), stage="layout")
@@ -72,25 +83,36 @@ def sink_through_unary(graph: Graph, m: Match) -> Replacement:
     return _sink(graph, m.permute.op.order, m.op.op, (m.x,), m.op.output)
 
 
-@rule(p(BINARY, PERMUTED, "y", name="op"), p(BINARY, "y", PERMUTED, name="op"), stage="layout")
+@rule(p(BINARY, PERMUTED, name="op"), p(BINARY, "y", PERMUTED, name="op"), stage="layout")
 def sink_through_binary(graph: Graph, m: Match) -> Replacement:
     """f(permute(x), permute(y)) = permute(f(x, y)); a constant is permuted back at conversion time."""
     order = m.permute.op.order
-    operands = []
-    for value in m.op.inputs:
-        moved = _before(graph, value, order)
-        if moved is None:
-            return Skip("the other operand is not permuted alike")
-        operands.append(moved)
-    return _sink(graph, order, m.op.op, tuple(operands), m.op.output)
+    operands = _all_before(graph, m.op, order)
+    if operands is None:
+        return Skip("the other operand is not permuted alike")
+    return _sink(graph, order, m.op.op, operands, m.op.output)
+
+
+def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | None:
+    found = []
+    for value in node.inputs:
+        before = None if value is None else _before(graph, value, order)
+        if before is None:
+            return None
+        found.append(before)
+    return tuple(found)
 
 
 def _before(graph: Graph, value: Value, order: Order) -> Value | None:
     """What ``value`` is the permute of, when that costs nothing."""
     producer = value.producer
     if producer is not None and isinstance(producer.op, Permute) and producer.op.order == order:
-        return producer.inputs[0]
-    if value.is_constant and value.rank == len(order):
+        return None if rounds(producer) else producer.inputs[0]
+    if value.rank != len(order):
+        return None
+    if all(extent == 1 for extent in value.shape):
+        return value
+    if value.is_constant:
         back = inverse(order)
         stored = None if value.stored is None else np.ascontiguousarray(value.stored.transpose(back))
         quant = value.quant
@@ -98,39 +120,35 @@ def _before(graph: Graph, value: Value, order: Order) -> Value | None:
             quant = dataclasses.replace(quant, axis=order[quant.axis])
         data = np.ascontiguousarray(value.array.transpose(back))
         return graph.constant(data, f"{value.name}:permuted", quant, stored)
-    if all(extent == 1 for extent in value.shape) and value.rank == len(order):
-        return value
     return None
 
 
-@rule(p(Concat, PERMUTED, name="op"), stage="layout")
+def _has_permuted_operand(node: Node) -> bool:
+    return any(value.producer is not None and isinstance(value.producer.op, Permute) for value in node.inputs if value)
+
+
+@rule(p(Concat, name="op", where=_has_permuted_operand), stage="layout")
 def sink_through_concat(graph: Graph, m: Match) -> Replacement:
     """A concatenation of operands that are all permuted alike, along the renamed axis."""
-    order = m.permute.op.order
-    operands = [_before(graph, value, order) for value in m.op.inputs]
-    found = tuple(value for value in operands if value is not None)
-    if len(found) < len(operands):
+    producers = [value.producer for value in m.op.inputs if value.producer is not None]
+    order = next(producer.op.order for producer in producers if isinstance(producer.op, Permute))
+    operands = _all_before(graph, m.op, order)
+    if operands is None:
         return Skip("the operands are not all permuted alike")
-    return _sink(graph, order, Concat(order[m.op.op.axis]), found, m.op.output)
+    return _sink(graph, order, Concat(order[m.op.op.axis]), operands, m.op.output)
 
 
-@rule(
-    p(Pad, PERMUTED, name="op"),
-    p(Extract, PERMUTED, name="op"),
-    p(Tile, PERMUTED, name="op"),
-    p(Softmax, PERMUTED, name="op"),
-    stage="layout",
-)
+@rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout")
 def sink_through_axes(graph: Graph, m: Match) -> Replacement:
     """Operators with parameters per axis, whose axes are renamed."""
     order, op = m.permute.op.order, m.op.op
     renamed: Op
     if isinstance(op, Pad):
-        renamed = dataclasses.replace(op, paddings=_per_axis(op.paddings, order, each=2))
+        renamed = dataclasses.replace(op, paddings=per_axis(op.paddings, order, each=2))
     elif isinstance(op, Extract):
-        renamed = Extract(_per_axis(op.start, order), _per_axis(op.end, order), _per_axis(op.stride, order))
+        renamed = Extract(per_axis(op.start, order), per_axis(op.end, order), per_axis(op.stride, order))
     elif isinstance(op, Tile):
-        renamed = Tile(_per_axis(op.reps, order))
+        renamed = Tile(per_axis(op.reps, order))
     else:
         renamed = Softmax(order[op.axis])
     return _sink(graph, order, renamed, (m.x,), m.op.output)
@@ -138,34 +156,37 @@ def sink_through_axes(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(Reduce, PERMUTED, name="op"), stage="layout")
 def sink_through_reduce(graph: Graph, m: Match) -> Replacement:
-    """A reduction along renamed axes; without kept axes the others must stay in order."""
+    """A reduction along renamed axes; without kept axes the others are permuted among themselves."""
     order, op = m.permute.op.order, m.op.op
-    axes = tuple(axis % len(order) for axis in op.axis_list)
-    renamed = dataclasses.replace(op, axis_list=tuple(sorted(order[axis] for axis in axes)))
+    axes = [axis % len(order) for axis in op.axis_list[: op.axis_num]]
+    reduced = tuple(sorted(order[axis] for axis in axes))
+    renamed = Reduce(reduced, op.method, keep_dims=op.keep_dims)
     if op.keep_dims:
         return _sink(graph, order, renamed, (m.x,), m.op.output)
     left = [axis for position, axis in enumerate(order) if position not in axes]
-    if left != sorted(left):
-        return Skip("the axes that are left change their order")
-    return graph.add(renamed, m.x)
+    if left == sorted(left):
+        return graph.add(renamed, m.x)
+    return _sink(graph, tuple(sorted(left).index(axis) for axis in left), renamed, (m.x,), m.op.output)
 
 
 @rule(p(Split, PERMUTED, name="op"), stage="layout")
 def sink_through_split(graph: Graph, m: Match) -> Replacement:
     """A split along the renamed axis, one permute per part."""
     order = m.permute.op.order
-    op = dataclasses.replace(m.op.op, axis=order[m.op.op.axis % len(order)])
-    suffix = ":nchw" if order == (0, 2, 3, 1) else ":permuted"
-    parts = graph.add_all(op, m.x, names=[f"{value.name}{suffix}" for value in m.op.outputs])
+    op = dataclasses.replace(m.op.op, axis=order[m.op.op.axis])
+    parts = graph.add_all(op, m.x, names=[_before_name(value.name, order) for value in m.op.outputs])
+    results: list[Value | None] = []
     for part, old in zip(parts, m.op.outputs, strict=True):
         part.quant = old.quant
-    return tuple(graph.add(Permute(order), part) for part in parts)
+        is_read = bool(old.uses) or graph.is_output(old)
+        results.append(graph.add(Permute(order), part) if is_read else None)
+    return tuple(results)
 
 
 FLATTENED = p(Reshape, PERMUTED, name="reshape", sole_user=True)
 
 
-@rule(p(MatrixMul, FLATTENED, "W", "B?", name="product"), stage="layout")
+@rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout")
 def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     """A fully connected layer on a permuted, flattened tensor: permute the rows of the weights instead.
 
@@ -175,6 +196,10 @@ def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     shape, flat = m.permute.output.shape, m.reshape.output.shape
     if order[0] != 0 or len(flat) != 2 or flat[0] != shape[0] or not m.permute.output.type.is_static:
         return Skip("the reshape does more than flatten one sample")
+    if 0 in flat:
+        return Skip("it has no elements")
+    if m.W.quant is not None and m.W.quant.axis == 0:
+        return Skip("the weights have one scale per row")
     extents = [int(extent) for extent in shape[1:]]
     back = tuple(axis - 1 for axis in inverse(order)[1:])
 
@@ -183,10 +208,7 @@ def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
         return np.ascontiguousarray(moved.reshape(weights.shape))
 
     stored = None if m.W.stored is None else rows(m.W.stored)
-    if m.W.quant is not None and m.W.quant.axis == 0:
-        return Skip("the weights have one scale per row")
     w = graph.constant(rows(m.W.array), m.W.name, m.W.quant, stored)
-    x = graph.add(Reshape(tuple(int(extent) for extent in flat)), m.x)
+    x = graph.add(Reshape(m.reshape.output.type.static_shape), m.x, name=f"{m.reshape.output.name}:permuted")
     x.quant = m.reshape.output.quant
-    operands = (x, w) if m.B is None else (x, w, m.B)
-    return graph.add(m.product.op, *operands)
+    return graph.add(m.product.op, x, w, *m.product.inputs[2:])

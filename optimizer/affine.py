@@ -1,0 +1,196 @@
+"""Reading a node as y = k * x + b with one k and one b per index of an axis, and folding such a y into products.
+
+Nodes that can be read so: batch_norm with given statistics (k = gamma / sqrt(var / s + epsilon) and
+b = beta - mean / s * k), a sum, difference, product or quotient with a constant that varies along that axis only, and
+the same with a scalar. Numbers are binary64; what goes into a constant is rounded once.
+
+Folding, for a product with weights W and bias B:
+- behind it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
+- before it: (k * x + b) * W + B = x * (k * W) + (B + b * W), k per input channel. Padding adds zeros, which are not
+  k * 0 + b, so that b must be 0 where a convolution pads, and for every deconv, whose windows differ at the border.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.optimizer.engine import Skip
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+
+Vector = npt.NDArray[np.float64]
+
+WITH_SCALAR = (Adds, Divs, Muls, Rsubs, Subs)
+WITH_CONSTANT = (Add, Div, Mul, Sub)
+AFFINE = (BatchNorm, *WITH_SCALAR, *WITH_CONSTANT)
+PRODUCTS = (Conv, Deconv, MatrixMul)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """y = k * x + b, with one number each per index of the axis that was asked for."""
+
+    k: Vector
+    b: Vector
+
+
+def is_affine(node: Node) -> bool:
+    """Whether a node is a candidate: one operand that is computed, all others constant."""
+    if not isinstance(node.op, WITH_CONSTANT):
+        return isinstance(node.op, WITH_SCALAR) or _has_given_statistics(node)
+    first, second = (value is not None and value.is_constant for value in node.inputs)
+    return first != second and not (first and isinstance(node.op, Div))
+
+
+def _has_given_statistics(node: Node) -> bool:
+    return isinstance(node.op, BatchNorm) and all(value is None or value.is_constant for value in node.inputs[1:])
+
+
+def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
+    """Read a node for which ``is_affine`` holds.
+
+    Returns:
+        k and b per index of ``axis`` of its operand, or why it cannot be said so.
+    """
+    (x,) = (value for value in node.inputs if value is not None and not value.is_constant)
+    extent = x.shape[axis]
+    if not isinstance(extent, int):
+        return Skip("the number of channels is not known before the model runs")
+    if not x.dtype.is_float or node.outputs[0].type != x.type:
+        return Skip("it is not an operation of floats that keeps the shape")
+    ones, zeros = np.ones(extent), np.zeros(extent)
+    if isinstance(node.op, BatchNorm):
+        return _of_batch_norm(graph, node, node.op) if axis == 1 else Skip("it normalizes along another axis")
+    if isinstance(node.op, WITH_SCALAR):
+        c, scalar_first = zeros + node.op.scalar.value, isinstance(node.op, Rsubs)
+    else:
+        constant, scalar_first = _constant(node)
+        aligned = (1,) * (x.rank - constant.rank) + constant.array.shape
+        if any(length != 1 for position, length in enumerate(aligned) if position != axis):
+            return Skip("the constant is not one number per channel")
+        c = np.broadcast_to(_vector(constant), (extent,)).copy()
+    if isinstance(node.op, (Add, Adds)):
+        return Affine(ones, c)
+    if isinstance(node.op, (Sub, Subs, Rsubs)):
+        return Affine(-ones, c) if scalar_first else Affine(ones, -c)
+    if isinstance(node.op, (Mul, Muls)):
+        return Affine(c, zeros)
+    with np.errstate(all="ignore"):
+        k = 1.0 / c
+    return Affine(k, zeros) if np.isfinite(k).all() else Skip("a divisor is zero")
+
+
+def _constant(node: Node) -> tuple[Value, bool]:
+    first, second = node.inputs
+    assert first is not None and second is not None
+    return (first, True) if first.is_constant else (second, False)
+
+
+def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
+    if not op.use_global_stats:
+        return Skip("its statistics are computed while the model runs")
+    if any(value.uses or graph.is_output(value) for value in node.outputs[1:]):
+        return Skip("its statistics are read")
+    mean, variance, *rest = (None if value is None else _vector(value) for value in node.inputs[1:])
+    gamma, beta = (*rest, None, None)[:2]
+    assert mean is not None and variance is not None
+    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
+    with np.errstate(all="ignore"):
+        k = 1.0 / np.sqrt(variance * factor + op.epsilon)
+    if not np.isfinite(k).all():
+        return Skip("variance + epsilon is not positive in every channel")
+    k = k if gamma is None else k * gamma
+    return Affine(k, -mean * factor * k + (0.0 if beta is None else beta))
+
+
+def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = None) -> Value | Skip:
+    """A new product that gives k * y + b per output channel."""
+    if declined := _why_not(product):
+        return declined
+    w = _weights(product)
+    if isinstance(product.op, Deconv):
+        # [ic, oc / groups, kh, kw]; the rows of a group share its output channels
+        rows = np.repeat(affine.k.reshape(product.op.groups, -1), w.shape[0] // product.op.groups, axis=0)
+        w = w * rows[:, :, None, None]
+    else:
+        axis = 0 if isinstance(product.op, Conv) else 1
+        w = w * affine.k.reshape([-1 if index == axis else 1 for index in range(w.ndim)])
+    bias = affine.b if (old := _bias(product)) is None else old * affine.k + affine.b
+    return _rebuilt(graph, product, product.inputs[0], w, bias, name)
+
+
+def fold_before(graph: Graph, product: Node, x: Value, affine: Affine) -> Value | Skip:
+    """A new product of x that gives what the old one gives for k * x + b, k and b per input channel."""
+    if declined := _why_not(product):
+        return declined
+    w, shifts = _weights(product), bool(affine.b.any())
+    bias = _bias(product)
+    if isinstance(product.op, MatrixMul):
+        added, w = affine.b @ w, w * affine.k[:, None]
+    elif isinstance(product.op, Deconv):
+        if shifts:
+            return Skip("a shift before a deconv is not the same at the border")
+        added, w = 0.0, w * affine.k[:, None, None, None]
+    else:
+        assert isinstance(product.op, Conv)
+        op = product.op
+        if shifts and any((op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
+            return Skip("a shift before padding is not the same at the border")
+        per_output = len(w) // op.groups
+        k, b = (np.repeat(vector.reshape(op.groups, -1), per_output, axis=0) for vector in (affine.k, affine.b))
+        added, w = (w * b[:, :, None, None]).sum(axis=(1, 2, 3)), w * k[:, :, None, None]
+    if shifts:
+        bias = added if bias is None else bias + added
+    return _rebuilt(graph, product, x, w, bias, None)
+
+
+def _why_not(product: Node) -> Skip | None:
+    _, w, *rest = product.inputs
+    assert w is not None
+    if w.stored is not None or any(value is not None and value.stored is not None for value in rest):
+        return Skip("the source file quantizes the weights")
+    if any(value is not None and not value.is_constant for value in rest):
+        return Skip("its bias is computed while the model runs")
+    if not w.dtype.is_float or not product.outputs[0].dtype.is_float:
+        return Skip("the product is not float")
+    return None
+
+
+def _rebuilt(
+    graph: Graph, product: Node, x: Value | None, w: Vector, bias: Vector | None, name: str | None
+) -> Value | Skip:
+    old_w, old_b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
+    assert old_w is not None
+    with np.errstate(over="ignore"):
+        arrays = [array.astype(old_w.dtype.numpy) for array in (w, bias) if array is not None]
+    if not all(np.isfinite(array).all() for array in arrays):
+        return Skip("the folded weights are beyond the range of their type")
+    inputs = [x, graph.constant(arrays[0], old_w.name)]
+    if bias is not None:
+        shape = (1, -1) if isinstance(product.op, MatrixMul) else (1, -1, 1, 1)
+        bias_name = f"{product.outputs[0].name}:bias" if old_b is None else old_b.name
+        inputs.append(graph.constant(arrays[1].reshape(shape), bias_name))
+    return graph.add(product.op, *inputs, name=name)
+
+
+def _weights(product: Node) -> Vector:
+    w = product.inputs[1]
+    assert w is not None
+    return w.array.astype(np.float64)
+
+
+def _bias(product: Node) -> Vector | None:
+    value = product.inputs[2] if len(product.inputs) > 2 else None
+    return None if value is None else _vector(value)
+
+
+def _vector(value: Value) -> Vector:
+    return value.array.astype(np.float64).reshape(-1)

@@ -1,0 +1,40 @@
+"""When a rewrite may pass over a value that the source file quantizes.
+
+An annotated value is rounded to the grid of its scale. A rule that joins nodes takes the values between them away, and
+with them that rounding. It may do so only where the rounding does nothing: where the value is not annotated, or where
+its node moves elements that are on the same grid already.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.pattern import Match
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.tile import Tile
+
+_MOVES = (Copy, ExpandDims, Extract, Pad, Permute, Reshape, Split, Squeeze, Tile)
+
+
+def same_meaning(x: Value, y: Value) -> bool:
+    """Whether one value can stand for the other: a changed annotation is a rescale that the source asks for."""
+    return x.quant == y.quant and x.type == y.type
+
+
+def rounds_between(found: Match) -> str:
+    """The name, in the pattern, of a matched node inside whose result is rounded to a grid of its own, or nothing."""
+    return next((name for name, node in found.nodes.items() if node is not found.root and rounds(node)), "")
+
+
+def rounds(node: Node) -> bool:
+    """Whether the annotation of a node's result asks for a rounding that its operand has not had."""
+    operand = node.inputs[0] if node.inputs else None
+    moves = isinstance(node.op, _MOVES) and operand is not None
+    return any(
+        value.quant is not None and not (moves and operand is not None and value.quant == operand.quant)
+        for value in node.outputs
+    )

@@ -1,0 +1,53 @@
+"""Spelled-out leaky rectifiers become one activation.
+
+relu(x) + a * min(x, 0) is x for x >= 0 and a * x below; so is max(x, a * x) for 0 < a <= 1. One slope for the whole
+tensor only: there is no operator with a slope per channel.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Max
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
+from tpuconvert.schema.types import F32
+
+
+def _is_positive_part(node: Node) -> bool:
+    return interval(node.op) == (0, math.inf)
+
+
+def _is_negative_part(node: Node) -> bool:
+    return interval(node.op) == (-math.inf, 0)
+
+
+POSITIVE = p((Active, Maxs), "x", name="positive", sole_user=True, where=_is_positive_part)
+NEGATIVE = p(Mins, "x", name="negative", sole_user=True, where=_is_negative_part)
+SCALED = p(Muls, NEGATIVE, name="scaled", sole_user=True)
+SLOPED = p(Muls, "x", name="scaled", sole_user=True)
+
+
+@rule(p(Add, POSITIVE, SCALED, name="sum"), p(Add, SCALED, POSITIVE, name="sum"), stage="fuse")
+def fuse_leaky_relu(graph: Graph, m: Match) -> Replacement:
+    """relu(x) + a * min(x, 0)."""
+    return _leaky(graph, m)
+
+
+@rule(p(Max, "x", SLOPED, name="maximum"), p(Max, SLOPED, "x", name="maximum"), stage="fuse")
+def fuse_maximum_as_leaky_relu(graph: Graph, m: Match) -> Replacement:
+    """max(x, a * x)."""
+    if not 0 < m.scaled.op.scalar.value <= 1:
+        return Skip("the slope is not between 0 and 1")
+    return _leaky(graph, m)
+
+
+def _leaky(graph: Graph, m: Match) -> Replacement:
+    slope = m.scaled.op.scalar.value
+    if m.x.dtype is not F32 or not math.isfinite(slope):
+        return Skip("it is not a function of reals")
+    return graph.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (slope,)), m.x)

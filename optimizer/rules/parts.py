@@ -1,0 +1,78 @@
+"""Cutting and joining: splits of which little is read, concatenations of concatenations and of all parts."""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+
+
+def _has_one_reader_at_most(node: Node) -> bool:
+    return sum(bool(part.uses) for part in node.outputs) <= 1
+
+
+@rule(p(Split, "x", name="split", where=_has_one_reader_at_most), stage="canonicalize")
+def split_with_one_reader(graph: Graph, m: Match) -> Replacement:
+    """A split of which one part is read is an extract; a split into one part is nothing."""
+    parts: list[Value] = list(m.split.outputs)
+    read = [index for index, part in enumerate(parts) if part.uses or graph.is_output(part)]
+    if len(read) != 1:
+        return Skip("not exactly one part is read")
+    if not m.x.type.is_static:
+        return Skip("its shape is not known before the model runs")
+    (wanted,) = read
+    axis = m.split.op.axis % m.x.rank
+    shape = m.x.type.static_shape
+    first = sum(part.type.static_shape[axis] for part in parts[:wanted])
+    start = tuple(first if k == axis else 0 for k in range(len(shape)))
+    extents = parts[wanted].type.static_shape
+    if 0 in extents:
+        return Skip("the part has no elements")
+    end = tuple(a + extent for a, extent in zip(start, extents, strict=True))
+    results: list[Value | None] = [None] * len(parts)
+    results[wanted] = graph.add(Copy() if extents == shape else Extract(start, end, (1,) * len(shape)), m.x)
+    return tuple(results)
+
+
+def _joins_all_parts(node: Node) -> bool:
+    first = node.inputs[0]
+    split = None if first is None else first.producer
+    return split is not None and isinstance(split.op, Split) and node.inputs == split.outputs
+
+
+@rule(p(Concat, p(Split, "x", name="split"), name="concat", where=_joins_all_parts), stage="canonicalize")
+def join_of_all_parts(graph: Graph, m: Match) -> Replacement:
+    """concat(split(x)) = x."""
+    if m.concat.op.axis % m.x.rank != m.split.op.axis % m.x.rank:
+        return Skip("cut and joined along different axes")
+    if any(value.quant != m.x.quant for value in (*m.split.outputs, *m.concat.outputs)):
+        return Skip("it changes the quantization")
+    return m.x  # type: ignore[no-any-return]  # bound by the pattern
+
+
+def _reads_concat(node: Node) -> bool:
+    assert isinstance(node.op, Concat)
+    return any(value is not None and value.producer and isinstance(value.producer.op, Concat) for value in node.inputs)
+
+
+@rule(p(Concat, name="outer", where=_reads_concat), stage="canonicalize")
+def merge_concats(graph: Graph, m: Match) -> Replacement:
+    """concat(concat(a, b), c) = concat(a, b, c) along one axis."""
+    outer, rank = m.outer, m.outer.output.rank
+    axis = outer.op.axis % rank
+    operands: list[Value] = []
+    sources = list(outer.sources)
+    for value in outer.inputs:
+        node = value.producer
+        joins = node is not None and isinstance(node.op, Concat) and node.op.axis % rank == axis
+        if node is not None and joins and graph.is_sole_use(value) and value.quant in (None, outer.output.quant):
+            operands += node.inputs
+            sources += node.sources
+        else:
+            operands.append(value)
+    if len(operands) == len(outer.inputs):
+        return Skip("the inner concatenation has other readers, another axis or a scale of its own")
+    return graph.add(Concat(outer.op.axis), *operands, sources=tuple(dict.fromkeys(sources)))

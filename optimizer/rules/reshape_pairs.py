@@ -1,0 +1,49 @@
+"""Reshapes around functions of one element meet: reshape(f(g(reshape(x)))) = reshape(f(g(x))).
+
+Such pairs come from operators that exist for four axes only. The inner reshape goes, and the outer one too where the
+shape is that of x again.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.identity import reshape_like
+from tpuconvert.optimizer.rules.permutes import UNARY
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.shape_change import Reshape
+
+_LONGEST = 16
+
+
+def _chain(node: Node) -> list[Node]:
+    """The functions between a reshape and the reshape before them, the last one first; empty when there is none."""
+    found: list[Node] = []
+    value = node.inputs[0]
+    while value is not None and len(value.uses) == 1 and len(found) <= _LONGEST:
+        producer = value.producer
+        if producer is None or rounds(producer):
+            return []
+        if isinstance(producer.op, Reshape):
+            return found
+        if not isinstance(producer.op, UNARY):
+            return []
+        found.append(producer)
+        value = producer.inputs[0]
+    return []
+
+
+@rule(p(Reshape, p(UNARY, name="last", sole_user=True), name="reshape", where=_chain), stage="canonicalize")
+def meet_reshapes(graph: Graph, m: Match) -> Replacement:
+    """A chain of functions of one element between two reshapes is computed in the shape before."""
+    chain = _chain(m.reshape)
+    if not all(graph.is_sole_use(node.outputs[0]) for node in chain):
+        return Skip("a value between them leaves the graph")
+    inner = chain[-1].inputs[0]
+    assert inner is not None and inner.producer is not None
+    (x,) = inner.producer.inputs
+    assert x is not None
+    for node in reversed(chain):
+        x = graph.add(node.op, x, name=f"{node.outputs[0].name}:reshaped")
+    return x if x.type == m.reshape.output.type else reshape_like(graph, x, m.reshape.output)

@@ -1,0 +1,130 @@
+"""Constants in one spelling, and one after the other joined.
+
+A constant operand whose elements are all equal is a scalar; x * a * b = x * (a * b), x + a - b = x + (a - b). Sums and
+products of constants are evaluated in binary64 and rounded once.
+
+A sum is not joined when the two numbers nearly cancel: adding and taking away a large number is how some programs round.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
+from tpuconvert.schema.types import F32, Scalar
+
+_SPELLING: dict[type[Op], type[Op]] = {Add: Adds, Div: Divs, Max: Maxs, Min: Mins, Mul: Muls, Sub: Subs}
+"""A tensor and a number, for a tensor and a constant behind it."""
+
+_CANCELS = 2.0**-10
+_SMALLEST = float(np.finfo(np.float32).tiny)
+
+
+def _has_uniform_constant(node: Node) -> bool:
+    first, second = node.inputs
+    assert first is not None and second is not None
+    constant, other = (first, second) if first.is_constant else (second, first)
+    if not constant.is_constant or other.is_constant or constant.dtype is not F32 or constant.stored is not None:
+        return False
+    if (first.is_constant and isinstance(node.op, Div)) or other.type != node.outputs[0].type:
+        return False
+    data = constant.array
+    if data.size == 0 or data.flat[0] != data.flat[-1]:
+        return False
+    return bool((data == data.flat[0]).all() and (np.signbit(data) == np.signbit(data.flat[0])).all())
+
+
+@rule(p(tuple(_SPELLING), name="op", where=_has_uniform_constant), stage="canonicalize")
+def spell_as_scalar(graph: Graph, m: Match) -> Replacement:
+    """An operation with a constant of equal elements is one with a scalar."""
+    first, second = m.op.inputs
+    constant, other = (first, second) if first.is_constant else (second, first)
+    number = Scalar(F32, float(constant.array.flat[0]))
+    if isinstance(m.op.op, Sub) and constant is first:
+        return graph.add(Rsubs(number), other)
+    spelled = _SPELLING[type(m.op.op)]
+    return graph.add(spelled(scalar=number), other)  # type: ignore[call-arg]  # all six take a scalar
+
+
+def _is_float(node: Node) -> bool:
+    return node.inputs[0] is not None and node.inputs[0].dtype is F32 and node.outputs[0].dtype is F32
+
+
+SCALED = p((Muls, Divs), "x", name="first", sole_user=True, where=_is_float)
+SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=_is_float)
+
+
+@rule(p((Muls, Divs), SCALED, name="second", where=_is_float), stage="canonicalize")
+def merge_factors(graph: Graph, m: Match) -> Replacement:
+    """X * a * b = x * (a * b); a quotient is a product with the reciprocal."""
+    first, second = _factor(m.first.op), _factor(m.second.op)
+    factor = first * second
+    if not math.isfinite(factor) or not _SMALLEST <= abs(factor) <= float(np.finfo(np.float32).max):
+        return Skip("the product of the factors is beyond the range of binary32")
+    return graph.add(Muls(Scalar.f32(factor)), m.x)
+
+
+@rule(p((Adds, Subs), SHIFTED, name="second", where=_is_float), stage="canonicalize")
+def merge_shifts(graph: Graph, m: Match) -> Replacement:
+    """X + a + b = x + (a + b)."""
+    first, second = _shift(m.first.op), _shift(m.second.op)
+    total = first + second
+    if not math.isfinite(total) or abs(total) < _CANCELS * max(abs(first), abs(second)):
+        return Skip("the numbers cancel each other, which may be meant to round")
+    return graph.add(Adds(Scalar.f32(total)), m.x)
+
+
+def _factor(op: Op) -> float:
+    if isinstance(op, Divs):
+        return 1.0 / op.scalar.value if op.scalar.value else math.inf
+    assert isinstance(op, Muls)
+    return op.scalar.value
+
+
+def _shift(op: Op) -> float:
+    assert isinstance(op, (Adds, Subs))
+    return op.scalar.value if isinstance(op, Adds) else -op.scalar.value
+
+
+@rule(
+    p(Mul, p(Mul, "x", "A", name="first", sole_user=True), "B", name="second", where=_is_float),
+    p(Add, p(Add, "x", "A", name="first", sole_user=True), "B", name="second", where=_is_float),
+    stage="canonicalize",
+)
+def merge_constants(graph: Graph, m: Match) -> Replacement:
+    """(x op A) op B = x op (A op B), for products and sums with constants of equal rank."""
+    if m.x.is_constant or m.A.stored is not None or m.B.stored is not None or m.A.dtype is not F32:
+        return Skip("an operand is not a plain constant")
+    shape = np.broadcast_shapes(m.A.array.shape, m.B.array.shape)
+    if math.prod(shape) > max(m.A.array.size, m.B.array.size):
+        return Skip("the joined constant would be larger than both")
+    a, b = (value.array.astype(np.float64) for value in (m.A, m.B))
+    joined = a * b if isinstance(m.second.op, Mul) else a + b
+    if _loses_digits(m.second.op, joined, a, b):
+        return Skip("the joined constant loses digits")
+    constant: Value = graph.constant(joined.astype(np.float32), m.B.name)
+    return graph.add(m.second.op, m.x, constant)
+
+
+def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:  # type: ignore[type-arg]
+    if not np.isfinite(joined).all() or (np.abs(joined) > np.finfo(np.float32).max).any():
+        return True
+    if isinstance(op, Mul):
+        return bool((np.abs(joined) < np.where(a * b == 0, 0.0, _SMALLEST)).any())
+    return bool((np.abs(joined) < _CANCELS * np.maximum(np.abs(a), np.abs(b))).any())
+
+
+@rule(
+    p((Add, Mul), "C", "x", name="op", where=lambda node: not (node.inputs[1] is None or node.inputs[1].is_constant)),
+    stage="canonicalize",
+)
+def constant_second(graph: Graph, m: Match) -> Replacement:
+    """C + x = x + C and C * x = x * C: the constant stands behind, where other rules look for it."""
+    return graph.add(m.op.op, m.x, m.C)

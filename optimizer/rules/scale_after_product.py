@@ -1,0 +1,56 @@
+"""A factor and a shift per channel behind a product disappear into its weights and bias.
+
+product(x; W, B) * k + b = product(x; W * k, B * k + b); the algebra per operator is that of ``optimizer.affine``. The
+product may be reshaped first, as long as its channels stay the second axis, or become the last one.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.affine import AFFINE, PRODUCTS, fold_behind, is_affine, read_affine
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.shape_change import Reshape
+
+PRODUCT = p(PRODUCTS, "x", "W", name="product", sole_user=True)
+RESHAPED = p(Reshape, PRODUCT, name="reshape", sole_user=True)
+
+
+@rule(
+    p(AFFINE, PRODUCT, name="op", where=is_affine),
+    p(AFFINE, "C", PRODUCT, name="op", where=is_affine),
+    p(AFFINE, RESHAPED, name="op", where=is_affine),
+    p(AFFINE, "C", RESHAPED, name="op", where=is_affine),
+    stage="fold",
+)
+def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
+    """Batch normalization, a bias, or a factor per channel disappears into the product before it."""
+    axis: int | None = 1
+    if m.binds("reshape"):
+        axis = _channel_axis(m.product, m.reshape)
+        if axis is None:
+            return Skip("the reshape mixes channels")
+    assert axis is not None
+    affine = read_affine(graph, m.op, axis)
+    if isinstance(affine, Skip):
+        return affine
+    if not m.binds("reshape"):
+        folded = fold_behind(graph, m.product, affine)
+    else:
+        folded = fold_behind(graph, m.product, affine, f"{m.op.outputs[0].name}:product")
+        if not isinstance(folded, Skip):
+            folded = graph.add(m.reshape.op, folded)
+    if isinstance(folded, Skip) or not isinstance(m.op.op, BatchNorm):
+        return folded
+    return folded, None, None
+
+
+def _channel_axis(product: Node, reshape: Node) -> int | None:
+    """The axis of the reshaped result that counts the output channels of the product."""
+    before, after = product.outputs[0].shape, reshape.outputs[0].shape
+    if before[:2] == after[:2]:
+        return 1
+    if len(before) == 2 and before[1] == after[-1]:
+        return len(after) - 1
+    return None

@@ -1,0 +1,73 @@
+"""Computing things once: constants of equal bytes, and nodes of one operator on the same operands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op, OpKind
+
+
+def share_constants(graph: Graph) -> int:
+    """Let readers of equal constants read one of them. Returns how many constants that saves.
+
+    Equal are type, bytes and annotation. Only readers of one operator, at one operand, come together: quantization
+    decides the scales of a weight for all its readers.
+    """
+    groups: dict[object, list[Value]] = {}
+    merged = 0
+    for value in graph.values:
+        if not value.is_constant or not value.uses or graph.is_output(value):
+            continue
+        readers = frozenset((type(node.op), index) for node, index in value.uses)
+        alike = groups.setdefault((value.type, value.quant, value.stored is None, readers, _sample(value)), [])
+        first = next((other for other in alike if _same_bytes(other, value)), None)
+        if first is None:
+            alike.append(value)
+            continue
+        graph.replace_uses(value, first)
+        graph.discard(value)
+        merged += 1
+    return merged
+
+
+def share_nodes(graph: Graph) -> int:
+    """Let readers of nodes that compute the same read one of them. Returns how many nodes that saves.
+
+    A node whose result leaves the graph stays: every output has a value of its own.
+    """
+    known: dict[tuple[type[Op], str, tuple[int, ...]], Node] = {}
+    merged = 0
+    for node in graph.sorted_nodes():
+        if node.op.kind is not OpKind.TPU or not node.inputs:
+            continue
+        operands = tuple(0 if value is None else id(value) for value in node.inputs)
+        first = known.setdefault((type(node.op), repr(node.op), operands), node)
+        if first is node or not _same_results(graph, first, node):
+            continue
+        for old, new in zip(node.outputs, first.outputs, strict=True):
+            graph.replace_uses(old, new)
+        first.sources = tuple(dict.fromkeys((*first.sources, *node.sources)))
+        graph.remove(node)
+        merged += 1
+    return merged
+
+
+def _same_results(graph: Graph, first: Node, second: Node) -> bool:
+    pairs = zip(first.outputs, second.outputs, strict=True)
+    return all(a.type == b.type and a.quant == b.quant and not graph.is_output(b) for a, b in pairs)
+
+
+def _sample(value: Value) -> bytes:
+    flat = value.array.reshape(-1)
+    return bytes(flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes())
+
+
+def _same_bytes(first: Value, second: Value) -> bool:
+    pairs = [(first.array, second.array)]
+    if first.stored is not None and second.stored is not None:
+        pairs.append((first.stored, second.stored))
+    return all(
+        a is b or np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
+        for a, b in pairs
+    )
