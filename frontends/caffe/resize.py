@@ -52,7 +52,7 @@ def _interp_size(node: CaffeNode, p: Parameters, height: int, width: int) -> tup
     zoom = p.whole("zoom_factor") if p.has("zoom_factor") else 1
     shrink = p.whole("shrink_factor") if p.has("shrink_factor") else 1
     if node.input_count > 1:
-        return node.shape(1)[2], node.shape(1)[3]
+        return _plane_of_second_bottom(node)
     if zoom < 1 or shrink < 1:
         raise node.fail(f"zoom_factor {zoom}, shrink_factor {shrink}", "give 1 or more", INVALID_NODE)
     if p.has("zoom_factor") or p.has("shrink_factor"):
@@ -62,6 +62,13 @@ def _interp_size(node: CaffeNode, p: Parameters, height: int, width: int) -> tup
     if p.whole("height") < 1 or p.whole("width") < 1:
         raise node.fail("no size", "give height and width, zoom_factor or shrink_factor", INVALID_NODE)
     return p.whole("height"), p.whole("width")
+
+
+def _plane_of_second_bottom(node: CaffeNode) -> tuple[int, int]:
+    shape = node.shape(1)
+    if len(shape) != 4:
+        raise node.fail(f"a second bottom of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
+    return shape[2], shape[3]
 
 
 @caffe_op("Resample")
@@ -74,7 +81,7 @@ def resample(node: CaffeNode, g: Graph) -> Value:
     if len(shape) != 4:
         raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
     p.ignore("antialias", "factor")  # antialias matters where an image shrinks, factor to nothing in the layer's code
-    size = node.shape(1)[2:] if node.input_count > 1 else (p.whole("height"), p.whole("width"))
+    size = _plane_of_second_bottom(node) if node.input_count > 1 else (p.whole("height"), p.whole("width"))
     factors = {out // extent if out % extent == 0 else 0 for out, extent in zip(size, shape[2:], strict=True)}
     if len(factors) != 1 or 0 in factors:
         raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: one whole factor for both axes")

@@ -184,12 +184,15 @@ def _v0_parameters(new: Any, old: Any) -> list[str]:
             continue
         name, places = V0_FIELDS.get(known.name, ("", ()))
         target = dict(places).get(new.type)
-        if target is None:
-            dropped.append(known.name)
-        elif name:
-            _copy(getattr(new, target), name, value)
-        else:
-            _copy(new, target, value)
+        try:
+            if target is None:
+                dropped.append(known.name)
+            elif name:
+                _copy(getattr(new, target), name, value)
+            else:
+                _copy(new, target, value)
+        except ValueError:  # V0 took numbers that are out of range today
+            dropped.append(f"{known.name}: {value}")
     return dropped
 
 

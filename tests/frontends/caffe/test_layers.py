@@ -545,6 +545,7 @@ def test_data_layers_become_inputs(tmp_path, data, shape):
         ("Upsample", "", [(1, 2, 3, 4), (1, 2, 3, 4)], "second bottom"),
         ("Interp", "", [(1, 2, 3, 4)], "no size"),
         ("Interp", "interp_param { pad_beg: 1 height: 3 width: 3 }", [(1, 2, 3, 4)], "only cutting"),
+        ("Interp", "", [(1, 2, 3, 4), (1, 2)], "a second bottom of shape"),
         ("ArgMax", "argmax_param { top_k: 9 }", [(1, 2)], "top_k 9 of 2"),
         ("ReLU", "", [], "has 0 bottoms, needs 1"),
     ],

@@ -89,6 +89,13 @@ def test_v0_parameters_that_mean_nothing_are_told(tmp_path):
     assert layer.dropped == ["num_output"]
 
 
+def test_v0_numbers_that_are_out_of_range_today_are_told(tmp_path):
+    text = 'layers { layer { name: "a" type: "images" new_height: -1 new_width: 4 } top: "x" }'
+    (layer,) = describe(tmp_path, text).layers
+    assert layer.dropped == ["new_height: -1"]
+    assert layer.message.image_data_param.new_width == 4
+
+
 def test_v1_weight_sharing_names_become_param_entries(tmp_path):
     text = 'layers { name: "a" type: INNER_PRODUCT bottom: "x" top: "y" param: "w" param: "b" blobs_lr: 0 }'
     (message,) = messages(tmp_path, text)
