@@ -1,0 +1,159 @@
+"""Integer layers that the vendor's toolchain computed, bit for bit.
+
+The files hold operands, results and a program of our operators for each layer. One test takes one kind of layer on
+one chip. Programs with an operator that has no definition yet, or in a form that the operator set does not have, are
+counted and named.
+"""
+
+import json
+from collections import Counter
+from functools import cache
+
+import contract
+import numpy as np
+import pytest
+
+from tpuconvert.schema.op import all_ops
+from tpuconvert.schema.types import Array, Chip, DType
+
+KINDS = [
+    (Chip.BM1684, "add_const"),
+    (Chip.BM1684, "add_scaled"),
+    (Chip.BM1684, "avg_pool"),
+    (Chip.BM1684, "concat"),
+    (Chip.BM1684, "conv_shift"),
+    (Chip.BM1684, "deconv_shift"),
+    (Chip.BM1684, "dequantize"),
+    (Chip.BM1684, "fc_shift"),
+    (Chip.BM1684, "leaky_relu"),
+    (Chip.BM1684, "lut"),
+    (Chip.BM1684, "max"),
+    (Chip.BM1684, "max_pool"),
+    (Chip.BM1684, "min"),
+    (Chip.BM1684, "mul_scaled"),
+    (Chip.BM1684, "prelu"),
+    (Chip.BM1684, "quantize"),
+    (Chip.BM1684, "relu"),
+    (Chip.BM1684, "rescale"),
+    (Chip.BM1684, "scale_floor"),
+    (Chip.BM1684, "sub_scaled"),
+    (Chip.BM1684, "upsample"),
+    (Chip.BM1686, "add_const"),
+    (Chip.BM1686, "add_scaled"),
+    (Chip.BM1686, "add_tflite"),
+    (Chip.BM1686, "avg_pool"),
+    (Chip.BM1686, "avg_pool_float_scale"),
+    (Chip.BM1686, "concat"),
+    (Chip.BM1686, "conv3d_requant"),
+    (Chip.BM1686, "conv_requant"),
+    (Chip.BM1686, "conv_requant_tflite"),
+    (Chip.BM1686, "deconv_requant"),
+    (Chip.BM1686, "dequantize"),
+    (Chip.BM1686, "fc_requant"),
+    (Chip.BM1686, "fc_requant_tflite"),
+    (Chip.BM1686, "leaky_relu"),
+    (Chip.BM1686, "lut"),
+    (Chip.BM1686, "matmul_requant"),
+    (Chip.BM1686, "max"),
+    (Chip.BM1686, "max_pool"),
+    (Chip.BM1686, "min"),
+    (Chip.BM1686, "mul_scaled"),
+    (Chip.BM1686, "prelu"),
+    (Chip.BM1686, "quantize"),
+    (Chip.BM1686, "relu"),
+    (Chip.BM1686, "rescale"),
+    (Chip.BM1686, "rescale_asym"),
+    (Chip.BM1686, "softmax"),
+    (Chip.BM1686, "sub_scaled"),
+    (Chip.BM1686, "upsample"),
+]
+
+NOT_IN_THE_SET = {
+    "exact with softmax_int result dtype differing from its input": "softmax_int has the result type of its input",
+}
+
+
+@cache
+def cases(folder):
+    with (folder / "cases.json").open(encoding="utf-8") as stream:
+        return json.load(stream)["cases"]
+
+
+def test_every_kind_of_exact_case_is_tested(data_root):
+    exact = [case for case in cases(data_root / "vendor") if case["expect"] != "informative"]
+    assert {(Chip(case["project_chip"]), case["kind"]) for case in exact} == set(KINDS)
+
+
+@pytest.mark.parametrize(("chip", "kind"), [pytest.param(*pair, id=f"{pair[0].value}-{pair[1]}") for pair in KINDS])
+def test_same_integers(chip, kind, data_root):
+    folder = data_root / "vendor"
+    skipped: Counter[str] = Counter()
+    checked = 0
+    for case in cases(folder):
+        if (case["kind"], case["project_chip"]) != (kind, chip.value) or case["expect"] == "informative":
+            continue
+        missing = sorted({step["op"] for step in case["program"]} - set(all_ops()))
+        reason = f"no definition of {', '.join(missing)} yet" if missing else NOT_IN_THE_SET.get(case["expect"])
+        if reason:
+            skipped[reason] += 1
+            continue
+        with np.load(folder / case["file"]) as stored:
+            values = dict(stored)
+        expected = values.pop("y")
+        found = run(case["program"], values, chip)
+        assert found.dtype == expected.dtype, case["id"]
+        np.testing.assert_array_equal(found, expected, err_msg=str(case["id"]))
+        checked += 1
+    if skipped:
+        pytest.skip(f"{checked} equal; not run: {', '.join(f'{n}, {reason}' for reason, n in skipped.items())}")
+    assert checked
+
+
+def run(program: list[contract.Entry], values: dict[str, Array], chip: Chip) -> Array:
+    """Execute the steps of a program; the result is that of the last one."""
+    result = None
+    for step in program:
+        definition = all_ops()[step["op"]]
+        named = step["inputs"]
+        if isinstance(named, list):
+            inputs = [values[name] for name in named]
+        else:
+            inputs = [values[named[o.name]] if o.name in named else None for o in definition.inputs]
+        parameters = parameters_of(step, values, inputs)
+        if "out_dtype" in contract.names_of(definition):
+            parameters["out_dtype"] = DType(step["dtype"])
+        shaped = [
+            array.reshape(1, -1, *(1,) * (operand.ranks[0] - 2))
+            if is_bias(operand.name, operand.ranks, array)
+            else array
+            for operand, array in zip(list(definition.inputs) * len(inputs), inputs, strict=False)
+        ]
+        result = definition(**parameters).evaluate(*shaped, chip=chip)[0]
+        assert result.dtype == DType(step["dtype"]).numpy, step
+        values[step["output"]] = result
+    assert result is not None
+    return result
+
+
+def is_bias(name: str, ranks: tuple[int, ...], array: Array | None) -> bool:
+    """Whether a stored bias [oc] has to become [1, oc, 1, ...]."""
+    return array is not None and name == "tensor_bias" and ranks[0] > 1 and array.ndim == 1
+
+
+def parameters_of(step: contract.Entry, values: dict[str, Array], inputs: list[Array | None]) -> dict[str, object]:
+    """The parameters of a step as the definition takes them."""
+    definition = all_ops()[step["op"]]
+    entry = {item["name"]: item for item in contract.document()["ops"]}[step["op"]]
+    parameters: dict[str, object] = {}
+    for parameter in entry["params"]:
+        if parameter["name"] not in step["params"]:
+            continue
+        value = step["params"][parameter["name"]]
+        if isinstance(value, str) and value.startswith("@"):
+            value = values[value[1:]].tolist()
+        if parameter["type"] == "Scalar":
+            assert inputs[0] is not None
+            dtype = step["params"].get(f"{parameter['name']}_dtype", DType.of(inputs[0].dtype).value)
+            value = {"dtype": dtype, "value": value}
+        parameters[parameter["name"]] = contract.field_value(definition, parameter, value)
+    return parameters
