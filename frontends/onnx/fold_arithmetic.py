@@ -18,6 +18,8 @@ Binary = Callable[[Array, Array], Array]
 def _operands(node: OnnxNode) -> list[Array]:
     """All inputs, checked against the size limit of their common shape. Legacy broadcasting is aligned on the left."""
     arrays = [node.constant(index) for index in range(len(node.inputs))]
+    if not arrays:
+        raise node.fail(INVALID_NODE, "has no inputs")
     if len(arrays) == 2 and node.version < 7 and node.attr("broadcast", 0):
         axis = node.axis(node.attr("axis", arrays[0].ndim - arrays[1].ndim), max(arrays[0].ndim, 1))
         behind = arrays[0].ndim - axis - arrays[1].ndim
@@ -38,10 +40,18 @@ def _divide(a: Array, b: Array) -> Array:
     return np.asarray(np.where((a < 0) != (b < 0), -quotient, quotient))
 
 
+def _applied(function: Callable[..., Array], *arrays: Array) -> Array:
+    """A function of NumPy, whose refusal of a type means an invalid node."""
+    try:
+        return np.asarray(function(*arrays))
+    except TypeError as error:
+        raise ValueError(f"not defined for {arrays[0].dtype}") from error
+
+
 def _binary(name: str, function: Binary, since: int = 1) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         a, b = _operands(node)
-        return np.asarray(function(a, b))
+        return _applied(function, a, b)
 
     folds(name, since=since)(evaluate)
 
@@ -71,8 +81,8 @@ def _variadic(name: str, function: Binary) -> None:
         arrays = _operands(node)
         found = arrays[0]
         for array in arrays[1:]:
-            found = function(found, array)
-        return np.asarray(found)
+            found = _applied(function, found, array)
+        return found
 
     folds(name, since=1)(evaluate)
 
@@ -85,7 +95,7 @@ _variadic("Sum", np.add)
 def _unary(name: str, function: Unary, since: int = 1) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         x = node.constant(0)
-        return np.asarray(function(x)).astype(x.dtype, copy=False)
+        return _applied(function, x).astype(x.dtype, copy=False)
 
     folds(name, since=since)(evaluate)
 

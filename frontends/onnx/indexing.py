@@ -19,6 +19,8 @@ from tpuconvert.schema.types import Array, DType, Scalar
 
 def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
     """Constant indices counted from the front."""
+    if index.dtype.kind not in "iu":
+        raise node.fail(INVALID_NODE, f"its indices are {index.dtype}")
     if index.size and (int(index.min()) < -extent or int(index.max()) >= extent):
         raise node.fail(INVALID_NODE, f"an index is outside {-extent} to {extent - 1}")
     return np.where(index < 0, index + extent, index)

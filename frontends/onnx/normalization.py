@@ -122,11 +122,17 @@ def rms_normalization(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.mul(g, y, emit.floats(node.input(1))))
 
 
+def _channels(node: OnnxNode) -> int:
+    if node.rank(0) < 3:
+        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)} has no spatial axes")
+    return node.shape(0)[1]
+
+
 @onnx_op("InstanceNormalization", since=1)
 def instance_normalization(node: OnnxNode, g: Graph) -> Value:
     """Standardized over the spatial axes, scaled and shifted per channel."""
     x = emit.floats(node.input(0))
-    rank, channels = node.rank(0), node.shape(0)[1]
+    rank, channels = node.rank(0), _channels(node)
     y = standardized(g, x, range(2, rank), node.attr("epsilon", 1e-5))
     return _affine(g, y, node.input(1), node.input(2), (channels,) + (1,) * (rank - 2))
 
@@ -141,7 +147,7 @@ def group_normalization(node: OnnxNode, g: Graph) -> Value:
     x = emit.floats(node.input(0))
     shape = node.shape(0)
     groups = node.required_attr("num_groups", 1)
-    if groups < 1 or shape[1] % groups:
+    if groups < 1 or _channels(node) % groups:
         raise node.fail(INVALID_NODE, f"{shape[1]} channels in {groups} groups")
     if node.version >= 21:
         node.refuse_attr("stash_type", 1)

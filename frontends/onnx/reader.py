@@ -65,7 +65,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
         proto.ParseFromString(data)
     except DecodeError as error:
         raise sniffing.corrupt_input(path, "onnx", "its protobuf encoding is broken or cut off") from error
-    missing = _missing_part(proto)
+    missing = _missing_part(proto) or _broken_text(proto)
     if missing:
         raise sniffing.corrupt_input(path, "onnx", missing)
     _check_counts(proto, path, limits)
@@ -97,6 +97,27 @@ def _missing_part(proto: ModelProto) -> str:
         if not node.op_type:
             return "a node has no operator"
     return ""
+
+
+def _broken_text(proto: ModelProto) -> str:
+    """Names that are no UTF-8, which protobuf hands out as bytes."""
+    texts: list[object] = [entry.domain for entry in proto.opset_import]
+    nodes = list(nodes_of(proto.graph))
+    graphs = [proto.graph, *(graph for node in nodes for graph in subgraphs(node))]
+    for function in proto.functions:
+        texts += [function.name, function.domain, function.overload, *function.input, *function.output]
+        texts += [*function.attribute, *(entry.domain for entry in function.opset_import)]
+        nodes += function.node
+        nodes += [inner for node in function.node for graph in subgraphs(node) for inner in nodes_of(graph)]
+    for node in nodes:
+        texts += [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
+        texts += [text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)]
+    for graph in graphs:
+        texts += [graph.name, *(tensor.name for tensor in initializers(graph))]
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
+    texts += [text for graph in graphs for t in graph.initializer for e in t.external_data for text in (e.key, e.value)]
+    return "a name in it is no text" if any(isinstance(text, bytes) for text in texts) else ""
 
 
 def _check_counts(proto: ModelProto, path: Path, limits: Limits) -> None:

@@ -161,7 +161,7 @@ class TensorReader:
     def _map(self, tensor: TensorProto, location: str) -> Array:
         """The external file, memory-mapped once. It has to stay in the model's folder after resolving links."""
         named = Path(location.replace("\\", "/"))
-        if named.is_absolute() or location.startswith(("/", "\\")) or ":" in named.parts[0]:
+        if named.is_absolute() or location.startswith(("/", "\\")) or ":" in "".join(named.parts[:1]):
             raise self._corrupt(tensor, f"has external data at the absolute path '{location}'")
         resolved = Path(os.path.realpath(self._folder / named))
         if not resolved.is_relative_to(self._folder):

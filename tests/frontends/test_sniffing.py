@@ -1,0 +1,111 @@
+"""What a wrong file is recognised as, and that every frontend then says so with the next step."""
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.sniffing import corrupt_input, identify, identify_file, read_checked, read_head
+from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
+
+
+def archive(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as packed:
+        for name in names:
+            packed.writestr(name, b"content")
+    return buffer.getvalue()
+
+
+def npy() -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3))
+    return buffer.getvalue()
+
+
+ONNX_HEAD = bytes([0x08, 0x08, 0x12, 0x07]) + b"pytorch" + bytes(100)
+CAFFEMODEL_HEAD = bytes([0x0A, 0x05]) + b"LeNet" + bytes([0xA2, 0x06, 0x10]) + bytes(50)
+
+FILES = [
+    ("m.onnx", b"", "empty"),
+    ("m.onnx", bytes(1000), "zeros"),
+    ("m.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", "lfs"),
+    ("m.onnx", b"\n <!DOCTYPE html><html><body>Sign in</body></html>", "html"),
+    ("m.onnx", b"<HTML><HEAD></HEAD></HTML>", "html"),
+    ("m.xml", b"<?xml version='1.0'?><net name='n'><layers/></net>", "openvino"),
+    ("m.xml", b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "xml"),
+    ("m.param", b"7767517\n75 83\nInput data 0 1 data\n", "ncnn"),
+    ("m.cfg", b"[net]\nbatch=1\n", "darknet"),
+    ("m.onnx", b'{"error": "Not Found"}', "json"),
+    ("m.onnx", b"404: Not Found", "text"),
+    ("m.onnx", b'# a comment\nname: "LeNet"\nlayer { name: "data" }\n', "prototxt"),
+    ("m.onnx", b"layers {\n  name: 'x'\n}\n", "prototxt"),
+    ("m.onnx", archive("archive/data.pkl", "archive/version"), "pytorch"),
+    ("m.zip", archive("model.onnx"), "zip"),
+    ("m.keras", archive("config.json", "metadata.json"), "keras"),
+    ("m.npz", archive("x.npy"), "npz"),
+    ("m.onnx", gzip.compress(b"model"), "compressed"),
+    ("m.onnx", npy(), "npy"),
+    ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(100), "hdf5"),
+    ("m.onnx", bytes(4) + b"TFL3" + bytes(100), "tflite"),
+    ("m.ort", bytes(4) + b"ORTM" + bytes(100), "ort"),
+    ("m.onnx", b"TPUM" + bytes(100), "tpum"),
+    ("m.onnx", b"\x89PNG\r\n\x1a\n" + bytes(100), "image"),
+    ("m.pth", b"\x80\x02}q\x00(X" + bytes(100), "pytorch"),
+    ("saved_model.pb", b"\x08\x01\x12\x9a" + bytes(50), "savedmodel"),
+    ("m.pb", b"\x0a\x20\x0a\x05input\x12\x0bPlaceholder" + bytes(50), "tensorflow"),
+    ("whatever", ONNX_HEAD, "onnx"),
+    ("whatever", CAFFEMODEL_HEAD, "caffemodel"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), FILES, ids=[f"{kind}-{name}" for name, _, kind in FILES])
+def test_identify(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    kind = identify_file(tmp_path / name)
+    assert kind is not None
+    assert kind.id == expected
+    assert kind.hint
+
+
+def test_noise_is_nothing_in_particular() -> None:
+    noise = np.random.default_rng(1).integers(128, 256, 4096, np.uint8).tobytes()
+    assert identify(noise, len(noise), "m.onnx") is None
+
+
+@pytest.mark.parametrize("expected", ["onnx", "tflite", "caffemodel"])
+def test_every_frontend_gets_the_same_answer(expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(CorruptInputError, match="this is a Git LFS pointer") as caught:
+        read_checked(path, expected)
+    assert caught.value.exit_code == 4
+    assert "git lfs pull" in str(caught.value)
+
+
+def test_damaged_file_of_the_right_kind(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ONNX_HEAD)
+    assert read_checked(path, "onnx") == ONNX_HEAD
+    error = corrupt_input(path, "onnx", "it holds no graph")
+    assert "not an ONNX model, or a damaged one: it holds no graph" in str(error)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        read_head(tmp_path / "absent.onnx")
+    (tmp_path / "saved_model.pb").write_bytes(b"x")
+    with pytest.raises(UsageError, match="is a folder") as caught:
+        read_head(tmp_path)
+    assert "SavedModel" in str(caught.value)
+
+
+def test_limit_before_reading(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ONNX_HEAD)
+    with pytest.raises(ResourceLimitError, match=f"{len(ONNX_HEAD)} bytes, more than 10"):
+        read_checked(path, "onnx", limits=Limits(max_file_bytes=10))
