@@ -138,7 +138,7 @@ def fold_before(graph: Graph, product: Node, x: Value, affine: Affine) -> Value 
     elif isinstance(product.op, Deconv):
         if shifts:
             return Skip("a shift before a deconv is not the same at the border")
-        added, w = 0.0, w * affine.k[:, None, None, None]
+        added, w = affine.b, w * affine.k[:, None, None, None]
     else:
         assert isinstance(product.op, Conv)
         op = product.op

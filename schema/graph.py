@@ -7,6 +7,7 @@ A ``Graph`` is a list of ``Node``s in an order in which they can run. A node hol
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -47,6 +48,47 @@ class Port:
     quant: QuantParams | None = None
 
 
+class Uses:
+    """Who reads a value: pairs of a node and the index of its operand, in the order in which they were connected.
+
+    Adding, finding and removing take the same time for a constant with ten thousand readers as for one with one.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self) -> None:
+        self._pairs: dict[tuple[Node, int], None] = {}
+
+    def add(self, node: Node, index: int) -> None:
+        """Note a reader."""
+        self._pairs[node, index] = None
+
+    def remove(self, node: Node, index: int) -> None:
+        """Forget a reader, which must be known."""
+        del self._pairs[node, index]
+
+    def clear(self) -> None:
+        """Forget all readers."""
+        self._pairs.clear()
+
+    def __iter__(self) -> Iterator[tuple[Node, int]]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __contains__(self, pair: object) -> bool:
+        return pair in self._pairs
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (Uses, list)) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]  # they change
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
 class Value:
     """One tensor between nodes.
 
@@ -75,7 +117,7 @@ class Value:
         self.quant = quant
         self.stored = stored
         self.producer: Node | None = None
-        self.uses: list[tuple[Node, int]] = []
+        self.uses = Uses()
 
     @property
     def dtype(self) -> DType:
@@ -164,6 +206,8 @@ class Graph:
         self._nodes: dict[Node, None] = {}
         self._values: dict[str, Value] = {}
         self._suffix: dict[str, int] = {}
+        self._positions: dict[int, list[int]] = {}
+        self._positions_of = 0
         self._sources: tuple[Source, ...] = ()
 
     # Reading
@@ -175,6 +219,10 @@ class Graph:
 
     def __len__(self) -> int:
         return len(self._nodes)
+
+    def latest(self, count: int) -> list[Node]:
+        """The nodes that were added last, in the order in which they were added."""
+        return list(itertools.islice(reversed(self._nodes), count))[::-1]
 
     def __contains__(self, node: object) -> bool:
         return node in self._nodes
@@ -190,7 +238,7 @@ class Graph:
 
     def is_output(self, value: Value) -> bool:
         """Whether the value leaves the graph."""
-        return any(value is output for output in self.outputs)
+        return bool(self._output_positions(value))
 
     def is_sole_use(self, value: Value) -> bool:
         """Whether exactly one operand reads the value and it does not leave the graph."""
@@ -265,7 +313,7 @@ class Graph:
             value.producer = node
         for index, operand in enumerate(inputs):
             if operand is not None:
-                operand.uses.append((node, index))
+                operand.uses.add(node, index)
         self._nodes[node] = None
         return outputs
 
@@ -292,17 +340,22 @@ class Graph:
             return
         for node, index in old.uses:
             node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
-            new.uses.append((node, index))
-        old.uses = []
-        self.outputs = [new if output is old else output for output in self.outputs]
+            new.uses.add(node, index)
+        old.uses.clear()
+        positions = self._output_positions(old)
+        for position in positions:
+            self.outputs[position] = new
+        if positions:
+            del self._positions[id(old)]
+            self._positions[id(new)] = sorted([*self._output_positions(new), *positions])
 
     def set_input(self, node: Node, index: int, value: Value) -> None:
         """Let one operand of a node read another value. The result types are not inferred anew."""
         old = node.inputs[index]
         if old is not None:
-            old.uses.remove((node, index))
+            old.uses.remove(node, index)
         node.inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
-        value.uses.append((node, index))
+        value.uses.add(node, index)
 
     def remove(self, node: Node) -> None:
         """Remove a node whose results nobody reads."""
@@ -311,8 +364,15 @@ class Graph:
             del self._values[value.name]
         for index, operand in enumerate(node.inputs):
             if operand is not None:
-                operand.uses.remove((node, index))
+                operand.uses.remove(node, index)
         del self._nodes[node]
+
+    def discard(self, constant: Value) -> bool:
+        """Remove a constant if nobody reads it. Returns whether it was removed."""
+        if not constant.is_constant or constant.uses or self.is_output(constant):
+            return False
+        del self._values[constant.name]
+        return True
 
     def prune(self) -> int:
         """Remove nodes and constants that no output depends on. Returns the number of nodes removed."""
@@ -384,6 +444,15 @@ class Graph:
         for value in self.outputs:
             if id(value) not in known:
                 raise ValueError(f"output '{value.name}' is not made by any node")
+
+    def _output_positions(self, value: Value) -> list[int]:
+        """Where in ``outputs`` a value stands. The index is made anew when outputs were added."""
+        if self._positions_of != len(self.outputs):
+            self._positions = {}
+            for position, output in enumerate(self.outputs):
+                self._positions.setdefault(id(output), []).append(position)
+            self._positions_of = len(self.outputs)
+        return self._positions.get(id(value), [])
 
     def _register(self, value: Value) -> Value:
         self._values[value.name] = value

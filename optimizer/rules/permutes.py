@@ -203,7 +203,7 @@ def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     extents = [int(extent) for extent in shape[1:]]
     back = tuple(axis - 1 for axis in inverse(order)[1:])
 
-    def rows(weights: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]  # any element type
+    def rows(weights: np.ndarray) -> np.ndarray:
         moved = weights.reshape(*extents, weights.shape[1]).transpose(*back, len(extents))
         return np.ascontiguousarray(moved.reshape(weights.shape))
 

@@ -3,7 +3,8 @@
 A constant operand whose elements are all equal is a scalar; x * a * b = x * (a * b), x + a - b = x + (a - b). Sums and
 products of constants are evaluated in binary64 and rounded once.
 
-A sum is not joined when the two numbers nearly cancel: adding and taking away a large number is how some programs round.
+A sum is not joined when the two numbers nearly cancel: adding a large number and taking it away is how some programs
+round.
 """
 
 from __future__ import annotations
