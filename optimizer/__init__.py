@@ -1,6 +1,7 @@
-"""Rewriting graphs: rules and their engine, constant folding, quantization, legalization for chips."""
+"""Rewriting graphs: rules and their engine, constant folding, chip forms, quantization, legalization for chips."""
 
+from tpuconvert.optimizer.chip_forms import fit_to_chip
 from tpuconvert.optimizer.engine import Trace
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 
-__all__ = ["STAGES", "Trace", "optimize"]
+__all__ = ["STAGES", "Trace", "fit_to_chip", "optimize"]

@@ -43,6 +43,7 @@ UNARY = (
     *(Nes, Rdivs, Round, Rsubs, Sin, Subs),
 )
 BINARY = (Add, Div, Eq, Ge, Gt, Le, Lt, Max, Min, Mul, Ne, Sub)
+_SINKABLE = (*UNARY, *BINARY, Concat, Extract, Pad, Permute, Reduce, Softmax, Split, Tile)
 
 
 def inverse(order: Order) -> Order:
@@ -169,7 +170,12 @@ def sink_through_reduce(graph: Graph, m: Match) -> Replacement:
     return _sink(graph, tuple(sorted(left).index(axis) for axis in left), renamed, (m.x,), m.op.output)
 
 
-@rule(p(Split, PERMUTED, name="op"), stage="layout")
+def _parts_go_on(node: Node) -> bool:
+    """Whether the permutes of the parts will move on: parts that stop them would only make them many."""
+    return all(isinstance(user.op, _SINKABLE) for part in node.outputs for user in part.users)
+
+
+@rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout")
 def sink_through_split(graph: Graph, m: Match) -> Replacement:
     """A split along the renamed axis, one permute per part."""
     order = m.permute.op.order

@@ -34,7 +34,11 @@ def _chain(node: Node) -> list[Node]:
     return []
 
 
-@rule(p(Reshape, p(UNARY, name="last", sole_user=True), name="reshape", where=_chain), stage="canonicalize")
+def _ends_a_chain(node: Node) -> bool:
+    return bool(_chain(node))
+
+
+@rule(p(Reshape, p(UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain), stage="canonicalize")
 def meet_reshapes(graph: Graph, m: Match) -> Replacement:
     """A chain of functions of one element between two reshapes is computed in the shape before."""
     chain = _chain(m.reshape)

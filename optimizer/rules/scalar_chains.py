@@ -114,7 +114,7 @@ def merge_constants(graph: Graph, m: Match) -> Replacement:
     return graph.add(m.second.op, m.x, constant)
 
 
-def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
     if not np.isfinite(joined).all() or (np.abs(joined) > np.finfo(np.float32).max).any():
         return True
     if isinstance(op, Mul):

@@ -1,0 +1,125 @@
+"""Float operators that a chip lacks, said with operators that it has.
+
+A form is tried only on nodes that are illegal on the target chip; everything else stays as it is. Forms:
+
+| operator | form |
+|---|---|
+| axpy | muls, add |
+| batch_norm with given statistics | mul and add per channel |
+| ceil, floor, round | active with the function of that name |
+| interpolate | upsample, index_select or constant matrices: ``optimizer.resize_forms`` |
+| rdivs | div with a constant of one element |
+| softmax | exp(x - max(x)) / sum(exp(x - max(x))) with two reductions |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.optimizer.affine import read_affine
+from tpuconvert.optimizer.engine import Replacement, RewriteRule, RuleFunction, Skip, run_rules
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.resize_forms import resize_without_interpolate
+from tpuconvert.optimizer.trace import Trace
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.legality import Status, check_use
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Muls, Rdivs
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.interpolate import Interpolate
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, Chip
+
+STAGE = "chip forms"
+
+
+def fit_to_chip(graph: Graph, chip: Chip, trace: Callable[[str], None] | None = None) -> Trace:
+    """Replace nodes that a chip cannot run by forms that it can, in place.
+
+    Args:
+        graph: optimized float graph, with or without quantization annotations.
+        chip: the target.
+        trace: called with one line per form and outcome.
+
+    Returns:
+        How often every form was used or declined. A node without a form stays; ``schema.legality`` tells it.
+    """
+    counts = Trace()
+
+    def is_illegal(node: Node) -> bool:
+        is_float = all(value.dtype is F32 for value in node.outputs)
+        return is_float and check_use(node, chip).status is Status.ILLEGAL
+
+    rules = [
+        RewriteRule(function.__name__, (p(ops, "x", name="op", where=is_illegal),), STAGE, function)
+        for ops, function in _FORMS
+    ]
+    if run_rules(graph, rules, counts):
+        graph.prune()
+    if trace is not None:
+        for line in counts.lines():
+            trace(line)
+    return counts
+
+
+def axpy_as_sum(graph: Graph, m: Match) -> Replacement:
+    """Scaling and adding in two operators, which round as the one does."""
+    scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
+    return graph.add(Add(), scaled, m.op.inputs[1])
+
+
+def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
+    """A product and a sum with constants [1, C, 1, 1]."""
+    affine = read_affine(graph, m.op, 1)
+    if isinstance(affine, Skip):
+        return affine
+    k, b = (
+        graph.constant(vector.astype(np.float32).reshape(1, -1, 1, 1), f"{m.op.name}:{name}")
+        for vector, name in ((affine.k, "factors"), (affine.b, "shifts"))
+    )
+    scaled = graph.add(Mul(), m.x, k, name=f"{m.op.name}:scaled")
+    return graph.add(Add(), scaled, b), None, None
+
+
+_FUNCTIONS: dict[type[Op], ActiveType] = {
+    Ceil: ActiveType.ACTIVE_CEIL,
+    Floor: ActiveType.ACTIVE_FLOOR,
+    Round: ActiveType.ACTIVE_ROUND,
+}
+
+
+def rounding_as_activation(graph: Graph, m: Match) -> Replacement:
+    """The activation of the same name computes the same."""
+    return graph.add(Active(_FUNCTIONS[type(m.op.op)]), m.x)
+
+
+def reciprocal_as_quotient(graph: Graph, m: Match) -> Replacement:
+    """The dividend as a tensor of one element, which the division expands."""
+    scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
+    return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
+
+
+def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
+    """The definition, with the largest element taken away first so that no power overflows."""
+    name, axis = m.op.name, m.op.op.axis % m.x.rank
+    largest = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_MAX), m.x, name=f"{name}:max")
+    centred = graph.add(Sub(), m.x, largest, name=f"{name}:centred")
+    powers = graph.add(Active(ActiveType.ACTIVE_EXP), centred, name=f"{name}:powers")
+    total = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_SUM), powers, name=f"{name}:sum")
+    return graph.add(Div(), powers, total)
+
+
+_FORMS: tuple[tuple[type[Op] | tuple[type[Op], ...], RuleFunction], ...] = (
+    (Axpy, axpy_as_sum),
+    (BatchNorm, normalization_as_product_and_sum),
+    (tuple(_FUNCTIONS), rounding_as_activation),
+    (Interpolate, resize_without_interpolate),
+    (Rdivs, reciprocal_as_quotient),
+    (Softmax, softmax_as_quotient),
+)

@@ -1,0 +1,86 @@
+"""interpolate for chips that do not have it, where sizes are static.
+
+A resize is linear in the pixels and treats rows and columns apart: y = R x C with two constant matrices, which are what
+the operator makes of unit images. Where every result pixel is one pixel of x (nearest), a matrix only selects: that is
+upsample where it repeats every pixel, index_select everywhere else. Otherwise each axis is a matrix product.
+
+Source: section 4 of the mapping of source operators.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.optimizer.engine import Replacement, Skip
+from tpuconvert.optimizer.pattern import Match
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.interpolate import Interpolate
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.upsample import Upsample
+
+Matrix = npt.NDArray[np.float32]
+
+_SWAP = (0, 1, 3, 2)
+
+
+def resize_without_interpolate(graph: Graph, m: Match) -> Replacement:
+    """Upsample, index_select or a matrix product per axis."""
+    x, name = m.x, m.op.outputs[0].name
+    if not x.type.is_static or 0 in x.shape:
+        return Skip("its size is not known before the model runs")
+    height, width = m.op.outputs[0].type.static_shape[2:]
+    rows = _matrix(m.op.op, x.type.static_shape[2], height)
+    columns = _matrix(m.op.op, x.type.static_shape[3], width)
+    picked_rows, picked_columns = _selection(rows), _selection(columns)
+    if picked_rows is None or picked_columns is None:
+        along = _product(graph, x, columns, f"{name}:columns")
+        turned = graph.add(Permute(_SWAP), along, name=f"{name}:turned")
+        down = _product(graph, turned, rows, f"{name}:rows")
+        return graph.add(Permute(_SWAP), down)
+    factor = height // x.type.static_shape[2]
+    if (
+        factor > 1
+        and _repeats(picked_rows, factor)
+        and _repeats(picked_columns, factor)
+        and width == factor * x.shape[3]
+    ):
+        return graph.add(Upsample(factor), x)
+    along = graph.add(IndexSelect(3), x, graph.constant(picked_columns, f"{name}:columns"), name=f"{name}:along")
+    return graph.add(IndexSelect(2), along, graph.constant(picked_rows, f"{name}:rows"))
+
+
+def _matrix(op: Interpolate, extent: int, result: int) -> Matrix:
+    """[extent, result]: how much of every source pixel is in every result pixel, along either axis.
+
+    Row r of the unit image has its pixel in column r; the rows keep their number, so that they keep their places.
+    """
+    unit = np.eye(extent, dtype=np.float32).reshape(1, 1, extent, extent)
+    (weights,) = dataclasses.replace(op, size=(extent, result), scale_factor=()).reference(unit)
+    matrix: Matrix = weights.reshape(extent, result)
+    return matrix
+
+
+def _selection(matrix: Matrix) -> npt.NDArray[np.int32] | None:
+    """For every result pixel the source pixel that it is, or None when one is a mixture."""
+    if not ((matrix == 1).sum(axis=0) == 1).all() or not ((matrix != 0).sum(axis=0) == 1).all():
+        return None
+    picked: npt.NDArray[np.int32] = matrix.argmax(axis=0).astype(np.int32)
+    return picked
+
+
+def _repeats(picked: npt.NDArray[np.int32], factor: int) -> bool:
+    return bool(len(picked) % factor == 0 and (picked == np.arange(len(picked)) // factor).all())
+
+
+def _product(graph: Graph, x: Value, matrix: Matrix, name: str) -> Value:
+    """The last axis of x times a matrix."""
+    *front, extent = x.type.static_shape
+    flat = graph.add(Reshape((int(np.prod(front)), extent)), x, name=f"{name}.flat")
+    mixed = graph.add(MatrixMul(), flat, graph.constant(matrix, f"{name}.weights"), name=f"{name}.mixed")
+    return graph.add(Reshape((*front, matrix.shape[1])), mixed, name=name)
