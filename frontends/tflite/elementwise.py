@@ -183,6 +183,7 @@ def cumsum(node: TfliteNode, g: Graph) -> Value:
     axis = node.axis(node.one_int(1), len(shape))
     if math.prod(shape) == 0:
         raise node.fail(INVALID_NODE, f"input {list(shape)} is empty")
+    node.check_size([shape[axis], shape[axis]])
     x = as_float(g, node.input(0))
     summed = recipes.running_sum(
         g, x, axis, exclusive=node.option("exclusive", False), reverse=node.option("reverse", False)

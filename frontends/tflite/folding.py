@@ -14,14 +14,20 @@ import numpy as np
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.node import TfliteNode, folds
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.types import Array
 
 Folded = Array | tuple[Array, ...] | None
 
 
-def _integers(node: TfliteNode) -> list[Array] | None:
-    """All inputs as 64-bit integers or truth values, None when one is anything else."""
+def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
+    """All inputs as 64-bit integers or truth values, None when one is anything else.
+
+    Raises:
+        CannotConvert: there are not ``count`` inputs, or none at all.
+    """
+    if not node.input_count or (count is not None and node.input_count != count):
+        raise node.fail(INVALID_NODE, f"has {node.input_count} inputs, expected {count or 'at least one'}")
     arrays: list[Array] = []
     for index in range(node.input_count):
         array = node.tensors.array(node.tensor(index)) if node.has_input(index) else None
@@ -45,16 +51,9 @@ def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
     return np.asarray(array).astype(dtype, copy=False)
 
 
-def _bounded(node: TfliteNode, shape: Sequence[int], itemsize: int = 8) -> None:
+def _bounded(node: TfliteNode, shape: Sequence[int]) -> None:
     """Refuse a result by its size before it is made."""
-    size = itemsize
-    for extent in shape:
-        if extent < 0:
-            raise node.fail(INVALID_NODE, f"its result would have the shape {list(shape)}")
-        size *= extent
-    limit = node.tensors.file.limits.max_folded_bytes
-    if size > limit:
-        raise node.fail(TOO_LARGE, f"its constant result of shape {list(shape)} has {size} bytes, more than {limit}")
+    node.check_size(shape, limit=node.tensors.file.limits.max_folded_bytes)
 
 
 # Questions about shapes
@@ -108,8 +107,8 @@ _BY_ZERO = ("FLOOR_DIV", "FLOOR_MOD", "DIV")
 @folds(*_BINARY, "DIV")
 def binary(node: TfliteNode) -> Folded:
     """Integer arithmetic and comparison with broadcasting."""
-    arrays = _integers(node)
-    if arrays is None or len(arrays) != 2:
+    arrays = _integers(node, 2)
+    if arrays is None:
         return None
     a, b = arrays
     if node.op_type in ("ADD", "SUB", "MUL", "DIV"):
@@ -135,7 +134,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
 @folds(*_UNARY)
 def unary(node: TfliteNode) -> Folded:
     """Integer functions of one tensor."""
-    arrays = _integers(node)
+    arrays = _integers(node, 1)
     return None if arrays is None else _result(node, _UNARY[node.op_type](arrays[0]))
 
 
@@ -148,7 +147,7 @@ _REDUCTIONS: dict[str, Callable[..., Array]] = {
 @folds(*_REDUCTIONS)
 def reduce(node: TfliteNode) -> Folded:
     """Integer reductions."""
-    arrays = _integers(node)
+    arrays = _integers(node, 2)
     if arrays is None:
         return None
     axes = node.axes(node.ints(1), node.rank(0))
@@ -160,8 +159,8 @@ def reduce(node: TfliteNode) -> Folded:
 @folds("SELECT", "SELECT_V2")
 def select(node: TfliteNode) -> Folded:
     """Choice between constants."""
-    arrays = _integers(node)
-    if arrays is None or len(arrays) != 3:
+    arrays = _integers(node, 3)
+    if arrays is None:
         return None
     if node.op_type == "SELECT" and arrays[0].shape != arrays[1].shape:
         return None
@@ -210,7 +209,7 @@ def pack(node: TfliteNode) -> Folded:
 @folds("UNPACK")
 def unpack(node: TfliteNode) -> Folded:
     """The slices along an axis."""
-    arrays = _integers(node)
+    arrays = _integers(node, 1)
     if arrays is None or not arrays[0].ndim:
         return None
     node.ignore_option("num")
@@ -236,14 +235,14 @@ def concatenation(node: TfliteNode) -> Folded:
 @folds("STRIDED_SLICE")
 def strided_slice(node: TfliteNode) -> Folded:
     """Slices with steps, as NumPy takes them."""
-    arrays = _integers(node)
+    arrays = _integers(node, 4)
     return None if arrays is None else _result(node, arrays[0][strided_index(node)])
 
 
 @folds("SLICE")
 def slice_(node: TfliteNode) -> Folded:
     """A box of a tensor."""
-    arrays = _integers(node)
+    arrays = _integers(node, 3)
     if arrays is None:
         return None
     begin, size = node.ints(1), node.ints(2)
@@ -256,7 +255,7 @@ def slice_(node: TfliteNode) -> Folded:
 @folds("GATHER")
 def gather(node: TfliteNode) -> Folded:
     """Elements by index along an axis."""
-    arrays = _integers(node)
+    arrays = _integers(node, 2)
     if arrays is None or node.option("batch_dims"):
         return None
     data, indices = arrays
@@ -269,7 +268,7 @@ def gather(node: TfliteNode) -> Folded:
 @folds("TILE")
 def tile(node: TfliteNode) -> Folded:
     """Repetition of the whole tensor."""
-    arrays = _integers(node)
+    arrays = _integers(node, 2)
     if arrays is None or arrays[1].size != arrays[0].ndim:
         return None
     _bounded(node, [e * r for e, r in zip(arrays[0].shape, node.ints(1), strict=True)])
@@ -279,7 +278,7 @@ def tile(node: TfliteNode) -> Folded:
 @folds("BROADCAST_TO")
 def broadcast_to(node: TfliteNode) -> Folded:
     """Repetition of extents of 1."""
-    arrays = _integers(node)
+    arrays = _integers(node, 2)
     if arrays is None:
         return None
     _bounded(node, node.ints(1))

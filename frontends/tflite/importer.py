@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from tpuconvert.schema.errors import (
     ShapeError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.types import F32, Array, TensorType
 
 CUSTOM_DOMAIN = "custom"
@@ -146,6 +147,8 @@ class _Importer:
             self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
+        except ValueError as error:  # parameters that an operator definition does not accept
+            self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
         else:
             return
         self._stand_in(operator)
@@ -162,11 +165,18 @@ class _Importer:
             for index, result in zip(node.operator.outputs, results, strict=True):
                 tensor = self.tensors.source(index)
                 if isinstance(result, Value | Permuted):
+                    self._check_elements(node, result)
                     self.tensors.bind(tensor, result)
                 else:
                     self.tensors.bind_array(tensor, result)
         for name, value in node.operator.options.unread():
             self.problems.add(UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={value!r}")
+
+    def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
+        value = result.value if isinstance(result, Permuted) else result
+        elements, most = math.prod(static(value.shape)), self.file.limits.max_tensor_elements
+        if elements > most:
+            raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
 
     def _folded(self, node: TfliteNode) -> tuple[Array, ...] | None:
         """What an operator on constants gives; None where it has to become nodes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,7 +13,14 @@ from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.reader import Operator, Tensor
 from tpuconvert.frontends.tflite.tensors import CannotConvert, Tensors
-from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
+from tpuconvert.schema.errors import (
+    INVALID_NODE,
+    NO_OPERATOR,
+    TOO_LARGE,
+    UNKNOWN_SHAPE,
+    UNSUPPORTED_ATTRIBUTE,
+    ProblemKind,
+)
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -256,6 +264,22 @@ class TfliteNode:
     def nhwc(self, value: Value) -> Permuted:
         """A result that is NCHW where the source's tensor is NHWC."""
         return Permuted(value, NCHW)
+
+    def check_size(self, shape: Iterable[int], itemsize: int = 8, limit: int | None = None) -> None:
+        """Refuse a constant by its size before it is made; by default it may have as many bytes as a lowering may add.
+
+        Raises:
+            CannotConvert: it is too large, or an extent is negative.
+        """
+        extents = tuple(shape)
+        if any(extent < 0 for extent in extents):
+            raise self.fail(INVALID_NODE, f"it would have the shape {list(extents)}")
+        size = itemsize * math.prod(extents)
+        most = self.tensors.file.limits.max_expansion_bytes if limit is None else limit
+        if size > most:
+            raise self.fail(
+                TOO_LARGE, f"it would make a constant of shape {list(extents)}, {size} bytes, more than {most}"
+            )
 
     def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvert:
         """The error that a converter raises: ``raise node.fail(...)``."""

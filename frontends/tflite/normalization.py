@@ -60,6 +60,7 @@ def local_response_normalization(node: TfliteNode, g: Graph) -> Permuted:
         raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} must have rank 4")
     radius, beta = node.option("radius"), node.option("beta", 0.0)
     channels = node.shape(0)[3]
+    node.check_size([channels, channels])
     distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
     band = real_constant(g, (distance <= radius).astype(np.float32)[:, :, None, None], "window")
     x = node.nchw(0)

@@ -154,6 +154,7 @@ def one_hot(node: TfliteNode, g: Graph) -> Value:
     indices = as_float(g, node.input(0))
     shape = list(node.shape(0))
     spread = reshaped(g, indices, (*shape[:axis], 1, *shape[axis:]))
+    node.check_size([depth])
     positions = [1] * (rank + 1)
     positions[axis] = depth
     steps = real_constant(g, np.arange(depth).reshape(positions), "positions")

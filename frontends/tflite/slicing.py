@@ -36,6 +36,7 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, "the slice is empty")
     for axis, positions in enumerate(ranges):
         if positions.step < 0:
+            node.check_size([len(positions)])
             indices = g.constant(np.asarray(list(positions), dtype=np.int32), "positions")
             x = _annotated(node, _picked(g, x, indices, axis))
             ranges[axis] = range(len(positions))
@@ -102,7 +103,7 @@ def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     x = node.input(1)
     axis, count = node.axis(node.one_int(0), x.rank), node.option("num_splits")
     extent = static(x.shape)[axis]
-    if count < 1 or extent % count:
+    if count != len(node.operator.outputs) or extent % count:
         raise node.fail(INVALID_NODE, f"{count} parts of an extent of {extent}")
     return _parts(g, x, axis, (extent // count,) * count)
 
@@ -118,7 +119,7 @@ def split_v(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     if sizes.count(-1) == 1:
         rest = extent - sum(size for size in sizes if size != -1)
         sizes = tuple(rest if size == -1 else size for size in sizes)
-    if sum(sizes) != extent or min(sizes, default=0) < 1:
+    if sum(sizes) != extent or min(sizes, default=0) < 1 or len(sizes) != len(node.operator.outputs):
         raise node.fail(INVALID_NODE, f"parts {list(sizes)} of an extent of {extent}")
     return _parts(g, x, axis, sizes)
 
@@ -136,6 +137,8 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     x = node.input(0)
     shape = static(x.shape)
     axis = node.axis(node.option("axis"), len(shape))
+    if shape[axis] != len(node.operator.outputs):
+        raise node.fail(INVALID_NODE, f"has {len(node.operator.outputs)} outputs for {shape[axis]} slices")
     rest = (*shape[:axis], *shape[axis + 1 :])
     parts = _parts(g, x, axis, (1,) * shape[axis])
     return tuple(reshaped(g, _annotated(node, part), rest) for part in parts)
@@ -202,5 +205,6 @@ def reverse(node: TfliteNode, g: Graph) -> Value:
     x = node.input(0)
     for axis in node.axes(node.ints(1), x.rank):
         extent = static(x.shape)[axis]
+        node.check_size([extent])
         x = _picked(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
     return x
