@@ -13,7 +13,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import find_op
+from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.pad import Pad, PadType
@@ -146,44 +146,34 @@ def convolve(
             x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + behind)
         pads = tuple((max(before, 0), max(behind, 0)) for before, behind in pads)
     if axes == 1:
-        y = g.add(
-            Conv(
-                dw=window.dilations[0],
-                stride_w=window.strides[0],
-                pad_w_l=pads[0][0],
-                pad_w_r=pads[0][1],
-                groups=groups,
-            ),
-            as_plane(g, x),
-            as_plane(g, w),
-            bias,
-        )
-        return as_line(g, y)
+        (left, right), stride, dilation = pads[0], window.strides[0], window.dilations[0]
+        line = Conv(dw=dilation, stride_w=stride, pad_w_l=left, pad_w_r=right, groups=groups)
+        return as_line(g, _product(g, line, as_plane(g, x), as_plane(g, w), bias))
     if axes == 2:
         (top, bottom), (left, right) = pads
-        return g.add(
-            Conv(
-                dh=window.dilations[0],
-                dw=window.dilations[1],
-                stride_h=window.strides[0],
-                stride_w=window.strides[1],
-                pad_h_t=top,
-                pad_h_b=bottom,
-                pad_w_l=left,
-                pad_w_r=right,
-                groups=groups,
-            ),
-            x,
-            w,
-            bias,
+        plane = Conv(
+            dh=window.dilations[0],
+            dw=window.dilations[1],
+            stride_h=window.strides[0],
+            stride_w=window.strides[1],
+            pad_h_t=top,
+            pad_h_b=bottom,
+            pad_w_l=left,
+            pad_w_r=right,
+            groups=groups,
         )
-    bias3 = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
-    flat = tuple(side for pair in pads for side in pair)
+        return _product(g, plane, x, w, bias)
     conv3d = find_op("conv3d")
     if conv3d is None:
         raise CannotConvertError(NO_OPERATOR, "three spatial axes need the operator conv3d, which is not defined yet")
-    op = conv3d(groups=groups, dilation=tuple(window.dilations), pad=flat, stride=tuple(window.strides))  # type: ignore[call-arg]  # its own fields
-    return g.add(op, x, w, bias3)
+    bias = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
+    flat = tuple(side for pair in pads for side in pair)
+    settings = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
+    return _product(g, conv3d(**settings), x, w, bias)
+
+
+def _product(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+    return g.add(op, x, w) if bias is None else g.add(op, x, w, bias)
 
 
 @onnx_op("ConvTranspose", since=1)
@@ -223,7 +213,7 @@ def conv_transpose(node: OnnxNode, g: Graph) -> Value:
         y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
         y = y if bias is None else emit.add(g, y, bias)
     else:
-        y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
+        y = _product(g, op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
     return as_line(g, y) if line else y
 
 

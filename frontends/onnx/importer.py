@@ -371,6 +371,8 @@ class _Importer:
         value = result.value
         if name and value.producer is not None:
             self._claim_name(value, name)
+        if result.quant is not None:
+            value.quant = result.quant
         element = result.element or default_element(node, value)
         return OnnxTensor(name, element, () if result.is_scalar else value.shape, None, value, result.quant)
 

@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 
 def matrix_product(g: Graph, a: Value, b: Value, bias: Value | None = None) -> Value:
     """[M, K] x [K, N] + [1, N]."""
-    return g.add(MatrixMul(), a, b, bias)
+    return g.add(MatrixMul(), a, b) if bias is None else g.add(MatrixMul(), a, b, bias)
 
 
 @onnx_op("Gemm", since=1)

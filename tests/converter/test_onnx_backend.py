@@ -1,0 +1,121 @@
+"""The ONNX Backend interface."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from onnx_models import model, one, ramp
+
+import tpuconvert.onnx_backend as backend
+from tpuconvert.schema.errors import UnsupportedError, UsageError
+
+
+def test_prepare_and_run(tmp_path: Path) -> None:
+    x = ramp(2, 3)
+    proto = model([one("Relu", "x", outputs=["r"]), one("Neg", "r", outputs=["n"])], {"x": x}, ["n", "r"])
+    prepared = backend.prepare(proto)
+    for inputs in (x, [x], (x,), {"x": x}):
+        outputs = prepared.run(inputs)
+        assert np.array_equal(outputs[1], np.maximum(x, 0))
+        assert np.array_equal(outputs.n, -outputs.r)  # type: ignore[attr-defined]  # a named tuple
+    assert np.array_equal(backend.run_model(proto, [x])[0], outputs[0])
+
+
+def test_run_node() -> None:
+    x = ramp(2, 3, 4)
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=1)
+    flat = np.exp(x).reshape(2, 12)
+    expected = (flat / flat.sum(1, keepdims=True)).reshape(2, 3, 4)
+    np.testing.assert_allclose(backend.run_node(node, [x], opset_version=11)[0], expected, rtol=1e-5)
+    newest = backend.run_node(node, [x])[0]
+    np.testing.assert_allclose(newest.sum(1), np.ones((2, 4)), rtol=1e-6)
+
+
+def test_integer_inputs_that_decide_shapes() -> None:
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    x = ramp(2, 6)
+    assert backend.run_node(node, [x, np.array([3, 4])])[0].shape == (3, 4)
+    proto = model([node], {"x": x, "shape": np.zeros(2, np.int64)}, ["y"])
+    prepared = backend.prepare(proto)
+    assert prepared.run([x, np.array([4, 3])])[0].shape == (4, 3)
+    assert prepared.run([x, np.array([-1, 2])])[0].shape == (6, 2)
+
+
+def test_open_shapes_are_those_of_the_run() -> None:
+    proto = model([one("Relu", "x")], {"x": ramp(1)}, ["y"])
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "width"]))
+    prepared = backend.prepare(proto)
+    for shape in ((2, 3), (4, 5), (2, 3)):
+        assert prepared.run(ramp(*shape))[0].shape == shape
+
+
+def test_options_reach_the_conversion() -> None:
+    node = helper.make_node("QuantizeLinear", ["x", "s"], ["y"])
+    x = np.array([0.0, 0.5, 1.2], np.float32)
+    constants = {"s": np.float32(0.1)}
+    proto = model([node], {"x": x}, ["y"], constants)
+    assert backend.run_model(proto, x, chip="bm1684")[0].tolist() == [0, 5, 12]
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="RandomNormal"):
+        backend.run_node(helper.make_node("RandomNormal", [], ["y"], shape=[2]), [])
+    assert not backend.is_compatible(model([one("Multinomial", "x")], {"x": ramp(2, 3)}, ["y"]))
+    assert backend.is_compatible(model([one("Relu", "x")], {"x": ramp(2, 3)}, ["y"]))
+    proto = model([one("Relu", "x")], {"x": ramp(2)}, ["y"])
+    with pytest.raises(UsageError, match="only CPU"):
+        backend.prepare(proto, "CUDA")
+    with pytest.raises(UsageError, match="2 arrays for 1 inputs"):
+        backend.prepare(proto).run([ramp(2), ramp(2)])
+    with pytest.raises(UsageError, match="0 arrays for 1 inputs"):
+        backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [])
+
+
+def test_devices() -> None:
+    assert backend.supports_device("CPU")
+    assert backend.supports_device("cpu:0")
+    assert not backend.supports_device("CUDA")
+
+
+@pytest.mark.slow
+def test_node_tests_of_the_standard() -> None:
+    """Every node test is met within its tolerance, refused with a reason, or listed here."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    matched, wrong = 0, []
+    for case in collect_testcases(None):
+        inputs, outputs = case.data_sets[0]
+        everything = [*inputs, *outputs]
+        if not all(isinstance(array, (np.ndarray, np.generic)) and array.dtype.kind in "fiub" for array in everything):
+            continue
+        try:
+            found = backend.run_model(case.model, list(inputs))
+        except (UnsupportedError, UsageError):
+            continue
+        good = all(
+            mine.shape == theirs.shape
+            and mine.dtype == theirs.dtype
+            and np.allclose(
+                mine.astype(float), theirs.astype(float), rtol=max(case.rtol, 1e-3), atol=1e-5, equal_nan=True
+            )
+            for mine, theirs in zip(found, outputs, strict=True)
+        )
+        matched += good
+        if not good:
+            wrong.append(case.name)
+    assert [name for name in wrong if name not in INFINITE_MODULO] == []
+    assert matched >= MATCHED
+
+
+MATCHED = 980
+INFINITE_MODULO = [f"test_mod_float_edge_cases_fmod_0_{kind}" for kind in ("float16", "float32", "float64")]
+"""x mod infinity is x in the standard; x - y * floor(x / y) makes it NaN."""
+
+
+def test_saved_model_runs_the_same(tmp_path: Path) -> None:
+    x = ramp(1, 2, 4, 4)
+    proto = model([one("Conv", "x", "w")], {"x": x}, ["y"], {"w": ramp(3, 2, 3, 3, seed=1)})
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert np.array_equal(backend.run_model(proto, x)[0], backend.run_model(onnx.load(tmp_path / "m.onnx"), x)[0])
