@@ -171,8 +171,20 @@ def sink_through_reduce(graph: Graph, m: Match) -> Replacement:
 
 
 def _parts_go_on(node: Node) -> bool:
-    """Whether the permutes of the parts will move on: parts that stop them would only make them many."""
-    return all(isinstance(user.op, _SINKABLE) for part in node.outputs for user in part.users)
+    """Whether the permutes of the parts will move on or vanish: parts that stop them would only make them many."""
+    (x,) = node.inputs
+    if x is None or x.producer is None or not isinstance(x.producer.op, Permute):
+        return False
+    order = x.producer.op.order
+    return all(
+        _moves_nothing(part, order) or all(isinstance(user.op, _SINKABLE) for user in part.users)
+        for part in node.outputs
+    )
+
+
+def _moves_nothing(permuted: Value, order: Order) -> bool:
+    long = [axis for axis, extent in zip(order, permuted.shape, strict=True) if extent != 1]
+    return long == sorted(long)
 
 
 @rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout")

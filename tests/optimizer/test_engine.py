@@ -1,0 +1,272 @@
+"""The engine's bookkeeping, with rules of its own: what a rule returns takes the place of what it matched."""
+
+import time
+
+import numpy as np
+import pytest
+from optimizer.graphs import EXP, RELU, TANH, Q, annotated, graph_of, ops
+
+from tpuconvert.optimizer.engine import _RULES, RewriteRule, Skip, Trace, rule, rules_of, run_rules
+from tpuconvert.optimizer.pattern import match, p
+from tpuconvert.optimizer.pipeline import STAGES, optimize
+from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
+from tpuconvert.schema.errors import InternalError
+from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import F16, F32, Scalar, TensorType
+
+ABS = Active(ActiveType.ACTIVE_ABSVAL)
+SHAPE = (1, 4)
+
+
+def is_relu(node):
+    return node.op == RELU
+
+
+def make(pattern, function, sees_annotations=False):
+    return RewriteRule("test_rule", (pattern,), "test", function, sees_annotations)
+
+
+RELU_NODE = p(Active, "x", name="relu", where=is_relu)
+TO_ABS = make(RELU_NODE, lambda g, m: g.add(ABS, m.x))
+
+
+def fire(graph, *rules):
+    trace = Trace()
+    count = run_rules(graph, rules, trace)
+    graph.validate()
+    return count, trace
+
+
+def relu_chain(length):
+    def build(g, x):
+        for index in range(length):
+            x = g.add(RELU, x, name=f"y{index}")
+        return x
+
+    return graph_of(build, SHAPE)
+
+
+def test_patterns_bind_values_constants_and_absent_operands():
+    graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.constant(np.ones(SHAPE, np.float32), "c")), SHAPE)
+    root = graph.nodes[-1]
+    inner = p(Active, "x", name="inner")
+    found = match(p(Add, inner, "C", "LATER?", name="sum"), root, graph)
+    assert (found.x, found.C.name, found.LATER, found.sum) == (graph.inputs[0], "c", None, root)
+    assert list(found.nodes) == ["sum", "inner"]
+    assert match(p(Add, "A", "C", name="sum"), root, graph) is None, "a capital letter takes constants only"
+    assert match(p(Mul, "a", "b", name="sum"), root, graph) is None
+    assert match(p(Add, inner, "c", "later", name="sum"), root, graph) is None, "an operand that must be there"
+    assert match(p(Add, inner, name="sum", where=lambda node: False), root, graph) is None
+    with pytest.raises(AttributeError, match="binds no 'y'"):
+        found.y  # noqa: B018 - reading it is the test
+
+
+def test_one_name_twice_means_one_value():
+    pattern = p(Add, "x", "x", name="sum")
+    double = graph_of(lambda g, x: g.add(Add(), x, x), SHAPE)
+    different = graph_of(lambda g, x, y: g.add(Add(), x, y), SHAPE, SHAPE)
+    assert match(pattern, double.nodes[0], double) is not None
+    assert match(pattern, different.nodes[0], different) is None
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves the graph", "has two readers"])
+def test_a_shared_node_is_skipped_and_named(leaves):
+    def build(g, x):
+        inner = g.add(TANH, x)
+        outer = g.add(RELU, inner)
+        return (outer, inner) if leaves else (outer, g.add(EXP, inner))
+
+    graph = graph_of(build, SHAPE)
+    pattern = p(Active, p(Active, "x", name="inner", sole_user=True), name="relu", where=is_relu)
+    count, trace = fire(graph, make(pattern, lambda g, m: g.add(ABS, m.x)))
+    assert count == 0
+    assert trace.skipped == {("test_rule", "inner has other users"): 1}
+
+
+def test_names_sources_and_annotations_pass_to_the_result():
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, SHAPE))
+    with graph.source(Source("m.onnx", "first", "Tanh")):
+        y = graph.add(TANH, x, name="inner")
+    with graph.source(Source("m.onnx", "second", "Relu")):
+        z = annotated(graph.add(RELU, y, name="result"))
+    graph.output(z)
+    pattern = p(Active, p(Active, "x", name="inner"), name="relu", where=is_relu)
+    fire(graph, make(pattern, lambda g, m: g.add(ABS, m.x)))
+    (node,) = graph.nodes
+    assert (node.name, node.op, node.output.quant) == ("result", ABS, Q)
+    assert [source.node for source in node.sources] == ["first", "second"]
+    assert graph.outputs == [node.output] and graph.output_ports[0].name == "result"
+
+
+def test_an_existing_value_keeps_the_name_of_its_tensor():
+    graph = graph_of(lambda g, x: g.add(RELU, g.add(TANH, x, name="tensor")), SHAPE)
+    fire(graph, make(RELU_NODE, lambda g, m: m.x))
+    assert graph.outputs[0].name == "tensor"
+
+
+def test_constants_made_from_a_constant_that_goes_have_its_name():
+    def build(g, x):
+        return g.add(Add(), x, g.constant(np.ones(SHAPE, np.float32), "bias"))
+
+    graph = graph_of(build, SHAPE)
+    double = make(
+        p(Add, "x", "C", name="sum"),
+        lambda g, m: g.add(Mul(), m.x, g.constant(m.C.array * 2, m.C.name)),
+    )
+    fire(graph, double)
+    assert [value.name for value in graph.values if value.is_constant] == ["bias"]
+    assert graph.find("bias").array[0, 0] == 2
+
+
+@pytest.mark.parametrize("read", [(0,), (1,), (0, 1)], ids=str)
+def test_several_results_are_replaced_one_by_one(read):
+    def build(g, x):
+        parts = g.add_all(Split(1, 2), x, names=("left", "right"))
+        return tuple(g.add(TANH, parts[index]) for index in read)
+
+    def swap(g, m):
+        parts = [g.add(Adds(Scalar.f32(index)), g.add_all(Split(1, 2), m.x)[index]) for index in (0, 1)]
+        return tuple(part if index in read else None for index, part in enumerate(parts))
+
+    graph = graph_of(build, SHAPE)
+    fire(graph, make(p(Split, "x", name="split", where=lambda node: node.name == "left"), swap))
+    assert [node.inputs[0].name for node in graph.nodes if node.op == TANH] == [("left", "right")[i] for i in read]
+
+
+def test_dropping_a_result_that_is_read_is_a_mistake():
+    graph = graph_of(lambda g, x: g.add_all(Split(1, 2), x), SHAPE)
+    with pytest.raises(InternalError, match="drops 'split"):
+        fire(graph, make(p(Split, "x", name="split"), lambda g, m: (None, None)))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda g, m: g.add(Cast(F16), m.x), "turns FLOAT32"),
+        (lambda g, m: g.add(Reshape((4, 1)), m.x), "turns FLOAT32"),
+        (lambda g, m: g.add(Reshape((1, 1, 4)), m.x), "turns FLOAT32"),
+        (lambda g, m: g.add(ABS, m.relu.output), "depend on itself"),
+        (lambda g, m: annotated(g.add(ABS, m.x)), "changes the quantization"),
+    ],
+)
+def test_a_rule_that_breaks_the_contract_is_a_mistake(function, message):
+    with pytest.raises(InternalError, match=message):
+        fire(relu_chain(1), make(RELU_NODE, function))
+
+
+def test_an_annotated_value_cannot_stand_for_another():
+    graph = graph_of(lambda g, x: annotated(g.add(RELU, x)), SHAPE)
+    with pytest.raises(InternalError, match="changes the quantization"):
+        fire(graph, make(RELU_NODE, lambda g, m: m.x))
+
+
+PAIR = p(Active, p(Active, "x", name="inner"), name="relu", where=is_relu)
+MOVED = p(Active, p(Permute, "x", name="inner"), name="relu", where=is_relu)
+
+
+def test_no_rule_passes_over_an_annotation_unless_it_looks_at_it():
+    def build(g, x):
+        return g.add(RELU, annotated(g.add(TANH, x)))
+
+    count, trace = fire(graph_of(build, SHAPE), make(PAIR, lambda g, m: g.add(ABS, m.x)))
+    assert count == 0 and trace.skipped == {("test_rule", "the source file quantizes the result of inner"): 1}
+    count, _ = fire(graph_of(build, SHAPE), make(PAIR, lambda g, m: g.add(ABS, m.x), sees_annotations=True))
+    assert count == 1
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_moved_elements_are_on_the_grid_already(same):
+    def build(g, x):
+        before = annotated(g.add(TANH, x)) if same else g.add(TANH, x)
+        return g.add(RELU, annotated(g.add(Permute((0, 1)), before)))
+
+    count, _ = fire(graph_of(build, SHAPE), make(MOVED, lambda g, m: g.add(ABS, m.x)))
+    assert count == same
+
+
+def test_what_a_declining_rule_made_is_removed():
+    def decline(g, m):
+        g.add(Add(), g.add(ABS, m.x), g.constant(np.ones(SHAPE, np.float32)))
+        return Skip("no")
+
+    graph = relu_chain(2)
+    count, trace = fire(graph, make(RELU_NODE, decline))
+    assert (count, ops(graph), len(graph.values)) == (0, ["active", "active"], 3)
+    assert trace.skipped == {("test_rule", "no"): 2}
+
+
+def test_rules_without_end_are_stopped():
+    graph = relu_chain(3)
+    with pytest.raises(InternalError, match="do not come to an end"):
+        fire(graph, make(RELU_NODE, lambda g, m: g.add(RELU, m.x)))
+
+
+def test_a_rule_sees_what_another_made():
+    graph = relu_chain(3)
+    fire(graph, make(PAIR, lambda g, m: g.add(RELU, m.x)), TO_ABS)
+    assert [node.op for node in graph.nodes] == [ABS], "pairs become one relu, which becomes abs"
+
+
+def test_the_trace_counts_a_match_once_and_forgets_what_is_gone():
+    trace = Trace()
+    graph = relu_chain(2)
+    decline = make(RELU_NODE, lambda g, m: Skip("not now"))
+    for _ in range(3):
+        run_rules(graph, [decline], trace)
+    assert trace.lines() == ["test_rule: skipped 2: not now"]
+    run_rules(graph, [TO_ABS], trace)
+    assert trace.lines() == ["test_rule: fired 2"]
+
+
+def test_two_rules_of_one_name_are_an_error():
+    def remove_copy(g, m):
+        return m.x
+
+    assert "remove_copy" in {item.name for item in rules_of("canonicalize")}
+    with pytest.raises(ValueError, match="two rules are called 'remove_copy'"):
+        rule(RELU_NODE, stage="test")(remove_copy)
+
+
+def test_every_rule_belongs_to_a_stage_that_runs():
+    rules_of(STAGES[0])
+    assert {item.stage for item in _RULES.values()} <= {*STAGES, PREPARE}
+
+
+def test_trace_lines_are_reported():
+    lines = []
+    graph = graph_of(lambda g, x: g.add(Muls(Scalar.f32(1)), g.add(Concat(1), x)), SHAPE)
+    optimize(graph, trace=lines.append)
+    assert lines == ["remove_neutral_scalar: fired 1", "remove_single_concat: fired 1"]
+    assert graph.outputs == graph.inputs, "nothing is left to do"
+
+
+def long_chain(g, x):
+    x = g.add(Permute((1, 0)), x)
+    for _ in range(4000):
+        for op in (TANH, Muls(Scalar.f32(1.0)), RELU, RELU):
+            x = g.add(op, x)
+    return g.add(Permute((1, 0)), x)
+
+
+def many_readers(g, x):
+    c = g.constant(np.arange(4, dtype=np.float32).reshape(SHAPE))
+    return tuple(g.add(Add(), g.add(Muls(Scalar.f32(1)), x), c) for _ in range(8000))
+
+
+@pytest.mark.parametrize("build", [long_chain, many_readers])
+def test_large_graphs_take_time_in_proportion(build):
+    graph = graph_of(build, (2, 4))
+    assert len(graph) >= 16000
+    start = time.process_time()
+    optimize(graph)
+    # 2 s on the slow side; a quadratic step would need minutes.
+    assert time.process_time() - start < 30
+    assert len(graph) == 8000

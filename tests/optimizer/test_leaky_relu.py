@@ -1,0 +1,73 @@
+"""Leaky rectifiers that the source spells out."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
+from tpuconvert.schema.types import Scalar
+
+SHAPE = (2, 3, 40)
+ZERO = Scalar.f32(0)
+
+
+def negative(g, x, slope=0.25):
+    return g.add(Muls(Scalar.f32(slope)), g.add(Mins(ZERO), x))
+
+
+FORMS = {
+    "relu and min": lambda g, x: g.add(Add(), g.add(RELU, x), negative(g, x)),
+    "min and max": lambda g, x: g.add(Add(), negative(g, x), g.add(Maxs(ZERO), x)),
+    "slope as a constant": lambda g, x: g.add(
+        Add(), g.add(RELU, x), g.add(Mul(), g.add(Mins(ZERO), x), g.constant(np.full((1, 3, 1), 0.25, np.float32)))
+    ),
+    "maximum": lambda g, x: g.add(Max(), x, g.add(Muls(Scalar.f32(0.25)), x)),
+    "maximum, slope first": lambda g, x: g.add(Max(), g.add(Muls(Scalar.f32(0.25)), x), x),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fires(form):
+    graph, _ = optimized(FORMS[form], SHAPE, rtol=0)
+    assert [node.op for node in graph.nodes] == [ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (0.25,))]
+
+
+def test_a_slope_per_channel_stays():
+    def build(g, x):
+        return g.add(Add(), g.add(RELU, x), g.add(Mul(), g.add(Mins(ZERO), x), random_constant(g, 1, 3, 1)))
+
+    assert ops(optimized(build, SHAPE)[0]) == ["active", "mins", "mul", "add"]
+
+
+def test_two_operands_are_no_rectifier():
+    graph, _ = optimized(lambda g, x, y: g.add(Add(), g.add(RELU, x), negative(g, y)), SHAPE, SHAPE)
+    assert len(graph) == 4
+
+
+@pytest.mark.parametrize(
+    ("build", "rule", "reason"),
+    [
+        (
+            lambda g, x: g.add(Max(), x, g.add(Muls(Scalar.f32(1.5)), x)),
+            "fuse_maximum_as_leaky_relu",
+            "the slope is not between 0 and 1",
+        ),
+        (
+            lambda g, x: (g.add(Add(), y := g.add(RELU, x), negative(g, x)), g.add(TANH, y)),
+            "fuse_leaky_relu",
+            "positive has other users",
+        ),
+    ],
+)
+def test_declines(build, rule, reason):
+    _, trace = optimized(build, SHAPE)
+    assert reasons(trace, rule) == {reason}
+
+
+def test_a_grid_between_stays():
+    graph = graph_of(lambda g, x: g.add(Add(), annotated(g.add(RELU, x)), negative(g, x)), SHAPE)
+    trace = optimize(graph)
+    assert reasons(trace, "fuse_leaky_relu") == {"the source file quantizes the result of positive"}

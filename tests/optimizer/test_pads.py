@@ -1,0 +1,130 @@
+"""Borders become padding of the convolution or pooling behind them."""
+
+import math
+
+import pytest
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, conv, graph_of, ops, optimized, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.types import Scalar
+
+X = (1, 3, 6, 7)
+LOWEST = -3.4028234663852886e38
+
+
+def pad(g, x, top=0, bottom=1, left=2, right=0, value=0.0, channels=0, mode=PadType.PAD_CONSTANT):
+    paddings = (0, 0, 0, channels, top, bottom, left, right)
+    return g.add(Pad(Scalar.f32(value), paddings, mode), x, name="padded")
+
+
+def pool(g, x, **op):
+    given = {"stride_h": 2, "stride_w": 1, "kernel_h": 3, "kernel_w": 3, **op}
+    return g.add(Pool(**given), x)
+
+
+def average(g, x, **op):
+    return pool(g, x, pooling_type=PoolType.AVE, **op)
+
+
+@pytest.mark.parametrize("op", [{}, {"pad_h_t": 1, "pad_w_r": 2}, {"stride_h": 2, "dw": 2}], ids=str)
+def test_convolutions_take_it_up(op):
+    graph, trace = optimized(lambda g, x: conv(g, pad(g, x), 4, **op), X)
+    assert ops(graph) == ["conv"] and trace.fired["merge_pad_into_convolution"] == 1
+    new = graph.nodes[0].op
+    assert (new.pad_h_t, new.pad_h_b) == (op.get("pad_h_t", 0), 1)
+    assert (new.pad_w_l, new.pad_w_r) == (2, op.get("pad_w_r", 0))
+
+
+def test_a_permute_may_stand_between():
+    def build(g, x):
+        y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 1, 2, 0, 0, 0)), x)
+        return conv(g, g.add(Permute((0, 3, 1, 2)), y), 4)
+
+    graph, _ = optimized(build, (1, 6, 7, 3))
+    assert ops(graph) == ["permute", "conv"]
+
+
+def test_other_readers_keep_the_border():
+    graph, _ = optimized(lambda g, x: (conv(g, y := pad(g, x), 4), g.add(TANH, y)), X)
+    assert sorted(ops(graph)) == ["active", "conv", "pad"]
+    assert graph.find("conv").producer.inputs[0] is graph.inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda g, x: conv(g, pad(g, x, value=1.0), 4), "the border is not zero"),
+        (lambda g, x: conv(g, pad(g, x, channels=1), 4), "it pads samples or channels"),
+        (
+            lambda g, x: conv(g, annotated(pad(g, annotated(g.add(TANH, x))), OTHER_Q), 4),
+            "the source file quantizes the result of pad",
+        ),
+    ],
+)
+def test_convolutions_decline(build, reason):
+    graph, trace = optimized(build, X)
+    assert "pad" in ops(graph)
+    assert reasons(trace, "merge_pad_into_convolution") == {reason}
+
+
+def test_reflections_are_no_candidates():
+    graph, trace = optimized(lambda g, x: conv(g, pad(g, x, mode=PadType.PAD_REFLECT), 4), X)
+    assert ops(graph) == ["pad", "conv"] and not trace.skipped
+
+
+def test_a_border_on_the_same_grid_is_taken_up():
+    graph = graph_of(lambda g, x: conv(g, annotated(pad(g, annotated(g.add(TANH, x)))), 4), X)
+    optimize(graph)
+    assert ops(graph) == ["active", "conv"] and graph.find("conv").producer.inputs[0].quant == Q
+
+
+MAXIMA = {
+    "relu": lambda g, x: pool(g, pad(g, g.add(RELU, x))),
+    "sigmoid": lambda g, x: pool(g, pad(g, g.add(Active(ActiveType.ACTIVE_SIGMOID), x))),
+    "joined": lambda g, x: pool(
+        g, pad(g, g.add(Concat(1), g.add(RELU, x), pool(g, g.add(RELU, x), stride_h=1, pad_h=1, pad_w=1)))
+    ),
+    "lowest": lambda g, x: pool(g, pad(g, x, value=LOWEST)),
+    "minus infinity": lambda g, x: pool(g, pad(g, x, value=-math.inf)),
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_maxima_take_it_up(name):
+    graph, trace = optimized(MAXIMA[name], X, rtol=0)
+    assert "pad" not in ops(graph) and trace.fired["merge_pad_into_pooling"] == 1
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_averages_take_it_up_and_count_it(counts):
+    graph, _ = optimized(lambda g, x: average(g, pad(g, x), is_ave_count_zero_pad=counts), X)
+    assert ops(graph) == ["pool"] and graph.nodes[0].op.is_ave_count_zero_pad
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda g, x: pool(g, pad(g, x)), "the border can be larger than the image"),
+        (lambda g, x: pool(g, pad(g, g.add(RELU, x), bottom=3)), "a window can lie in the border"),
+        (lambda g, x: average(g, pad(g, x, value=1.0)), "the border is not zero"),
+        (lambda g, x: average(g, pad(g, x, channels=1)), "it pads samples or channels"),
+        (lambda g, x: average(g, pad(g, x), pad_h=1), "the pooling has padding of its own"),
+        (
+            lambda g, x: average(g, pad(g, x), is_ceil_mode=True),
+            "the windows of the pooling depend on what is padding",
+        ),
+        (
+            lambda g, x: average(g, pad(g, x), is_global_pooling=True),
+            "the windows of the pooling depend on what is padding",
+        ),
+    ],
+)
+def test_poolings_decline(build, reason):
+    graph, trace = optimized(build, X)
+    assert "pad" in ops(graph)
+    assert reasons(trace, "merge_pad_into_pooling") == {reason}

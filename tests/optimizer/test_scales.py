@@ -1,0 +1,241 @@
+"""Factors and shifts per channel fold into the products before and behind them."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import RELU, TANH, annotated, conv, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import I8, QuantParams, Scalar
+
+X = (2, 4, 6, 7)
+BEHIND, BEFORE = "fold_into_product_before", "fold_into_product_behind"
+
+
+def batch_norm(g, x, gamma=True, variance=1.0, **op):
+    channels = x.shape[1]
+    mean = random_constant(g, channels, name="mean")
+    positive = np.abs(random_constant(g, channels, name="v", seed=3).array) * variance + min(variance, 0)
+    inputs = [x, mean, g.constant(positive.astype(np.float32), "variance")]
+    if gamma:
+        inputs += [
+            random_constant(g, channels, name="gamma", seed=4),
+            random_constant(g, channels, name="beta", seed=5),
+        ]
+    return g.add_all(BatchNorm(**op), *inputs, names=(f"bn{len(g)}", "mean_o", "variance_o"))[0]
+
+
+def per_channel(g, x, axis=1):
+    return random_constant(g, *(extent if k == axis else 1 for k, extent in enumerate(x.shape)), name="c", seed=6)
+
+
+AFFINE = {
+    "batch_norm": batch_norm,
+    "batch_norm without gamma": lambda g, x: batch_norm(g, x, gamma=False),
+    "batch_norm with a scale": lambda g, x: batch_norm(g, x, scale=4.0, epsilon=0.1),
+    "batch_norm with scale 0": lambda g, x: batch_norm(g, x, scale=0.0, epsilon=0.1),
+    "mul": lambda g, x: g.add(Mul(), x, per_channel(g, x)),
+    "mul, constant first": lambda g, x: g.add(Mul(), per_channel(g, x), x),
+    "div": lambda g, x: g.add(Div(), x, per_channel(g, x)),
+    "add": lambda g, x: g.add(Add(), x, per_channel(g, x)),
+    "add, constant first": lambda g, x: g.add(Add(), per_channel(g, x), x),
+    "sub": lambda g, x: g.add(Sub(), x, per_channel(g, x)),
+    "sub, constant first": lambda g, x: g.add(Sub(), per_channel(g, x), x),
+    "muls": lambda g, x: g.add(Muls(Scalar.f32(0.3)), x),
+    "divs": lambda g, x: g.add(Divs(Scalar.f32(3)), x),
+    "adds": lambda g, x: g.add(Adds(Scalar.f32(0.3)), x),
+    "subs": lambda g, x: g.add(Subs(Scalar.f32(0.3)), x),
+    "rsubs": lambda g, x: g.add(Rsubs(Scalar.f32(0.3)), x),
+}
+SHIFTLESS = ("mul", "mul, constant first", "div", "muls", "divs")
+
+
+def deconv(g, x, groups=1, **op):
+    w = random_constant(g, x.shape[1], 6 // groups, 3, 3, name="deconv_w")
+    return g.add(Deconv(groups=groups, **op), x, w, name="deconv")
+
+
+def matrix_mul(g, x, bias=True):
+    inputs = [x, random_constant(g, x.shape[1], 5, name="m_w")] + (
+        [random_constant(g, 1, 5, name="m_b")] if bias else []
+    )
+    return g.add(MatrixMul(), *inputs, name="product")
+
+
+PRODUCTS = {
+    "conv": (lambda g, x: conv(g, x, 6), X),
+    "conv without bias": (lambda g, x: conv(g, x, 6, bias=False, pad_h_t=1), X),
+    "grouped conv": (lambda g, x: conv(g, x, 6, groups=2), X),
+    "depthwise conv": (lambda g, x: conv(g, x, 8, groups=4), X),
+    "deconv": (deconv, X),
+    "grouped deconv": (lambda g, x: deconv(g, x, groups=2, stride_h=2, stride_w=2, pad_h_b=-1), X),
+    "matrix_mul": (matrix_mul, (3, 4)),
+    "matrix_mul without bias": (lambda g, x: matrix_mul(g, x, bias=False), (3, 4)),
+}
+
+PAIRS = [
+    (product, affine)
+    for product, (_, shape) in PRODUCTS.items()
+    for affine in AFFINE
+    if len(shape) == 4 or not affine.startswith("batch_norm")  # which takes four axes
+]
+
+
+@pytest.mark.parametrize(("product", "affine"), PAIRS)
+def test_fires_behind(product, affine):
+    make, shape = PRODUCTS[product]
+    graph, trace = optimized(lambda g, x: AFFINE[affine](g, make(g, x)), shape, rtol=1e-5)
+    assert len(graph) == 1 and trace.fired[BEHIND] == 1
+
+
+@pytest.mark.parametrize(("product", "affine"), PAIRS)
+def test_fires_before(product, affine):
+    make, shape = PRODUCTS[product]
+    graph, trace = optimized(lambda g, x: make(g, AFFINE[affine](g, x)), shape, rtol=1e-5)
+    pads = product == "conv without bias"
+    if affine in SHIFTLESS or not (pads or "deconv" in product):
+        assert len(graph) == 1 and trace.fired[BEFORE] == 1
+    else:
+        what = "padding" if pads else "a deconv"
+        assert reasons(trace, BEFORE) == {f"a shift before {what} is not the same at the border"}
+
+
+def test_the_product_behind_takes_the_name_and_the_constants_keep_theirs():
+    graph, _ = optimized(lambda g, x: batch_norm(g, conv(g, x, 6)), X, rtol=1e-5)
+    assert [node.name for node in graph.nodes] == ["bn1"]
+    assert {value.name for value in graph.values if value.is_constant} == {"conv_w", "conv_b"}
+
+
+def test_a_new_bias_is_named_after_the_product():
+    graph, _ = optimized(lambda g, x: g.add(Adds(Scalar.f32(1)), conv(g, x, 6, bias=False)), X, rtol=1e-5)
+    assert graph.find("conv:bias").shape == (1, 6, 1, 1)
+
+
+def test_a_chain_disappears():
+    def build(g, x):
+        y = conv(g, x, 6)
+        for name in ("batch_norm", "mul", "add", "divs", "rsubs"):
+            y = AFFINE[name](g, y)
+        return g.add(RELU, y)
+
+    assert ops(optimized(build, X, rtol=1e-5)[0]) == ["conv", "active"]
+
+
+def test_normalization_of_a_channel_last_input():
+    def build(g, x):
+        y = g.add(Div(), g.add(Sub(), x, per_channel(g, x, 3)), per_channel(g, x, 3))
+        return conv(g, g.add(Permute((0, 3, 1, 2)), y), 6)
+
+    assert ops(optimized(build, (2, 6, 7, 4), rtol=1e-5)[0]) == ["permute", "conv"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "axis"),
+    [((3, 4), (3, 5, 1, 1), 1), ((6, 4), (2, 3, 5), 2), ((6, 4), (1, 2, 3, 5), 3)],
+    ids=str,
+)
+def test_a_reshape_between_keeps_the_channels(shape, target, axis):
+    def build(g, x):
+        y = g.add(Reshape(target), matrix_mul(g, x))
+        return g.add(Add(), y, per_channel(g, y, axis))
+
+    assert ops(optimized(build, shape, rtol=1e-5)[0]) == ["matrix_mul", "reshape"]
+
+
+def test_batch_norm_behind_a_fully_connected_layer():
+    def build(g, x):
+        return g.add(Reshape((3, 5)), batch_norm(g, g.add(Reshape((3, 5, 1, 1)), matrix_mul(g, x))))
+
+    assert ops(optimized(build, (3, 4), rtol=1e-5)[0]) == ["matrix_mul"]
+
+
+def quantized_weights(g, x):
+    y = conv(g, x, 6)
+    w = y.producer.inputs[1]
+    w.quant = QuantParams.per_tensor(0.1, 0, I8)
+    w.stored = w.quant.quantize(w.array)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (
+            lambda g, x: batch_norm(g, conv(g, x, 6), use_global_stats=False),
+            "its statistics are computed while the model runs",
+        ),
+        (lambda g, x: (batch_norm(g, conv(g, x, 6)), g.add(RELU, g.find("mean_o"))), "its statistics are read"),
+        (
+            lambda g, x: batch_norm(g, conv(g, x, 6), variance=-1.0),
+            "variance + epsilon is not positive in every channel",
+        ),
+        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), g.add(TANH, y)), "product has other users"),
+        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), y), "product has other users"),
+        (
+            lambda g, x: g.add(Mul(), y := conv(g, x, 6), per_channel(g, y, 2)),
+            "the constant is not one number per channel",
+        ),
+        (lambda g, x: g.add(Divs(Scalar.f32(0)), conv(g, x, 6)), "a divisor is zero"),
+        (
+            lambda g, x: g.add(Muls(Scalar.f32(3e38)), conv(g, x, 6)),
+            "the folded weights are beyond the range of their type",
+        ),
+        (
+            lambda g, x: g.add(Add(), conv(g, x, 1), random_constant(g, 1, 6, 1, 1)),
+            "it is not an operation of floats that keeps the shape",
+        ),
+        (lambda g, x: g.add(Muls(Scalar.f32(2)), quantized_weights(g, x)), "the source file quantizes the weights"),
+        (
+            lambda g, x: g.add(Muls(Scalar.f32(2)), annotated(conv(g, x, 6))),
+            "the source file quantizes the result of product",
+        ),
+        (
+            lambda g, x: g.add(Adds(Scalar.f32(2)), g.add(Reshape((2, 4, 30)), conv(g, x, 6))),
+            "the reshape mixes channels",
+        ),
+    ],
+)
+def test_declines_behind(build, reason):
+    graph = graph_of(build, X)
+    trace = optimize(graph)
+    graph.validate()
+    assert reasons(trace, BEHIND) == {reason}
+    assert not trace.fired[BEHIND]
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda g, x: (conv(g, y := g.add(Muls(Scalar.f32(2)), x), 6), g.add(TANH, y)), "op has other users"),
+        (
+            lambda g, x: conv(g, annotated(g.add(Muls(Scalar.f32(2)), x)), 6),
+            "the source file quantizes the result of op",
+        ),
+        (lambda g, x: conv(g, g.add(Mul(), x, per_channel(g, x, 3)), 6), "the constant is not one number per channel"),
+    ],
+)
+def test_declines_before(build, reason):
+    graph = graph_of(build, X)
+    trace = optimize(graph)
+    assert reasons(trace, BEFORE) == {reason}
+
+
+def test_a_number_divided_by_the_product_is_not_affine():
+    graph, trace = optimized(lambda g, x: g.add(Rdivs(Scalar.f32(1)), conv(g, x, 6)), X)
+    assert ops(graph) == ["conv", "rdivs"] and not trace.skipped
+
+
+def test_shared_weights_are_not_overwritten():
+    def build(g, x):
+        y = conv(g, x, 6)
+        again = g.add(y.producer.op, g.add(TANH, x), *y.producer.inputs[1:])
+        return g.add(Muls(Scalar.f32(2)), y), again
+
+    graph, _ = optimized(build, X, rtol=1e-5)
+    assert sorted(ops(graph)) == ["active", "conv", "conv"]

@@ -1,0 +1,111 @@
+"""Equal constants and equal nodes."""
+
+import numpy as np
+from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, random_constant
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.sharing import share_constants, share_nodes
+from tpuconvert.schema.graph import Source
+from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+
+SHAPE = (2, 4)
+
+
+def constants(graph):
+    return [value.name for value in graph.values if value.is_constant]
+
+
+def test_equal_constants_are_one():
+    def build(g, x):
+        return g.add(Max(), x, random_constant(g, *SHAPE)), g.add(Max(), g.add(TANH, x), random_constant(g, *SHAPE))
+
+    graph, trace = optimized(build, SHAPE, rtol=0)
+    assert constants(graph) == ["w"] and trace.fired["share_constants"] == 1
+
+
+def test_bytes_count_not_numbers():
+    negative = np.array([[-0.0, 1, 2, 3]], np.float32)
+    graph = graph_of(
+        lambda g, x: (
+            g.add(Max(), x, g.constant(np.abs(negative))),
+            g.add(Max(), g.add(TANH, x), g.constant(negative)),
+        ),
+        SHAPE,
+    )
+    assert share_constants(graph) == 0
+
+
+def test_constants_that_differ_late_are_two():
+    first = np.zeros((100, 100), np.float32)
+    second = first.copy()
+    second[77, 77] = 1
+    graph = graph_of(
+        lambda g, x: (g.add(Max(), x, g.constant(first)), g.add(Max(), g.add(TANH, x), g.constant(second))), (100, 100)
+    )
+    assert share_constants(graph) == 0
+
+
+def test_annotations_and_readers_keep_constants_apart():
+    data = np.ones((4, 4), np.float32)
+
+    def quantized(g, x):
+        pair = [g.constant(data, quant=quant, stored=quant.quantize(data)) for quant in (Q, OTHER_Q)]
+        return g.add(Max(), x, pair[0]), g.add(Max(), g.add(TANH, x), pair[1])
+
+    assert share_constants(graph_of(quantized, (4, 4))) == 0
+
+    def other_readers(g, x):
+        return g.add(Max(), x, g.constant(data)), g.add(MatrixMul(), x, g.constant(data))
+
+    assert share_constants(graph_of(other_readers, (4, 4))) == 0
+
+
+def test_equal_nodes_are_one_with_both_sources():
+    def build(g, x):
+        results = []
+        for name in ("a", "b"):
+            with g.source(Source("m", name, "Relu")):
+                results.append(g.add(RELU, x))
+        return g.add(Mul(), results[0], g.add(TANH, results[1]))
+
+    graph, _ = optimized(build, SHAPE, rtol=0)
+    assert ops(graph) == ["active", "active", "mul"]
+    assert [source.node for source in graph.nodes[0].sources] == ["a", "b"]
+
+
+def test_equal_chains_are_one():
+    def build(g, x):
+        return g.add(Add(), *(g.add(TANH, g.add(RELU, x)) for _ in range(2)))
+
+    assert ops(optimized(build, SHAPE, rtol=0)[0]) == ["active", "active", "add"]
+
+
+def test_several_results_are_shared():
+    def build(g, x):
+        first, second = (g.add_all(Split(1, 2), x) for _ in range(2))
+        return g.add(Add(), first[0], second[1]), g.add(Mul(), second[0], first[1])
+
+    graph, _ = optimized(build, SHAPE, rtol=0)
+    assert ops(graph).count("split") == 1
+
+
+def test_outputs_and_annotations_stay():
+    graph = graph_of(lambda g, x: (g.add(RELU, x, name="a"), g.add(RELU, x, name="b")), SHAPE)
+    assert share_nodes(graph) == 0
+
+    def rescaled(g, x):
+        return g.add(Add(), annotated(g.add(RELU, x)), annotated(g.add(RELU, x), OTHER_Q))
+
+    graph = graph_of(rescaled, SHAPE)
+    optimize(graph)
+    assert len(graph) == 3
+
+
+def test_what_is_not_of_the_set_is_not_shared(monkeypatch):
+    """A custom operator may do more than compute."""
+    monkeypatch.setattr(type(RELU), "kind", OpKind.CUSTOM)
+    graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.add(RELU, x)), SHAPE)
+    assert share_nodes(graph) == 0
