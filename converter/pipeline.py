@@ -176,6 +176,8 @@ def source_format(path: str | os.PathLike[str]) -> str:
     from tpuconvert.frontends.sniffing import identify_file
 
     path = Path(path)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
     kind = identify_file(path)
     if kind is not None:
         if kind.id in SOURCE_FORMATS:

@@ -55,7 +55,8 @@ def check(
     support = op.dtypes[chip]
     if not support.cases:
         have = [other.value for other, entry in op.dtypes.items() if entry.cases]
-        return Verdict(Status.ILLEGAL, f"{chip.value} does not have {op.name} ({', '.join(have) or 'no chip'} has it)")
+        who = f"{' and '.join(have)} {'have' if len(have) > 1 else 'has'} it" if have else "no chip has it"
+        return Verdict(Status.ILLEGAL, f"{chip.value} does not have {op.name} ({who})")
     assignment = _assignment(op, chip, inputs, outputs, coeffs)
     misses = []
     for case in support.cases:

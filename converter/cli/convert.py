@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.problems import ensure_folder
+from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
 from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
 
 
@@ -55,11 +55,12 @@ def command(
     from tpuconvert.report import describe_model, summary_text, verification_lines
     from tpuconvert.verification import Thresholds
 
-    for path in (output, report):
-        ensure_folder(path)
+    target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")
+    ensure_model_name(str(target), model, weights, calibration)
+    ensure_report_name(report, model, weights, calibration)
+    ensure(report is None or Path(report) != target, f"{report}: named for the model and for the report")
     load_plugins(plugins)
     settings = make_options(**options)
-    target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")
     with drawn_progress() as progress:
         log = (lambda line: click.echo(line, err=True)) if trace else None
         converted = convert_source(model, weights, settings, calibration, progress=progress, trace=log)

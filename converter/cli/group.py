@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import os
@@ -28,9 +29,16 @@ class CommandGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name, or None."""
+        """The command of that name.
+
+        Raises:
+            click.UsageError: there is none; the message has the nearest.
+
+        """
         if cmd_name not in COMMANDS:
-            return None
+            alike = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            suggestion = f" Did you mean '{alike[0]}'?" if alike else f" There are: {', '.join(COMMANDS)}."
+            raise click.UsageError(f"No such command '{cmd_name}'.{suggestion}", ctx)
         command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name}").command
         return command
 
@@ -76,8 +84,12 @@ def run(arguments: list[str]) -> int:
         return 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        error.show()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    except click.UsageError as error:
+        called = error.ctx.command_path if error.ctx is not None else "tpuconvert"
+        click.echo(f"error: {error.format_message()}\n    see: {called} --help", err=True)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)

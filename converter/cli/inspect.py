@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
     from tpuconvert.cli.output_files import write_report
-    from tpuconvert.cli.problems import ensure, ensure_folder
+    from tpuconvert.cli.problems import ensure, ensure_writable
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
     from tpuconvert.pipeline import Options, load_source
@@ -29,7 +29,9 @@ def command(
     from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, to_json
 
     ensure(not (as_json and page), "--json and --html exclude each other")
-    ensure_folder(page)
+    ensure_writable(page, file, weights)
+    if page is not None:
+        ensure(page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
     load_plugins(plugins)
     kind = identify_file(file)
     if kind is not None and kind.id == "tpum":
@@ -38,10 +40,8 @@ def command(
     else:
         description = describe_graph(load_source(file, weights, Options(), require_weights=False))
     if page is not None:
-        target = Path(page)
-        ensure(target.suffix.lower() in (".html", ".htm"), f"{page}: the page's name ends in .html")
-        write_report(target, description)
-        click.echo(f"wrote {target}")
+        write_report(Path(page), description)
+        click.echo(f"wrote {page}")
     elif as_json:
         click.echo(to_json(description), nl=False)
     else:

@@ -1,20 +1,66 @@
-"""Complaints about how a command was called."""
+"""Complaints about how a command was called, made before any work is done."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
+REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
 
-def ensure_folder(path: str | None) -> None:
-    """Say early that a file cannot be written because its folder does not exist.
+
+def ensure_model_name(path: str | None, *inputs: str | None) -> None:
+    """Say early that a model file cannot be written under a name: as :func:`ensure_writable`, or a source's suffix.
 
     Raises:
-        UsageError: with the folder's name.
+        UsageError: with what is wrong.
 
     """
+    ensure_writable(path, *inputs)
     if path is not None:
-        folder = Path(path).parent
-        ensure(folder.is_dir(), f"{path}: there is no folder {folder}", hint="create it first")
+        suffix = Path(path).suffix.lower()
+        ensure(
+            suffix not in SOURCE_SUFFIXES,
+            f"{path}: what is written is not a {suffix} file",
+            hint=f"name it {Path(path).with_suffix('.tpum')}",
+        )
+
+
+def ensure_report_name(path: str | None, *inputs: str | None) -> None:
+    """Say early that a report cannot be written: as :func:`ensure_writable`, or a form that does not exist.
+
+    Raises:
+        UsageError: with what is wrong.
+
+    """
+    ensure_writable(path, *inputs)
+    if path is not None:
+        known = ", ".join(REPORT_SUFFIXES)
+        ensure(
+            Path(path).suffix.lower() in REPORT_SUFFIXES,
+            f"{path}: the report's name says which form it has",
+            hint=f"one of {known}",
+        )
+
+
+def ensure_writable(path: str | None, *inputs: str | None) -> None:
+    """Say early that a file cannot be written: its folder does not exist, or it is one of the files that are read.
+
+    Raises:
+        UsageError: with what is wrong.
+
+    """
+    if path is None:
+        return
+    folder = Path(path).parent
+    ensure(folder.is_dir(), f"{path}: there is no folder {folder}", hint="create it first")
+    for other in inputs:
+        if other is not None and os.path.exists(path) and os.path.exists(other):
+            ensure(
+                not os.path.samefile(path, other),
+                f"{path}: this file is read, and would be replaced by the result",
+                hint="name another file to write",
+            )
 
 
 def ensure(condition: bool, message: str, hint: str = "") -> None:

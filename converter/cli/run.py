@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuconvert.cli.problems import ensure, ensure_folder
+from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import plugin_option
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(
     from tpuconvert.runtime.session import Session
 
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
-    ensure_folder(output)
+    ensure_writable(output, *(text.rpartition("=")[2] for text in inputs))
     load_plugins(plugins)
     model = load(file)
     rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess

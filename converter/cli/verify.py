@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.problems import ensure, ensure_folder
+from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, source_options
 
 
 @click.command("verify", short_help="Compare a .tpum file with its source.")
-@click.argument("source", nargs=-1, required=True, metavar="MODEL [WEIGHTS]")
-@click.argument("file")
+@click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @source_options
 @click.option("--data", metavar="DATA", help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.")
 @click.option(
@@ -26,8 +25,7 @@ from tpuconvert.cli.source_options import make_options, plugin_option, source_op
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
 def command(
-    source: tuple[str, ...],
-    file: str,
+    files: tuple[str, ...],
     data: str | None,
     samples: int,
     max_difference: float | None,
@@ -38,7 +36,7 @@ def command(
     plugins: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Compare the .tpum FILE with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
+    """Compare FILE.tpum with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
 
     Exit code 5 when an output is further from the source than the thresholds allow. Without thresholds: 1e-4 of an
     output's range for float models, cosine 0.95 for INT8.
@@ -51,9 +49,13 @@ def command(
     from tpuconvert.report import describe_model, to_json, verification_lines
     from tpuconvert.verification import Thresholds
 
-    ensure(len(source) <= 2, f"{len(source) + 1} files", hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum")
-    model, weights = source[0], source[1] if len(source) == 2 else None
-    ensure_folder(report)
+    ensure(
+        len(files) in (2, 3),
+        f"{len(files)} files where two are compared: a source (with its weights) and a model made from it",
+        hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum",
+    )
+    model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    ensure_report_name(report, *files, data)
     load_plugins(plugins)
     settings = make_options(**options)
     converted = load(file)

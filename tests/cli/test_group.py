@@ -55,7 +55,20 @@ def test_wrong_calls(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert main(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "Usage: tpuconvert" in shown.err
+    assert shown.err.startswith("error: ")
+    command = "" if arguments == ["nonsense"] else f" {arguments[0]}"
+    assert shown.err.endswith(f"see: tpuconvert{command} --help\n")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("convrt", "convert"), ("inspct", "inspect"), ("verfy", "verify")])
+def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([typed, "x"]) == 2
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith("Usage: tpuconvert [OPTIONS] COMMAND")
 
 
 @pytest.mark.parametrize("name", EXIT_CODES)

@@ -1,0 +1,79 @@
+"""Names that would destroy something, or that cannot be written: said before the work, with nothing written."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tpuconvert.__main__ import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def model(digits: Path) -> Path:
+    """The bundled network in the test's own folder."""
+    return Path(shutil.copy(digits / "digits.onnx", "net.onnx"))
+
+
+@pytest.mark.parametrize("target", ["net.onnx", "./net.onnx", "link.tpum"])
+def test_the_source_is_never_replaced(model: Path, target: str, capsys: Captured) -> None:
+    os.symlink("net.onnx", "link.tpum")
+    before = model.read_bytes()
+    assert main(["convert", "net.onnx", "-o", target]) == 2
+    assert f"error: {Path(target)}: this file is read, and would be replaced by the result" in capsys.readouterr().err
+    assert main(["convert", "net.onnx", "--report", target]) == 2
+    assert model.read_bytes() == before
+    assert sorted(path.name for path in Path().iterdir()) == ["link.tpum", "net.onnx"]
+
+
+def test_a_model_is_not_named_like_a_source(model: Path, capsys: Captured) -> None:
+    assert main(["convert", "net.onnx", "-o", "other.onnx"]) == 2
+    assert "name it other.tpum" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["net.onnx"]
+
+
+def test_forms_of_reports(model: Path, capsys: Captured) -> None:
+    assert main(["convert", "net.onnx", "--report", "net.pdf"]) == 2
+    assert "one of .html, .htm, .json, .txt" in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == ["net.onnx"]
+    for name in ("net.html", "net.json", "net.txt"):
+        assert main(["convert", "net.onnx", "--report", name]) == 0
+        assert Path(name).stat().st_size > 0
+    assert main(["convert", "net.onnx", "-o", "net.txt", "--report", "net.txt"]) == 2
+
+
+def test_run_does_not_replace_its_inputs(model: Path) -> None:
+    assert main(["convert", "net.onnx"]) == 0
+    np.savez("image.npz", image=np.zeros((1, 1, 8, 8), np.float32))
+    before = Path("image.npz").read_bytes()
+    assert main(["run", "net.tpum", "image.npz", "-o", "image.npz"]) == 2
+    assert main(["run", "net.tpum", "image=image.npz", "-o", "image.npz"]) == 2
+    assert Path("image.npz").read_bytes() == before
+
+
+def test_a_pipe_is_refused_and_not_waited_for(capsys: Captured) -> None:
+    os.mkfifo("net.onnx")
+    assert main(["check", "net.onnx"]) == 2
+    assert "net.onnx: is a pipe or a device, not a file" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_a_resource_limit() -> None:
+
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpuconvert", "ops"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 6
+    assert "error: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("files", [["net.onnx"], ["a", "b", "c", "d"]])
+def test_verify_says_which_files_it_takes(model: Path, files: list[str], capsys: Captured) -> None:
+    assert main(["verify", *files]) == 2
+    assert "tpuconvert verify MODEL [WEIGHTS] FILE.tpum" in capsys.readouterr().err
