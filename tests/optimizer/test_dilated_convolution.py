@@ -68,5 +68,5 @@ def test_annotations_must_agree(quant, fuses):
 
     graph = graph_of(build, X)
     optimize(graph)
-    assert ("conv" == graph.nodes[-1].op.name) is fuses
+    assert (graph.nodes[-1].op.name == "conv") is fuses
     assert graph.outputs[0].quant == quant

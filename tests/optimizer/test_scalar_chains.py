@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import RELU, annotated, graph_of, ops, optimized, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
