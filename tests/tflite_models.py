@@ -65,10 +65,12 @@ class S:
 
 
 def options(builder: flatbuffers.Builder, table: str, fields: Mapping[str, Any]) -> int:
-    """An options table; a tuple is a vector of int32, a list one of int64."""
+    """An options table; a tuple is a vector of int32, a list one of int64, an array as it is."""
     stored: dict[str, Any] = {}
     for name, value in fields.items():
-        if isinstance(value, tuple | list):
+        if isinstance(value, np.ndarray):
+            stored[name] = builder.CreateNumpyVector(value)
+        elif isinstance(value, tuple | list):
             dtype = np.int32 if isinstance(value, tuple) else np.int64
             stored[name] = builder.CreateNumpyVector(np.asarray(value, dtype))
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Max, Mul
@@ -41,16 +41,23 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
     return g.add(op, a, b)
 
 
-@tflite_op("LOGICAL_AND")
+@tflite_op("LOGICAL_AND", "STABLEHLO_AND")
 def logical_and(node: TfliteNode, g: Graph) -> Value:
     """Product of 0 and 1."""
+    _truth_values_only(node)
     return g.add(Mul(), *aligned(g, node.input(0), node.input(1)))
 
 
-@tflite_op("LOGICAL_OR")
+@tflite_op("LOGICAL_OR", "STABLEHLO_OR")
 def logical_or(node: TfliteNode, g: Graph) -> Value:
     """Maximum of 0 and 1."""
+    _truth_values_only(node)
     return g.add(Max(), *aligned(g, node.input(0), node.input(1)))
+
+
+def _truth_values_only(node: TfliteNode) -> None:
+    if node.tensor(0).type != "BOOL":
+        raise node.fail(UNSUPPORTED_TYPE, f"bits of {node.tensor(0).type}", "supported: BOOL")
 
 
 @tflite_op("LOGICAL_NOT")

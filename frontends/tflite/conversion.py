@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Nes
 from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.round_to_integer import Floor
 from tpuconvert.schema.types import Scalar
 
 _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
@@ -31,6 +37,23 @@ def dequantize(node: TfliteNode, g: Graph) -> Value:
     if node.quant(0) is None and node.tensor(0).type not in _REALS:
         raise node.fail(UNSUPPORTED_TYPE, f"the input '{node.tensor(0).name}' has no scale")
     return g.add(Copy(), node.input(0))
+
+
+@tflite_op("FAKE_QUANT")
+def fake_quant(node: TfliteNode, g: Graph) -> Value:
+    """Rounds real numbers to the steps of a range that is moved so that 0 is one of them."""
+    low, high = float(node.option("min", 0.0)), float(node.option("max", 0.0))
+    bits, first = node.option("num_bits"), int(bool(node.option("narrow_range", False)))
+    if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
+        raise node.fail(INVALID_NODE, f"num_bits {bits}, range {low} to {high}: 2 to 16 bits, a range around 0")
+    last = (1 << bits) - 1
+    scale = np.float32((high - low) / (last - first))
+    zero = min(max(math.floor(first - low / float(scale) + 0.5), first), last)
+    bottom, top = float((first - zero) * scale), float((last - zero) * scale)
+    x = g.add(Clamp(Scalar.f32(bottom), Scalar.f32(top)), node.input(0))
+    steps = recipes.muls(g, recipes.adds(g, x, -bottom), float(np.float32(1) / scale))
+    whole = g.add(Floor(), recipes.adds(g, steps, 0.5))
+    return recipes.adds(g, recipes.muls(g, whole, float(scale)), bottom)
 
 
 @tflite_op("CAST", "STABLEHLO_CONVERT")

@@ -13,10 +13,14 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls, Rdivs
+from tpuconvert.schema.ops.bit_logic import BitXor
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Ges, Ne
 from tpuconvert.schema.ops.generation import NumberLike
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.shift_by_amount import ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import I32, Scalar
 
 _BINARY: dict[str, Op] = {
     **{"ADD": Add(), "SUB": Sub(), "MUL": Mul(), "MAXIMUM": Max(), "MINIMUM": Min()},
@@ -174,6 +178,60 @@ def sign(node: TfliteNode, g: Graph) -> Value:
     """1, 0 or -1."""
     x = node.input(0)
     return as_type_of(g, recipes.sign(g, as_float(g, x)), x)
+
+
+@tflite_op("STABLEHLO_CLAMP")
+def stablehlo_clamp(node: TfliteNode, g: Graph) -> Value:
+    """The second input, not below the first and not above the third."""
+    low, x, high = aligned(g, node.input(0), node.input(1), node.input(2))
+    return g.add(Min(), g.add(Max(), x, low), high)
+
+
+@tflite_op("STABLEHLO_REMAINDER")
+def stablehlo_remainder(node: TfliteNode, g: Graph) -> Value:
+    """The remainder with the sign of the dividend: x - y * trunc(x / y)."""
+    x, y = aligned(g, node.input(0), node.input(1))
+    a, b = as_float(g, x), as_float(g, y)
+    whole = recipes.truncate(g, g.add(Div(), a, b))
+    return as_type_of(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x)
+
+
+@tflite_op("STABLEHLO_CBRT")
+def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
+    """The cube root: sign(x) * exp(ln|x| / 3)."""
+    x = node.input(0)
+    logarithm = recipes.active(g, ActiveType.ACTIVE_LN, recipes.active(g, ActiveType.ACTIVE_ABSVAL, x))
+    magnitude = recipes.active(g, ActiveType.ACTIVE_EXP, recipes.muls(g, logarithm, 1 / 3))
+    return g.add(Mul(), recipes.sign(g, x), magnitude)
+
+
+@tflite_op("BITWISE_XOR")
+def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
+    """Exclusive or of bits, or of truth values."""
+    a, b = aligned(g, node.input(0), node.input(1))
+    if node.tensor(0).type == "BOOL":
+        return g.add(Ne(), a, b)
+    shape = broadcast_shape(node, a, b)
+    return g.add(BitXor(), expanded(node, a, shape), expanded(node, b, shape))
+
+
+@tflite_op("RIGHT_SHIFT")
+def right_shift(node: TfliteNode, g: Graph) -> Value:
+    """Bits moved to the right; the sign stays."""
+    return g.add(ArithRshift(), *aligned(g, node.input(0), node.input(1)))
+
+
+@tflite_op("BUCKETIZE")
+def bucketize(node: TfliteNode, g: Graph) -> Value:
+    """The number of boundaries that are not above the input."""
+    boundaries = node.option("boundaries", ())
+    if not boundaries or list(boundaries) != sorted(boundaries):
+        raise node.fail(INVALID_NODE, f"boundaries {list(boundaries)} must rise")
+    x = as_float(g, node.input(0))
+    total = g.add(Ges(Scalar.f32(boundaries[0])), x)
+    for boundary in boundaries[1:]:
+        total = g.add(Add(), total, g.add(Ges(Scalar.f32(boundary)), x))
+    return g.add(Cast(I32), total)
 
 
 @tflite_op("CUMSUM")

@@ -314,6 +314,16 @@ def range_(node: TfliteNode) -> Folded:
     return result
 
 
+@folds("STABLEHLO_IOTA")
+def iota(node: TfliteNode) -> Folded:
+    """Positions along one axis of a shape that the result declares."""
+    extents = node.output_tensor().shape
+    axis = node.axis(node.option("iota_dimension"), len(extents))
+    _bounded(node, extents)
+    line = np.arange(extents[axis]).reshape([-1 if i == axis else 1 for i in range(len(extents))])
+    return _result(node, np.broadcast_to(line, extents))
+
+
 @folds("CAST")
 def cast(node: TfliteNode) -> Folded:
     """Another type: integers wrap, real numbers are cut off, as in the TFLite kernel."""

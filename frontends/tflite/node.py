@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -168,7 +169,7 @@ class TfliteNode:
         """The same of a result."""
         return self.tensors.quant(self.output_tensor(index))
 
-    @property
+    @cached_property
     def is_quantized(self) -> bool:
         """Whether the operator works on integers: an input that is not constant, or the result, is quantized."""
         moving = [i for i in range(self.input_count) if self.has_input(i) and not self.is_constant(i)]

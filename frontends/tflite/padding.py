@@ -1,9 +1,9 @@
-"""PAD, PADV2 and MIRROR_PAD."""
+"""PAD, PADV2, STABLEHLO_PAD and MIRROR_PAD."""
 
 from __future__ import annotations
 
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.types import Scalar
@@ -24,6 +24,20 @@ def pad(node: TfliteNode, g: Graph) -> Value:
     number = node.scalar(2) if node.has_input(2) else 0.0
     value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
     return g.add(Pad(pad_val=value, paddings=_paddings(node)), x)
+
+
+@tflite_op("STABLEHLO_PAD")
+def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
+    """Pad with a constant number on both sides; padding between elements and cutting are not supported."""
+    low, high = node.option("edge_padding_low", ()), node.option("edge_padding_high", ())
+    inner = node.option("interior_padding", ())
+    if any(inner) or min((*low, *high), default=0) < 0 or len(low) != len(high) or len(low) != node.rank(0):
+        message = f"edge_padding_low={list(low)}, edge_padding_high={list(high)}, interior_padding={list(inner)}"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: both edges, 0 or more")
+    x = node.input(0)
+    number = node.scalar(1)
+    value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
+    return g.add(Pad(pad_val=value, paddings=tuple(n for pair in zip(low, high, strict=True) for n in pair)), x)
 
 
 @tflite_op("MIRROR_PAD")

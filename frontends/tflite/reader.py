@@ -215,6 +215,8 @@ class ModelFile:
         return _elements(raw, tensor, count)
 
     def _buffer(self, index: int) -> memoryview | None:
+        if index >= self.model.BuffersLength():
+            return None
         buffer = self.model.Buffers(index)
         offset, size = buffer.Offset(), buffer.Size()
         if offset > 1:  # 0 and 1 mark a buffer that lies inside the FlatBuffers part

@@ -1,15 +1,16 @@
-"""UNIDIRECTIONAL_SEQUENCE_LSTM and UNIDIRECTIONAL_SEQUENCE_RNN, written out step by step over a static time."""
+"""Recurrent layers over a static time, written out step by step: LSTM and simple cells, in one or two directions."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -20,14 +21,40 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Scalar
 
-# Places of the inputs of UNIDIRECTIONAL_SEQUENCE_LSTM; gates in the order input, forget, cell, output.
-_INPUT_WEIGHTS = (1, 2, 3, 4)
-_RECURRENT_WEIGHTS = (5, 6, 7, 8)
-_PEEPHOLES = (9, 10, None, 11)
-_BIASES = (12, 13, 14, 15)
-_PROJECTION, _PROJECTION_BIAS = 16, 17
-_OUTPUT_STATE, _CELL_STATE = 18, 19
+
+@dataclass(frozen=True)
+class _Places:
+    """Where one direction's weights stand among the inputs; gates in the order input, forget, cell, output."""
+
+    first: int
+    output_state: int
+    cell_state: int
+
+    def input_weights(self, gate: int) -> int:
+        return self.first + gate
+
+    def recurrent_weights(self, gate: int) -> int:
+        return self.first + 4 + gate
+
+    def peephole(self, gate: int) -> int | None:
+        return {0: self.first + 8, 1: self.first + 9, 3: self.first + 10}.get(gate)
+
+    def bias(self, gate: int) -> int:
+        return self.first + 11 + gate
+
+    @property
+    def projection(self) -> int:
+        return self.first + 15
+
+    @property
+    def projection_bias(self) -> int:
+        return self.first + 16
+
+
+_ONE_WAY = _Places(1, 18, 19)
+_FORWARD, _BACKWARD = _Places(1, 35, 36), _Places(18, 37, 38)
 _LAYER_NORMS = (20, 21, 22, 23)
+_AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
 _NODES_PER_STEP = 24
 
@@ -35,11 +62,11 @@ _NODES_PER_STEP = 24
 class _Sequence:
     """The steps of a sequence input, and the way back from the steps to one tensor."""
 
-    def __init__(self, node: TfliteNode, g: Graph) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, time_major: bool) -> None:
         shape = node.shape(0)
         if len(shape) != 3 or 0 in shape:
             raise node.fail(INVALID_NODE, f"input {list(shape)} must have rank 3")
-        self.time_major = bool(node.option("time_major", False))
+        self.time_major = time_major
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
         limit = node.tensors.file.limits.max_unrolled_nodes
@@ -57,8 +84,9 @@ class _Sequence:
             return (product,)
         return self.g.add_all(Split(axis=0, num=self.time), product, names=("step",) * self.time)
 
-    def joined(self, steps: list[Value], size: int) -> Value:
+    def joined(self, steps: list[Value]) -> Value:
         """The results of all steps in the layout of the source."""
+        size = static(steps[0].shape)[-1]
         stacked = steps[0] if len(steps) == 1 else self.g.add(Concat(axis=0), *steps)
         if self.time_major or self.batch == 1:
             shape = (self.time, self.batch, size) if self.time_major else (self.batch, self.time, size)
@@ -106,51 +134,79 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
     node.refuse_option("diagonal_recurrent_tensors", False)
     if any(node.has_input(place) for place in _LAYER_NORMS):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "layer normalization inside the cell", "export the layer unfused")
-    return _Lstm(node, g).run()
+    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    return sequence.joined(_Lstm(node, g, _ONE_WAY).run(sequence))
+
+
+@tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM")
+def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
+    """Two memories, one of which runs from the end to the beginning; side by side or as two results."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    _refuse_auxiliary(node, _AUXILIARY)
+    sequence = _Sequence(node, g, bool(node.option("time_major", True)))
+    forward = _Lstm(node, g, _FORWARD).run(sequence)
+    backward = _Lstm(node, g, _BACKWARD).run(sequence, backwards=True)
+    return _both(node, g, sequence, forward, backward)
+
+
+def _refuse_auxiliary(node: TfliteNode, places: range) -> None:
+    if any(node.has_input(place) for place in places):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "an auxiliary input", "export the layers one by one")
+
+
+def _both(
+    node: TfliteNode, g: Graph, sequence: _Sequence, forward: list[Value], backward: list[Value]
+) -> Value | tuple[Value, Value]:
+    if not node.option("merge_outputs", False):
+        return sequence.joined(forward), sequence.joined(backward)
+    return sequence.joined([g.add(Concat(axis=1), *pair) for pair in zip(forward, backward, strict=True)])
 
 
 class _Lstm:
-    def __init__(self, node: TfliteNode, g: Graph) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, places: _Places) -> None:
         self.node = node
         self.g = g
-        self.gates = [gate for gate in range(4) if node.has_input(_INPUT_WEIGHTS[gate])]
+        self.places = places
+        self.gates = [gate for gate in range(4) if node.has_input(places.input_weights(gate))]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
             raise node.fail(INVALID_NODE, "lacks the weights of a gate")
-        self.units = node.shape(_INPUT_WEIGHTS[3])[0]
+        self.units = node.shape(places.input_weights(3))[0]
         self.function = _function(node)
         self.cell_clip, self.projection_clip = node.option("cell_clip", 0.0), node.option("proj_clip", 0.0)
-        self.peepholes = {
-            gate: g.constant(node.real(place).reshape(1, self.units), "peephole")
-            for gate, place in enumerate(_PEEPHOLES)
-            if place is not None and node.has_input(place)
-        }
+        self.peepholes: dict[int, Value] = {}
+        for gate in range(4):
+            place = places.peephole(gate)
+            if place is not None and node.has_input(place):
+                self.peepholes[gate] = g.constant(node.real(place).reshape(1, self.units), "peephole")
         self.projection: Value | None = None
         self.projection_bias: Value | None = None
-        if node.has_input(_PROJECTION):
-            self.projection = _joined_weights(node, g, [_PROJECTION], "projection")
-            if node.has_input(_PROJECTION_BIAS):
-                self.projection_bias = g.constant(node.real(_PROJECTION_BIAS).reshape(1, -1), "projection_bias")
+        if node.has_input(places.projection):
+            self.projection = _joined_weights(node, g, [places.projection], "projection")
+            if node.has_input(places.projection_bias):
+                self.projection_bias = g.constant(node.real(places.projection_bias).reshape(1, -1), "projection_bias")
 
-    def run(self) -> Value:
-        node, g = self.node, self.g
-        sequence = _Sequence(node, g)
+    def run(self, sequence: _Sequence, *, backwards: bool = False) -> list[Value]:
+        """The output of every step, in the order of time."""
+        node, g, places = self.node, self.g, self.places
         biases = np.concatenate([self._bias(gate) for gate in self.gates])
-        weights = _joined_weights(node, g, [_INPUT_WEIGHTS[gate] for gate in self.gates], "input_weights")
-        recurrent = _joined_weights(node, g, [_RECURRENT_WEIGHTS[gate] for gate in self.gates], "recurrent_weights")
+        weights = _joined_weights(node, g, [places.input_weights(gate) for gate in self.gates], "input_weights")
+        recurrent = _joined_weights(
+            node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
+        )
         steps = sequence.projected(weights, g.constant(biases.reshape(1, -1), "biases"))
-        output, cell = _state(node, _OUTPUT_STATE), _state(node, _CELL_STATE)
+        output, cell = _state(node, places.output_state), _state(node, places.cell_state)
         outputs: list[Value] = []
-        for step in steps:
+        for step in reversed(steps) if backwards else steps:
             total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
             output, cell = self._step(total, cell)
             outputs.append(output)
-        size = self.units if self.projection is None else int(node.shape(_PROJECTION)[0])
-        return sequence.joined(outputs, size)
+        return outputs[::-1] if backwards else outputs
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        if not self.node.has_input(_BIASES[gate]):
+        place = self.places.bias(gate)
+        if not self.node.has_input(place):
             return np.zeros(self.units, dtype=np.float32)
-        return self.node.real(_BIASES[gate]).reshape(-1)
+        return self.node.real(place).reshape(-1)
 
     def _step(self, total: Value, cell: Value | None) -> tuple[Value, Value]:
         g = self.g
@@ -181,17 +237,33 @@ class _Lstm:
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """The simple recurrent cell: y = f(W x + R y_before + b)."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
-    sequence = _Sequence(node, g)
+    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    return sequence.joined(_simple(node, g, sequence, 1))
+
+
+@tflite_op("BIDIRECTIONAL_SEQUENCE_RNN")
+def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
+    """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    _refuse_auxiliary(node, range(9, 12))
+    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    forward, backward = _simple(node, g, sequence, 1), _simple(node, g, sequence, 5, backwards=True)
+    return _both(node, g, sequence, forward, backward)
+
+
+def _simple(node: TfliteNode, g: Graph, sequence: _Sequence, first: int, *, backwards: bool = False) -> list[Value]:
+    """Weights, recurrent weights, bias and state stand behind each other from input ``first`` on."""
     function = _function(node)
-    units = node.shape(1)[0]
-    if math.prod(node.shape(3)) != units:
-        raise node.fail(INVALID_NODE, f"bias {list(node.shape(3))} for {units} units")
-    weights = _joined_weights(node, g, [1], "input_weights")
-    recurrent = _joined_weights(node, g, [2], "recurrent_weights")
-    output = _state(node, 4)
+    units = node.shape(first)[0]
+    if math.prod(node.shape(first + 2)) != units:
+        raise node.fail(INVALID_NODE, f"bias {list(node.shape(first + 2))} for {units} units")
+    weights = _joined_weights(node, g, [first], "input_weights")
+    recurrent = _joined_weights(node, g, [first + 1], "recurrent_weights")
+    steps = sequence.projected(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"))
+    output = _state(node, first + 3)
     outputs: list[Value] = []
-    for step in sequence.projected(weights, g.constant(node.real(3).reshape(1, -1), "bias")):
+    for step in reversed(steps) if backwards else steps:
         total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
         output = total if function is None else g.add(function, total)
         outputs.append(output)
-    return sequence.joined(outputs, units)
+    return outputs[::-1] if backwards else outputs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends.tflite import recipes
-from tpuconvert.frontends.tflite.lowering import as_float, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat
@@ -125,6 +126,18 @@ def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
     for place, extent in zip(places, shape, strict=True):
         placed[place] = extent
     return expanded(node, reshaped(g, node.input(0), placed), target)
+
+
+@tflite_op("MATRIX_DIAG")
+def matrix_diag(node: TfliteNode, g: Graph) -> Value:
+    """The last axis on the diagonal of a matrix, zeros elsewhere."""
+    shape = node.shape(0)
+    if not shape:
+        raise node.fail(INVALID_NODE, "input [] must have rank 1 or more")
+    node.check_size([shape[-1], shape[-1]])
+    x = as_float(g, node.input(0))
+    identity = real_constant(g, np.eye(shape[-1]).reshape((*(1,) * (len(shape) - 1), shape[-1], shape[-1])), "identity")
+    return as_type_of(g, g.add(Mul(), reshaped(g, x, (*shape, 1)), identity), node.input(0))
 
 
 @tflite_op("ZEROS_LIKE")

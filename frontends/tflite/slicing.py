@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
@@ -147,8 +147,23 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 @tflite_op("GATHER")
 def gather(node: TfliteNode, g: Graph) -> Value:
     """Elements by index along an axis."""
-    node.refuse_option("batch_dims", 0)
-    return _gathered(node, g, 0, 1, node.axis(node.option("axis"), node.rank(0)))
+    axis = node.axis(node.option("axis"), node.rank(0))
+    batch_dims = node.axis(node.option("batch_dims"), node.rank(1) + 1)
+    return _batched(node, g, axis, batch_dims) if batch_dims else _gathered(node, g, 0, 1, axis)
+
+
+def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
+    """Every batch has indices of its own: they become rows of all batches below each other."""
+    shape, index_shape = node.shape(0), node.shape(1)
+    if axis != batch_dims or shape[:axis] != index_shape[:axis]:
+        message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis right behind the batches")
+    batches, extent = math.prod(shape[:axis]), shape[axis]
+    first = np.arange(batches, dtype=np.int32)[:, None] * np.int32(extent)
+    flat = reshaped(g, node.input(1), (batches, math.prod(index_shape[axis:])))
+    rows = reshaped(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))
+    table = reshaped(g, node.input(0), (batches * extent, *shape[axis + 1 :]))
+    return reshaped(g, _picked(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
 
 
 @tflite_op("EMBEDDING_LOOKUP")

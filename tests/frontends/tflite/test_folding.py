@@ -70,6 +70,7 @@ CASES: Sequence[tuple[str, Sequence[T], Any, str, dict[str, Any]]] = [
     ("BROADCAST_TO", [i32([7]), i32([3])], [7, 7, 7], "", {}),
     ("BROADCAST_ARGS", [i32(1, 3), i32([5, 1, 1])], [5, 1, 3], "", {}),
     ("FILL", [i32(2, 1), i32(9)], [[9], [9]], "", {}),
+    ("STABLEHLO_IOTA", [i32(0)], [[0, 0], [1, 1]], "StablehloIotaOptions", {"iota_dimension": 0}),
     ("RANGE", [i32(5), i32(0), i32(-2)], [5, 3, 1], "", {}),
     ("CAST", [T(data=np.asarray([2.7, -2.7], np.float32))], [2, -2], "CastOptions", {}),
     ("ADD", [i64(1 << 40), i64(-(1 << 40) + 3)], [3], "AddOptions", {}),

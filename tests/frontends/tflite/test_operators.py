@@ -288,7 +288,43 @@ MOVES = [
     Case("FILL", [i32(2, 2), None], [f32(7)], [[7, 7], [7, 7]]),
 ]  # fmt: skip
 
+RARE = [
+    Case(
+        "GATHER", [None, None], [f32([[10, 20], [30, 40]]), i32([[1, 1, 0], [0, 1, 1]])],
+        [[20, 20, 10], [30, 40, 40]], "GatherOptions", {"axis": 1, "batch_dims": 1}, note="indices per batch",
+    ),
+    Case("BITWISE_XOR", [None, i32(6, 1)], [i32(3, 1)], [5, 0], type="INT32"),
+    Case("BITWISE_XOR", [None, np.array([1, 0], bool)], [np.array([1, 1], bool)], [0, 1], type="BOOL"),
+    Case("RIGHT_SHIFT", [None, i32(1, 2)], [i32(-3, 9)], [-2, 2], type="INT32"),
+    Case(
+        "BUCKETIZE", [None], [f32(-1, 0, 5, 99)], [0, 1, 1, 3], "BucketizeOptions", {"boundaries": f32(0, 10, 50)},
+        "INT32",
+    ),
+    Case("MATRIX_DIAG", [None], [f32([[1, 2]])], [[[1, 0], [0, 2]]]),
+    Case("SCATTER_ND", [i32([[2], [0], [2]]), None, i32(4)[None]], [f32(1, 2, 3)], [2, 0, 4, 0], note="places twice"),
+    Case("SCATTER_ND", [i32([[1, 0]]), None, i32(2, 2)], [f32(7)[None]], [[0, 0], [7, 0]]),
+    Case("SEGMENT_SUM", [None, i32(0, 0, 2)], [f32([[1, 2], [3, 4], [5, 6]])], [[4, 6], [0, 0], [5, 6]]),
+    Case("UNSORTED_SEGMENT_SUM", [None, i32(1, 0, 1), i32(2)], [i32(1, 2, 4)], [2, 5], type="INT32"),
+    Case(
+        "FAKE_QUANT", [None], [f32(-1, 0.004, 1.006, 9)], [0, 0, 1.01, 2.55], "FakeQuantOptions",
+        {"min": 0.0, "max": 2.55, "num_bits": 8}, atol=1e-6, note="256 steps of 0.01",
+    ),
+    Case(
+        "FAKE_QUANT", [None], [f32(-9, -0.6, 0.4, 9)], [-2, -1, 0, 1], "FakeQuantOptions",
+        {"min": -1.9, "max": 1.1, "num_bits": 2}, note="four steps of 1, moved so that 0 is one of them",
+    ),
+]  # fmt: skip
+
 STABLEHLO = [
+    Case("STABLEHLO_CLAMP", [f32(0), None, f32(1, 5)], [f32(-1, 9)], [0, 5]),
+    Case("STABLEHLO_REMAINDER", [None, f32(3, 3)], [f32(7, -7)], [1, -1]),
+    Case("STABLEHLO_CBRT", [None], [f32(8, -27, 0)], [2, -3, 0], atol=1e-5),
+    Case("STABLEHLO_AND", [None, np.array([1, 0], bool)], [np.array([1, 1], bool)], [1, 0], type="BOOL"),
+    Case("STABLEHLO_OR", [None, np.array([1, 0], bool)], [np.array([0, 0], bool)], [1, 0], type="BOOL"),
+    Case(
+        "STABLEHLO_PAD", [None, f32(9)], [f32(1, 2)], [9, 1, 2, 9, 9], "StablehloPadOptions",
+        {"edge_padding_low": [1], "edge_padding_high": [2], "interior_padding": [0]},
+    ),
     Case("STABLEHLO_LOGISTIC", [None], [f32(0)[None]], [0.5]),
     Case("STABLEHLO_TANH", [None], [f32(0)[None]], [0]),
     Case("STABLEHLO_ADD", [None, f32(1, 2)], [f32(3, 4)], [4, 6]),
@@ -378,7 +414,7 @@ PRODUCTS = [
     ),
 ]  # fmt: skip
 
-CASES = [*UNARY, *BINARY, *WINDOWS, *MOVES, *STABLEHLO, *REDUCTIONS, *PRODUCTS]
+CASES = [*UNARY, *BINARY, *WINDOWS, *MOVES, *RARE, *STABLEHLO, *REDUCTIONS, *PRODUCTS]
 
 
 def subgraph_of(case: Case) -> Any:
@@ -407,7 +443,7 @@ ELSEWHERE = {
     *("QUANTIZE", "DEQUANTIZE"),  # test_quantized.py
     *("SPLIT", "SPLIT_V", "UNPACK", "TOPK_V2"),  # several results: below
     *("CALL", "STABLEHLO_COMPOSITE", "IF", "WHILE"),  # test_control.py
-    *("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"),  # test_recurrent.py
+    *(f"{way}DIRECTIONAL_SEQUENCE_{cell}" for way in ("UNI", "BI") for cell in ("LSTM", "RNN")),  # test_recurrent.py
 }
 
 
@@ -442,7 +478,11 @@ def test_outputs_of_splits(tmp_path: Path) -> None:
         (Case("RESHAPE", [None, i32(3)[None]], [f32(1, 2)], [1, 2, 3]), "does not fit"),
         (Case("TRANSPOSE", [None, i32(0, 0)], [f32([[1]])], [[1]]), "order"),
         (Case("GATHER", [None, i32(3)[None]], [f32(1, 2)], [1], "GatherOptions"), "outside the extent 2"),
-        (Case("GATHER", [None, i32(0)[None]], [f32(1, 2)], [1], "GatherOptions", {"batch_dims": 1}), "batch_dims=1"),
+        (
+            Case("GATHER", [None, i32([[0]])], [f32([[[1, 2]]])], [1], "GatherOptions", {"axis": 2, "batch_dims": 1}),
+            "batch_dims=1",
+        ),
+        (Case("STABLEHLO_AND", [None, i32(1)], [i32(1)], [1]), "bits of INT32"),
         (Case("STRIDED_SLICE", [None, i32(1)[None], i32(1)[None], i32(1)[None]], [f32(1, 2)], [1]), "empty"),
         (Case("STRIDED_SLICE", [None, i32(1)[None], i32(2)[None], i32(0)[None]], [f32(1, 2)], [1]), "a stride is 0"),
         (Case("RESIZE_BILINEAR", [None, i32(0, 3)], [SQUARE], SQUARE, "ResizeBilinearOptions"), "size"),

@@ -101,6 +101,45 @@ def test_rnn(tmp_path: Path) -> None:
     assert run(graph, [[[1], [5]]])[0].tolist() == [[[3], [2]]]
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_bidirectional_rnn(tmp_path: Path, merged: bool) -> None:
+    """Forward y = x + y_before, backward y = 10 x + y_after: sums from both ends."""
+    one, ten, zero = (T(data=np.asarray(n, np.float32)) for n in ([[1]], [[10]], [0]))
+    state = T(shape=(1, 1), variable=True)
+    tensors = [T("x", (1, 3, 1)), one, one, zero, state, ten, one, zero, state]
+    results = [T("y", (1, 3, 2))] if merged else [T("f", (1, 3, 1)), T("b", (1, 3, 1))]
+    named = [T(**{**tensor.__dict__, "name": tensor.name or f"c{i}"}) for i, tensor in enumerate([*tensors, *results])]
+    places = list(range(9, 9 + len(results)))
+    operator = O(
+        "BIDIRECTIONAL_SEQUENCE_RNN", range(9), places, "BidirectionalSequenceRNNOptions", {"merge_outputs": merged}
+    )
+    outputs = run(graph_of(tmp_path, S(named, [operator], [0], places)), [[[1], [2], [4]]])
+    forward, backward = [1, 3, 7], [70, 60, 40]
+    if merged:
+        assert outputs[0].tolist() == [[list(pair) for pair in zip(forward, backward, strict=True)]]
+    else:
+        assert [y.reshape(-1).tolist() for y in outputs] == [forward, backward]
+
+
+def test_bidirectional_lstm(tmp_path: Path) -> None:
+    """Both directions with the same weights: the second result is that of the reversed sequence, reversed."""
+    one_way, x, expected = lstm(time_major=True)
+    (operator,) = one_way.operators
+    weights = list(operator.inputs)[1:18]
+    tensors = list(one_way.tensors)[:-1]
+    states = [T(f"s{i}", (BATCH, UNITS), variable=True) for i in range(4)]
+    count = len(tensors)
+    places = [0, *weights, *weights, *range(count, count + 4), *[-1] * 9]
+    tensors += [*states, T("f", (TIME, BATCH, UNITS)), T("b", (TIME, BATCH, UNITS))]
+    table, options = "BidirectionalSequenceLSTMOptions", {"fused_activation_function": 4}
+    both = O("BIDIRECTIONAL_SEQUENCE_LSTM", places, [count + 4, count + 5], table, options)
+    graph = graph_of(tmp_path, S(tensors, [both], [0], [count + 4, count + 5]))
+    forward, backward = run(graph, x)
+    np.testing.assert_allclose(forward, expected, rtol=0, atol=1e-6)
+    (reversed_result, _) = run(graph, x[::-1])
+    np.testing.assert_allclose(backward[::-1], reversed_result, rtol=0, atol=1e-6)
+
+
 def test_too_many_steps(tmp_path: Path) -> None:
     subgraph, _, _ = lstm()
     long = [T("x", (1, 100_000, SIZE)), *subgraph.tensors[1:]]

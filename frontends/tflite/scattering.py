@@ -1,0 +1,59 @@
+"""Sums into places that are known: SCATTER_ND and SEGMENT_SUM."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import Array
+
+
+@tflite_op("SCATTER_ND")
+def scatter_nd(node: TfliteNode, g: Graph) -> Value:
+    """Updates added into zeros at constant places: a product with a matrix of zeros and ones."""
+    indices, shape = node.constant(0), node.ints(2)
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not 1 <= depth <= len(shape) or min(shape) < 1:
+        raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
+    leading, rest = shape[:depth], shape[depth:]
+    places = indices.reshape(-1, depth).astype(np.int64)
+    if places.size and (places.min() < 0 or (places >= np.asarray(leading)).any()):
+        raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
+    return _summed(node, g, _linear(places, leading), math.prod(leading), 1, (*leading, *rest))
+
+
+@tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM")
+def segment_sum(node: TfliteNode, g: Graph) -> Value:
+    """Rows of one constant number added up: a product with a matrix of zeros and ones."""
+    numbers = np.asarray(node.ints(1), dtype=np.int64)
+    if numbers.shape != node.shape(1) or not numbers.size or numbers.shape != node.shape(0)[:1]:
+        raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(node.shape(0))}")
+    count = node.one_int(2) if node.op_type == "UNSORTED_SEGMENT_SUM" else int(numbers[-1]) + 1
+    if numbers.min() < 0 or numbers.max() >= count:
+        raise node.fail(INVALID_NODE, f"a segment number lies outside 0 to {count - 1}")
+    return _summed(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
+
+
+def _linear(places: Array, extents: tuple[int, ...]) -> Array:
+    """Index tuples as positions in the flattened extents."""
+    steps = [math.prod(extents[place + 1 :]) for place in range(len(extents))]
+    result: Array = places @ np.asarray(steps, dtype=np.int64)
+    return result
+
+
+def _summed(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
+    """Row ``targets[i]`` of the result is the sum of the rows i of an input."""
+    node.check_size([count, len(targets)])
+    choice = np.zeros((count, len(targets)), dtype=np.float32)
+    choice[targets, np.arange(len(targets))] = 1
+    values = node.input(index)
+    width = max(math.prod(shape) // max(count, 1), 1)
+    rows = reshaped(g, as_float(g, values), (len(targets), width))
+    product = g.add(MatrixMul(), real_constant(g, choice, "choice"), rows)
+    return as_type_of(g, reshaped(g, product, shape), values)
