@@ -8,11 +8,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tpuconvert.model import Model
+from tpuconvert.report_notes import counted, note_lines, operators_of, shortened
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
-from tpuconvert.verification import Verification
+from tpuconvert.verification import LAYER_SQNR, Verification
 
 Description = dict[str, Any]
+
+LONGEST_NAME = 64
+"""A longer name is cut in its middle in tables of text; JSON has all of it."""
+
+NOISIEST = 3
+"""So many tensors are named in the line about noise."""
 
 
 def describe_model(model: Model, verification: Verification | None = None) -> Description:
@@ -96,18 +103,17 @@ def summary_text(description: Description) -> str:
     """The model in a few lines."""
     lines = [_headline(description)]
     for what in ("inputs", "outputs"):
-        lines += [f"  {what[:-1]:<7} {_port_text(port)}" for port in description[what]]
-    operators = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in description["operators"].items())
-    lines.append(f"  {description['nodes']} nodes: {operators or 'none'}")
+        lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in description[what]]
+    lines.append(f"  {description['nodes']} nodes: {counted(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
-    lines.append(f"  results: {arithmetic or 'none'}; constants: {_bytes(description['constant_bytes'])}")
+    lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
     if description.get("preprocessing"):
         from tpuconvert.preprocess import Preprocess
 
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
     if description.get("plugins"):
         lines.append(f"  plugins: {', '.join(description['plugins'])}")
-    lines += note_lines(description.get("notes", []))
+    lines += note_lines(description.get("notes", []), operators_of(description))
     return "\n".join(lines)
 
 
@@ -121,10 +127,10 @@ def full_text(description: Description) -> str:
             (
                 str(layer["index"]),
                 layer["op"],
-                first["name"],
+                shortened(first["name"], LONGEST_NAME),
                 first["dtype"] + format_shape(first["shape"]),
-                _quant_text(first["quantization"]),
-                "; ".join(source.split(": ", 1)[-1] for source in layer["sources"]) or "-",
+                scale_text(first["quantization"]),
+                "; ".join(shortened(source.split(": ", 1)[-1], LONGEST_NAME) for source in layer["sources"]) or "-",
             )
         )
     lines += table(rows)
@@ -133,48 +139,55 @@ def full_text(description: Description) -> str:
     return "\n".join(lines)
 
 
-NOTE_HEADINGS = {
-    "float": "stays in float",
-    "chip": "runs with a warning",
-    "source": "about the source",
-}
-
-
-def note_lines(notes: list[Description]) -> list[str]:
-    """Notes, those with the same reason together."""
-    groups: dict[tuple[str, str], list[str]] = {}
-    for note in notes:
-        groups.setdefault((note["kind"], note["message"]), []).append(note["node"])
-    lines = []
-    for (kind, message), nodes in groups.items():
-        named = [f"'{node}'" for node in nodes if node]
-        shown = ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-        lines.append(f"  {NOTE_HEADINGS.get(kind, kind)}: {shown + ': ' if shown else ''}{message}")
-    return lines
-
-
 def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:
     """The comparison with the source as text."""
-    rows = [("tensor", "operator", "stage", "max diff", "share of range", "cosine", "SQNR dB")]
+    is_quantized = verification["is_quantized"]
+    rows: list[tuple[str, ...]] = [
+        ("tensor", "operator", "stage", "max diff", "share of range", "cosine", "SQNR dB")
+        + (("noise added", "clipped") if is_quantized else ())
+    ]
     for entry in [*(verification["layers"] if layers else []), *verification["outputs"]]:
-        rows.append(
-            (
-                entry["name"],
-                entry["op"],
-                entry["stage"],
-                number(entry["max_absolute"]),
-                number(entry["relative"]),
-                "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}",
-                sqnr_text(entry),
-            )
+        row = (
+            shortened(entry["name"]),
+            entry["op"],
+            entry["stage"],
+            number(entry["max_absolute"]),
+            number(entry["relative"]),
+            "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}",
+            sqnr_text(entry),
         )
+        rows.append((*row, share(entry["noise_added"]), share(entry["clipped"])) if is_quantized else row)
+    return [first_line(verification), *noise_lines(verification), *table(rows)]
+
+
+def first_line(verification: Description) -> str:
+    """On how many samples the comparison was made, and the first tensor that stands out."""
     first = verification["first_difference"]
-    where = (
-        f"first difference: '{first['name']}' ({first['op']}), stage {first['stage']}"
-        if first
-        else "no tensor stands out"
-    )
-    return [f"compared with the source on {verification['samples']} samples; {where}", *table(rows)]
+    lead = f"compared with the source on {verification['samples']} samples"
+    if first is None:
+        return f"{lead}; no tensor stands out"
+    is_below = verification["is_quantized"] and first["stage"] != "optimize"
+    what = f"first tensor below {LAYER_SQNR:g} dB" if is_below else "first difference"
+    return f"{lead}; {what}: '{shortened(first['name'])}' ({first['op']}), stage {first['stage']}"
+
+
+def noise_lines(verification: Description) -> list[str]:
+    """Where most of the noise of a quantized model comes in."""
+    added = {entry["name"]: entry["noise_added"] for entry in verification["layers"]}
+    worst = verification["most_noise_added_at"][:NOISIEST] if verification["is_quantized"] else []
+    if not worst:
+        return []
+    listed = ", ".join(f"'{shortened(name)}' ({share(added[name])} of its power)" for name in worst)
+    return [f"most noise comes in at {listed}"]
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage in a table."""
+    if value is None:
+        return "-"
+    if value == 0.0:
+        return "0"
+    return f"{value:.2%}" if value >= 5e-5 else "<0.01%"
 
 
 def sqnr_text(entry: Description) -> str:
@@ -203,21 +216,25 @@ def _headline(description: Description) -> str:
     return f"{name} for {description['chip']}, {kind} (made by tpuconvert {description['tool_version']})"
 
 
-def _port_text(port: Description) -> str:
-    quant = _quant_text(port["quantization"])
+def port_text(port: Description) -> str:
+    """An input or output of a model in words."""
+    quant = scale_text(port["quantization"])
     return f"{port['name']}  {port['dtype']}{format_shape(port['shape'])}" + (f"  {quant}" if quant != "-" else "")
 
 
-def _quant_text(quant: Description | None) -> str:
+def scale_text(quant: Description | None) -> str:
+    """Scale and zero point; of scales per channel their range."""
     if quant is None:
         return "-"
     if quant["axis"] is not None:
-        return f"{len(quant['scale'])} scales on axis {quant['axis']}"
+        low, high = min(quant["scale"]), max(quant["scale"])
+        return f"{low:.4g} to {high:.4g} ({len(quant['scale'])} on axis {quant['axis']})"
     zero = quant["zero_point"][0]
     return f"{quant['scale'][0]:.6g}" + (f", zero {zero}" if zero else "")
 
 
-def _bytes(count: int) -> str:
+def bytes_text(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -6,33 +6,50 @@ Everything that comes from a model file is escaped: names in a hostile file stay
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Container, Sequence
 
-from tpuconvert.report import NOTE_HEADINGS, Description, number, sqnr_text, summary_text
-from tpuconvert.schema.types import format_shape
+from tpuconvert.report import Description, bytes_text, first_line, number, port_text, scale_text, share, sqnr_text
+from tpuconvert.report_notes import HEADINGS, NoteGroup, counted, grouped, operators_of, shortened
+from tpuconvert.schema.types import DType, format_shape
 
 _STYLE = """
-:root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8; }
+:root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;
+  --warn: #b4540a; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e6eaf0; --soft: #9aa5b4; --line: #343c48; --ground: #14181e; --band: #1c222b; --mark: #6aa5e8; } }
+  :root { --ink: #e6eaf0; --soft: #9aa5b4; --line: #343c48; --ground: #14181e; --band: #1c222b; --mark: #6aa5e8;
+    --warn: #e8a05c; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto;
-  max-width: 1200px; padding: 2rem; }
-h1 { font-size: 1.5rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-p.lead, .soft { color: var(--soft); }
+  max-width: 1280px; padding: 2rem; }
+h1 { font-size: 1.5rem; margin: 2.5rem 0 .2rem; } h1:first-child { margin-top: 0; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
+p.lead, .soft { color: var(--soft); margin: .2rem 0 .6rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
+table.facts { width: auto; } table.facts td:first-child { color: var(--soft); white-space: nowrap; }
 th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { color: var(--soft); font-weight: 600; position: sticky; top: 0; background: var(--ground); }
-tr:nth-child(even) td { background: var(--band); }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
-code, td.m { font-family: ui-monospace, monospace; font-size: .82rem; overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.m { font-family: ui-monospace, monospace; font-size: .8rem; white-space: nowrap; }
+td.w { font-family: ui-monospace, monospace; font-size: .8rem; overflow-wrap: anywhere; min-width: 16rem; }
+td.b { min-width: 9rem; }
+tr.bad td { color: var(--warn); font-weight: 600; }
 .bar { display: inline-block; height: .7em; background: var(--mark); min-width: 1px; }
-pre { background: var(--band); padding: 1rem; overflow-x: auto; }
+tr.bad .bar { background: var(--warn); }
+details { margin: .6rem 0; } summary { cursor: pointer; color: var(--soft); }
 """
 
 _BAR_FULL = 60.0
 """Decibel at which an SQNR bar is full."""
+
+_BAR_WIDTH = 8.0
+"""Length of a full bar, in the font's size."""
+
+_MANY = 8
+"""So many nodes of a group are named without a click."""
+
+_FEW = 4
+"""A list of more numbers than this is told by its length and range."""
 
 Cell = tuple[str, str] | str
 """A cell's HTML, or (CSS class, HTML)."""
@@ -52,10 +69,17 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table; cells are HTML already."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    body = "\n".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
+def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:
+    """A table; cells are HTML already. Rows whose index is in ``marked`` stand out."""
+    is_number = [bool(rows) and not isinstance(cell, str) and cell[0] == "n" for cell in (rows[0] if rows else heading)]
+    head = "".join(
+        f'<th class="n">{escape(cell)}</th>' if number else f"<th>{escape(cell)}</th>"
+        for cell, number in zip(heading, is_number, strict=True)
+    )
+    body = "\n".join(
+        ('<tr class="bad">' if index in marked else "<tr>") + "".join(_cell(cell) for cell in row) + "</tr>"
+        for index, row in enumerate(rows)
+    )
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>\n'
 
 
@@ -70,52 +94,196 @@ def to_html(description: Description) -> str:
 
 
 def model_sections(description: Description) -> list[str]:
-    """The sections of one model."""
-    sections = [f"<pre>{escape(summary_text({**description, 'notes': []}))}</pre>\n"]
-    if description.get("notes"):
-        rows = [
-            (
-                escape(NOTE_HEADINGS.get(note["kind"], note["kind"])),
-                ("m", escape(note["node"])),
-                escape(note["message"]),
-            )
-            for note in description["notes"]
-        ]
-        sections.append(f"<h2>Worth knowing</h2>\n{html_table(('what', 'node', 'reason'), rows)}")
-    if description.get("verification"):
-        sections.append(_verification(description["verification"]))
-    sections.append(_layers(description["layers"]))
-    return sections
+    """The sections of one model: what it is, what it costs, what to know about it, and its nodes."""
+    groups = grouped(description.get("notes", []), operators_of(description))
+    verification = description.get("verification")
+    return [
+        _facts(description),
+        _verification(verification, description["layers"]) if verification else "",
+        _float(description, groups),
+        _notes("Chip warnings", "Nodes that run, with something to know about the chip.", groups, "chip"),
+        _notes("About the source", "", groups, *(kind for kind in _kinds(groups) if kind not in ("float", "chip"))),
+        _quantization(description["layers"]),
+        _layers(description["layers"]),
+    ]
 
 
-def _verification(verification: dict[str, Any]) -> str:
-    first = verification["first_difference"]
-    lead = f"On {verification['samples']} samples. "
-    if first is None:
-        lead += "No tensor differs by more than rounding explains."
-    else:
-        lead += f"The first tensor that stands out is '{first['name']}' ({first['op']}), stage {first['stage']}."
+def _facts(description: Description) -> str:
+    rows: list[tuple[str, str]] = []
+    if "chip" in description:
+        kind = "float" if description["quantize"] == "none" else description["quantize"].upper()
+        rows.append(("made for", f"{description['chip']}, {kind}, by tpuconvert {description['tool_version']}"))
+    for what in ("input", "output"):
+        rows += [(what, port_text(port)) for port in description[f"{what}s"]]
+    arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
+    rows.append(("nodes", f"{description['nodes']}: {counted(description['operators']) or 'none'}"))
+    rows.append(("results", arithmetic or "none"))
+    rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
+    if description.get("preprocessing"):
+        from tpuconvert.preprocess import Preprocess
+
+        rows.append(("preprocessing", str(Preprocess.from_mapping(description["preprocessing"]))))
+    if description.get("plugins"):
+        rows.append(("plugins", ", ".join(description["plugins"])))
+    body = "\n".join(f"<tr><td>{escape(what)}</td><td>{escape(text)}</td></tr>" for what, text in rows)
+    return f'<div class="scroll"><table class="facts"><tbody>\n{body}\n</tbody></table></div>\n'
+
+
+def _kinds(groups: list[NoteGroup]) -> list[str]:
+    return list(dict.fromkeys(group.kind for group in groups))
+
+
+def _float(description: Description, groups: list[NoteGroup]) -> str:
+    """What computes in float although the model or its source is quantized, and why."""
+    if not any(group.kind == "float" for group in groups):
+        if description.get("quantize", "none") == "none":
+            return ""
+        return '<h2>What stayed in float</h2>\n<p class="lead">Nothing: every operator computes with integers.</p>\n'
+    lead = "These operators compute with real numbers, and their inputs are converted for them."
+    return _notes("What stayed in float, and why", lead, groups, "float")
+
+
+def _notes(title: str, lead: str, groups: list[NoteGroup], *kinds: str) -> str:
+    """One row per reason, the most frequent first; the nodes are listed on request."""
+    chosen = sorted((group for group in groups if group.kind in kinds), key=lambda group: -len(group.nodes))
+    if not chosen:
+        return ""
     rows: list[Sequence[Cell]] = []
-    for entry in [*verification["layers"], *verification["outputs"]]:
-        full = _BAR_FULL if entry["max_absolute"] == 0.0 else max(0.0, min(_BAR_FULL, entry["sqnr_db"] or 0.0))
-        bar = f'<span class="bar" style="width:{full / _BAR_FULL * 8:.2f}rem"></span>'
+    for group in chosen:
+        prefix = "" if group.kind in HEADINGS else f"{group.kind}: "
         rows.append(
             (
-                ("m", escape(entry["name"])),
-                escape(entry["op"]),
-                escape(entry["stage"]),
-                ("n", number(entry["max_absolute"])),
-                ("n", number(entry["relative"])),
-                ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
-                ("n", sqnr_text(entry)),
-                bar,
+                ("n", str(len(group.nodes) or "")),
+                escape(counted({name: count for name, count in group.operators.most_common() if name}) or "-"),
+                escape(prefix + group.text),
+                ("w", _node_names(group.nodes)),
             )
         )
-    heading = ("tensor", "operator", "stage", "max difference", "share of range", "cosine", "SQNR dB", "")
-    return f'<h2>Compared with the source</h2>\n<p class="lead">{escape(lead)}</p>\n{html_table(heading, rows)}'
+    lead = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
+    return f"<h2>{escape(title)}</h2>\n{lead}{html_table(('nodes', 'operators', 'reason', 'which'), rows)}"
 
 
-def _layers(layers: list[dict[str, Any]]) -> str:
+def _node_names(nodes: list[str]) -> str:
+    shown = ", ".join(_name(node) for node in nodes[:_MANY])
+    if len(nodes) <= _MANY:
+        return shown or "-"
+    rest = ", ".join(escape(node) for node in nodes[_MANY:])
+    return f"{shown}<details><summary>and {len(nodes) - _MANY} more</summary>{rest}</details>"
+
+
+def _verification(verification: Description, layers: list[Description]) -> str:
+    scales = {value["name"].removesuffix(":nchw"): value for layer in layers for value in layer["outputs"]}
+    sources = {value["name"].removesuffix(":nchw"): layer["sources"] for layer in layers for value in layer["outputs"]}
+    is_quantized = verification["is_quantized"]
+    parts = [f'<h2>Compared with the source</h2>\n<p class="lead">{escape(first_line(verification))}.</p>\n']
+    parts.append(_comparison(verification["outputs"], is_quantized=False, first=None))
+    by_name = {entry["name"]: entry for entry in verification["layers"]}
+    if is_quantized and verification["most_noise_added_at"]:
+        worst = [by_name[name] for name in verification["most_noise_added_at"]]
+        largest = max(entry["noise_added"] or 0.0 for entry in worst)
+        rows: list[Sequence[Cell]] = [
+            (
+                ("m", _name(entry["name"])),
+                escape(entry["op"]),
+                ("m", "<br>".join(_name(source) for source in sources.get(entry["name"], ())) or "-"),
+                ("m", escape(scale_text(scales.get(entry["name"], {}).get("quantization")))),
+                ("n", share(entry["clipped"])),
+                ("n", sqnr_text(entry)),
+                ("n", share(entry["noise_added"])),
+                ("b", _bar((entry["noise_added"] or 0.0) / largest if largest else 0.0)),
+            )
+            for entry in worst
+        ]
+        heading = ("tensor", "operator", "source", "scale", "clipped", "SQNR dB", "noise added", "")
+        parts.append(
+            "<h2>Where the accuracy went</h2>\n"
+            '<p class="lead">The tensors whose own step adds most noise, as a share of their power, the largest first. '
+            "Clipped are values beyond the largest integer.</p>\n" + html_table(heading, rows)
+        )
+    first = verification["first_difference"]
+    table = _comparison(verification["layers"], is_quantized, first["name"] if first else None)
+    parts.append(
+        "<h2>Every compared tensor</h2>\n"
+        '<p class="lead">In the order of computation. The bar is the SQNR, full at '
+        f"{_BAR_FULL:g} dB; the first tensor that stands out is marked.</p>\n{table}"
+    )
+    return "".join(parts)
+
+
+def _comparison(entries: list[Description], is_quantized: bool, first: str | None) -> str:
+    heading: tuple[str, ...] = ("tensor", "operator", "stage", "max difference", "share of range", "cosine", "SQNR dB")
+    heading = (*heading, "", "noise added", "clipped") if is_quantized else (*heading, "")
+    rows: list[Sequence[Cell]] = []
+    for entry in entries:
+        full = _BAR_FULL if entry["max_absolute"] == 0.0 else max(0.0, min(_BAR_FULL, entry["sqnr_db"] or 0.0))
+        row: list[Cell] = [
+            ("m", _name(entry["name"])),
+            escape(entry["op"]),
+            escape(entry["stage"]),
+            ("n", number(entry["max_absolute"])),
+            ("n", number(entry["relative"])),
+            ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
+            ("n", sqnr_text(entry)),
+            ("b", _bar(full / _BAR_FULL)),
+        ]
+        if is_quantized:
+            row += [("n", share(entry[key])) for key in ("noise_added", "clipped")]
+        rows.append(row)
+    return html_table(heading, rows, [index for index, entry in enumerate(entries) if entry["name"] == first])
+
+
+def _bar(part: float) -> str:
+    return f'<span class="bar" style="width:{part * _BAR_WIDTH:.2f}em"></span>'
+
+
+def _quantization(layers: list[Description]) -> str:
+    """The integer tensors between layers: their scales and the real values that they reach."""
+    rows: list[Sequence[Cell]] = []
+    for layer in layers:
+        for value in layer["outputs"]:
+            quant = value["quantization"]
+            if quant is None or DType(value["dtype"]).bits > _ACTIVATION_BITS:
+                continue
+            pairs = list(zip(quant["scale"], quant["zero_point"], strict=True))
+            dtype = DType(quant["dtype"])
+            low = min((dtype.min - zero) * scale for scale, zero in pairs)
+            high = max((dtype.max - zero) * scale for scale, zero in pairs)
+            zeros = sorted(set(quant["zero_point"]))
+            rows.append(
+                (
+                    ("m", _name(value["name"])),
+                    escape(layer["op"]),
+                    ("m", escape(value["dtype"])),
+                    ("m", escape(_steps(quant))),
+                    ("n", f"{zeros[0]}" if len(zeros) == 1 else f"{zeros[0]} to {zeros[-1]}"),
+                    ("n", f"{low:.4g}"),
+                    ("n", f"{high:.4g}"),
+                    ("m", "<br>".join(_name(source) for source in layer["sources"])),
+                )
+            )
+    if not rows:
+        return ""
+    heading = ("tensor", "operator", "type", "scale", "zero point", "lowest", "highest", "source")
+    lead = "The integers between layers: real = (integer - zero point) * scale; many scales are one per channel."
+    return (
+        f'<h2>Quantization</h2>\n<p class="lead">{escape(lead)}</p>\n'
+        f"<details><summary>{len(rows)} tensors</summary>{html_table(heading, rows)}</details>\n"
+    )
+
+
+_ACTIVATION_BITS = 16
+"""Wider integers are sums on their way to a narrower type."""
+
+
+def _steps(quant: Description) -> str:
+    """The scale, or how many there are and between which bounds they lie."""
+    low, high = min(quant["scale"]), max(quant["scale"])
+    if quant["axis"] is None:
+        return f"{low:.6g}"
+    return f"{low:.4g} to {high:.4g} ({len(quant['scale'])} on axis {quant['axis']})"
+
+
+def _layers(layers: list[Description]) -> str:
     rows: list[Sequence[Cell]] = []
     for layer in layers:
         outputs = layer["outputs"]
@@ -123,23 +291,35 @@ def _layers(layers: list[dict[str, Any]]) -> str:
             (
                 ("n", str(layer["index"])),
                 escape(layer["op"]),
-                ("m", "<br>".join(escape(value["name"]) for value in outputs)),
+                ("m", "<br>".join(_name(value["name"]) for value in outputs)),
                 ("m", "<br>".join(escape(value["dtype"] + format_shape(value["shape"])) for value in outputs)),
-                ("m", "<br>".join(_scale(value["quantization"]) for value in outputs)),
-                ("m", escape(layer["parameters"])),
-                ("m", escape(", ".join("-" if name is None else name for name in layer["inputs"]))),
-                ("m", "<br>".join(escape(source) for source in layer["sources"])),
+                ("m", "<br>".join(escape(scale_text(value["quantization"])) for value in outputs)),
+                ("w", escape(_short_lists(layer["parameters"]))),
+                ("m", "<br>".join("-" if name is None else _name(name) for name in layer["inputs"])),
+                ("m", "<br>".join(_name(source) for source in layer["sources"])),
             )
         )
     heading = ("#", "operator", "result", "type", "scale", "parameters", "reads", "source")
     return f"<h2>Graph</h2>\n{html_table(heading, rows)}"
 
 
-def _scale(quant: dict[str, Any] | None) -> str:
-    if quant is None:
-        return "-"
-    if quant["axis"] is not None:
-        low, high = min(quant["scale"]), max(quant["scale"])
-        return f"{len(quant['scale'])} on axis {quant['axis']}: {low:.4g} to {high:.4g}"
-    zero = quant["zero_point"][0]
-    return f"{quant['scale'][0]:.6g}" + (f", zero {zero}" if zero else "")
+def _name(name: str) -> str:
+    """A name as HTML; one that is too long for a table is cut, and shown whole when the mouse rests on it."""
+    short = shortened(name)
+    return escape(name) if short == name else f'<span title="{escape(name)}">{escape(short)}</span>'
+
+
+_LIST = re.compile(r"\((-?[0-9.e+-]+(?:, -?[0-9.e+-]+)+)\)")
+
+
+def _short_lists(parameters: str) -> str:
+    """Parameters in which long lists of numbers are told by length and range."""
+
+    def told(found: re.Match[str]) -> str:
+        numbers = found[1].split(", ")
+        if len(numbers) <= _FEW:
+            return found[0]
+        ordered = sorted(numbers, key=float)
+        return f"({len(numbers)} numbers, {ordered[0]} to {ordered[-1]})"
+
+    return _LIST.sub(told, parameters)

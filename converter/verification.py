@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.difference import Difference
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -28,6 +29,9 @@ FLOAT_TOLERANCE = 1e-4
 
 LAYER_SQNR = 20.0
 """Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+
+MOST = 10
+"""So many of the tensors that add most noise are named."""
 
 
 @dataclass(frozen=True)
@@ -53,96 +57,6 @@ class Thresholds:
         return Thresholds(min_cosine=0.95)
 
 
-@dataclass
-class Difference:
-    """How far a tensor is from the source's tensor, summed over samples.
-
-    Args:
-        name: of the tensor in the source.
-        op: operator that makes it in the model.
-        stage: where the difference came in: ``same``, ``optimize``, ``quantize`` or ``legalize``.
-
-    """
-
-    name: str
-    op: str = ""
-    stage: str = "same"
-    max_absolute: float = 0.0
-    _largest: float = 0.0
-    _low: float = math.inf
-    _high: float = -math.inf
-    _product: float = 0.0
-    _source_power: float = 0.0
-    _model_power: float = 0.0
-    _noise_power: float = 0.0
-
-    def add(self, wanted: Array, got: Array) -> None:
-        """Compare one sample's tensors, which have the same shape."""
-        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
-        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN in the same places are no difference
-        with np.errstate(invalid="ignore"):
-            noise = np.where(same, 0.0, a - b)
-        if not np.isfinite(noise).all():
-            self.max_absolute = self._noise_power = math.inf
-            return
-        finite = np.isfinite(a)
-        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
-        if a.size:
-            self.max_absolute = max(self.max_absolute, float(np.abs(noise).max()))
-            self._low, self._high = min(self._low, float(a.min())), max(self._high, float(a.max()))
-            self._largest = max(self._largest, float(np.abs(a).max()))
-        self._product += float(a @ b)
-        self._source_power += float(a @ a)
-        self._model_power += float(b @ b)
-        self._noise_power += float(noise @ noise)
-
-    @property
-    def range(self) -> float:
-        """Extent of the source's values; their magnitude where they are all the same."""
-        return (self._high - self._low) or self._largest if self._high >= self._low else 0.0
-
-    @property
-    def relative(self) -> float:
-        """Largest difference as a share of the range."""
-        if self.max_absolute == 0.0:
-            return 0.0
-        return self.max_absolute / self.range if self.range > 0 else math.inf
-
-    @property
-    def cosine(self) -> float:
-        """Cosine similarity; 1 for two tensors of zeros."""
-        if math.isinf(self._noise_power):
-            return 0.0
-        norm = math.sqrt(self._source_power) * math.sqrt(self._model_power)
-        if norm == 0.0:
-            return 1.0 if self._noise_power == 0.0 else 0.0
-        return max(-1.0, min(1.0, self._product / norm))
-
-    @property
-    def sqnr(self) -> float:
-        """Power of the source's tensor over the power of the difference, in decibel; infinite for no difference."""
-        if self._noise_power == 0.0:
-            return math.inf
-        if self._source_power == 0.0 or math.isinf(self._noise_power):
-            return -math.inf
-        return 10.0 * math.log10(self._source_power / self._noise_power)
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Plain values; infinities, which JSON does not have, become None."""
-        numbers = {
-            "max_absolute": self.max_absolute,
-            "relative": self.relative,
-            "cosine": self.cosine,
-            "sqnr_db": self.sqnr,
-        }
-        return {
-            "name": self.name,
-            "op": self.op,
-            "stage": self.stage,
-            **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
-        }
-
-
 @dataclass(frozen=True)
 class Verification:
     """The comparison of a model with its source.
@@ -163,6 +77,11 @@ class Verification:
     outputs: tuple[Difference, ...]
     is_quantized: bool
     unmatched: int
+
+    @property
+    def worst(self) -> list[Difference]:
+        """Where most of the noise comes in: tensors whose own step adds any, the largest share first."""
+        return sorted((layer for layer in self.layers if layer.added > 0.0), key=lambda layer: -layer.added)
 
     @property
     def first(self) -> Difference | None:
@@ -210,9 +129,11 @@ class Verification:
         return {
             "file": self.file,
             "samples": self.samples,
+            "is_quantized": self.is_quantized,
             "first_difference": self.first.to_mapping() if self.first else None,
             "outputs": [output.to_mapping() for output in self.outputs],
             "layers": [layer.to_mapping() for layer in self.layers],
+            "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
             "unmatched": self.unmatched,
         }
 
@@ -224,6 +145,8 @@ class _Comparison:
     source_values: dict[str, Array] = field(default_factory=dict)
     by_name: dict[str, Difference] = field(default_factory=dict)
     unmatched: set[str] = field(default_factory=set)
+    origins: dict[Value, tuple[str, ...]] = field(default_factory=dict)
+    """What stands for a value when a later one asks where its noise came from: itself, or those it is made of."""
 
     def remember(self, value: Value, array: Array) -> None:
         """A tensor of the source graph."""
@@ -232,14 +155,24 @@ class _Comparison:
     def compare(self, value: Value, array: Array) -> None:
         """A tensor of another program."""
         matched = _match(value.name, self.source_values)
-        real = value.quant.dequantize(array) if value.quant is not None and value.dtype.is_integer else array
+        quant = value.quant if value.dtype.is_integer else None
+        real = quant.dequantize(array) if quant is not None else array
+        self.origins[value] = origins = _origins(value, self.origins)
         if matched is None or matched[1].shape != real.shape:
             self.unmatched.add(value.name)
             return
         name, wanted = matched
         difference = self.by_name.setdefault(name, Difference(name))
         difference.op = value.producer.op.name if value.producer is not None else "input"
-        difference.add(wanted, real)
+        difference.reads = origins
+        difference.add(wanted, real, quant)
+        self.origins[value] = (name,)
+
+
+def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
+    """The nearest compared tensors that a value is computed from."""
+    inputs = value.producer.inputs if value.producer is not None else ()
+    return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
 
 
 def _match(name: str, values: dict[str, Array]) -> tuple[str, Array] | None:
@@ -296,6 +229,9 @@ def verify(
     if not samples:
         raise UsageError("there are no samples to compare with")
     is_quantized = model.quantize != "none"
+    for difference in final.by_name.values():
+        before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
+        difference.added = max(0.0, difference.noise - before) if math.isfinite(before) else 0.0
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized)
     return Verification(

@@ -21,12 +21,13 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], **options
     """
     from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_model, note_lines
+    from tpuconvert.report import describe_model
+    from tpuconvert.report_notes import note_lines, operators_of
 
     load_plugins(plugins)
     settings = make_options(**options)
     converted = finish(load_source(model, weights, settings, require_weights=False), settings)
     description = describe_model(converted)
     click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
-    for line in note_lines(description["notes"]):
+    for line in note_lines(description["notes"], operators_of(description)):
         click.echo(line)

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from converter.small_models import model_of, scaled_and_shifted
 
+from tpuconvert.difference import Difference
 from tpuconvert.model import Model
-from tpuconvert.report import describe_graph, describe_model, full_text, note_lines, summary_text, table, to_json
-from tpuconvert.report_page import to_html
+from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, table, to_json
+from tpuconvert.report_notes import note_lines, shortened
+from tpuconvert.report_page import _short_lists, to_html
 from tpuconvert.schema.file_model import Note
-from tpuconvert.verification import verify
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import DType, QuantParams, TensorType
+from tpuconvert.verification import Verification, verify
 
 NOTES = (Note("float", "y", "softmax: 8-bit probabilities"), Note("float", "z", "softmax: 8-bit probabilities"))
 
@@ -28,7 +33,7 @@ def test_summary_has_what_one_wants_to_know(model: Model) -> None:
     assert "input   x  float32[1, 4]" in text
     assert "output  y  float32[1, 4]" in text
     assert "2 nodes: add, mul" in text
-    assert "stays in float: 'y', 'z': softmax: 8-bit probabilities" in text
+    assert "stays in float: softmax x2 ('y', 'z'): 8-bit probabilities" in text
     assert "mean=1.0" in text
     assert text == model.summary()
 
@@ -53,8 +58,29 @@ def test_source_graph_has_a_description_too() -> None:
 
 
 def test_many_nodes_with_one_reason_are_counted() -> None:
-    notes = [{"kind": "float", "node": f"n{i}", "message": "why"} for i in range(8)]
-    assert note_lines(notes) == ["  stays in float: 'n0', 'n1', 'n2', 'n3', 'n4' and 3 more: why"]
+    notes = [{"kind": "float", "node": f"n{i}", "message": "mul: why" if i else "add: why"} for i in range(8)]
+    assert note_lines(notes) == ["  stays in float: mul x7, add ('n0', 'n1', 'n2' ...): why"]
+
+
+def test_operators_of_warnings_come_from_the_nodes() -> None:
+    notes = [{"kind": "chip", "node": name, "message": "unfinished"} for name in ("a", "b")]
+    assert note_lines(notes) == ["  runs with a warning: 'a', 'b': unfinished"]
+    assert note_lines(notes, {"a": "lut", "b": "lut"}) == ["  runs with a warning: lut x2 ('a', 'b'): unfinished"]
+
+
+def test_reasons_that_differ_in_names_only_are_one() -> None:
+    notes = [{"kind": "float", "node": f"n{i}", "message": f"mul: 'x{i}' is float"} for i in range(400)]
+    notes.append({"kind": "source", "node": "", "message": "input 'x' is taken as [1]"})
+    assert note_lines(notes) == [
+        "  about the source: input 'x' is taken as [1]",
+        "  stays in float: mul x400 ('n0', 'n1', 'n2' ...): 'x0' is float (the others alike)",
+    ]
+
+
+def test_long_names_are_cut_in_the_middle() -> None:
+    assert shortened("short") == "short"
+    assert shortened("0123456789", 9) == "012...789"
+    assert len(shortened("x" * 300)) == 48
 
 
 def test_table_is_aligned() -> None:
@@ -94,7 +120,7 @@ def test_page_is_well_formed_and_needs_nothing_from_elsewhere(model: Model) -> N
     tags = parsed(page)
     assert not {"script", "link", "img", "iframe"} & set(tags.seen)
     assert not re.search(r"(https?:)?//", page)
-    assert {name for name, _ in tags.attributes} <= {"class", "style", "charset", "lang", "name", "content"}
+    assert {name for name, _ in tags.attributes} <= {"class", "style", "charset", "lang", "name", "content", "title"}
     for word in ("product", "Compared with the source", "8-bit probabilities", "exact"):
         assert word in page
 
@@ -107,3 +133,54 @@ def test_names_from_a_file_stay_text() -> None:
     tags = parsed(page)
     assert "script" not in tags.seen
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+def test_page_shortens_and_counts() -> None:
+    graph = scaled_and_shifted()
+    long_name = "block/" * 40
+    graph.rename(graph.nodes[0].outputs[0], long_name)
+    notes = [Note("float", f"n{i}", "mul: no integer form") for i in range(20)]
+    notes += [Note("chip", graph.nodes[0].name, "the vendor marks mul as unfinished")]
+    page = to_html(describe_model(model_of(graph, notes=tuple(notes), quantize="int8")))
+    parsed(page)
+    assert page.count("no integer form") == 1
+    assert "mul x20" in page
+    assert "and 12 more" in page
+    assert "Chip warnings" in page
+    assert f'title="{long_name}"' in page
+
+
+def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
+    source, final = Graph("g"), Graph("g")
+    quants = [QuantParams((0.5, 1.0), (0, 0), DType.INT8, 1), QuantParams.per_tensor(4.0, 0, DType.INT8)]
+    for g, dtype in ((source, DType.FLOAT32), (final, DType.INT8)):
+        x = g.input("x", TensorType(dtype, (1, 2)), Port("x", "float32" if g is source else "int8", (1, 2)))
+        y = g.add(Permute(order=(0, 1)), x, name="y")
+        z = g.add(Permute(order=(0, 1)), y, name="z")
+        if g is final:
+            x.quant = y.quant = quants[0]
+            z.quant = quants[1]
+        g.output(z, Port("z", "float32" if g is source else "int8", (1, 2)))
+    verification = Verification(
+        "small.onnx",
+        1,
+        (Difference("x"), Difference("y", "permute"), Difference("z", "permute", "quantize", ("y",), 0.25, 3.0)),
+        (Difference("z", "output"),),
+        True,
+        0,
+    )
+    description = describe_model(model_of(final, quantize="int8"), verification)
+    page = to_html(description)
+    parsed(page)
+    for words in (
+        "Where the accuracy went",
+        "25.00%",
+        "0.5 to 1 (2 on axis 1)",
+        "Nothing: every operator computes with",
+    ):
+        assert words in page
+    assert "most noise comes in at 'z' (25.00% of its power)" in full_text(description)
+
+
+def test_long_lists_of_numbers_are_told_by_their_range() -> None:
+    assert _short_lists("shift_vec=(-1, -30, 4, 2, 7), axes=(0, 1)") == "shift_vec=(5 numbers, -30 to 7), axes=(0, 1)"

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from converter.small_models import SHAPE, model_of, scaled_and_shifted
 
+from tpuconvert.difference import Difference
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
-from tpuconvert.verification import Difference, Thresholds, random_feeds, verify
+from tpuconvert.verification import Thresholds, random_feeds, verify
 
 
 def difference(wanted: list[float], got: list[float]) -> Difference:
@@ -46,6 +47,27 @@ def test_values_that_are_not_finite() -> None:
     other = difference([1, 1], [math.nan, 1])
     assert (other.max_absolute, other.cosine, other.sqnr) == (math.inf, 0, -math.inf)
     assert other.to_mapping()["max_absolute"] is None  # JSON has no infinity
+
+
+def test_clipped_values_are_counted() -> None:
+    found = Difference("t")
+    quant = QuantParams.per_tensor(1.0, 0, DType.INT8)  # from -128 to 127, half a step more on both sides
+    real = np.array([-129, -128.4, 0, 127.4, 128, 1000], np.float32)
+    found.add(real, quant.dequantize(quant.quantize(real)), quant)
+    assert found.clipped == 3 / 6
+    per_channel = QuantParams((1.0, 2.0), (0, 0), DType.INT8, 1)
+    other = Difference("t")
+    other.add(np.array([[200, 200]], np.float32), np.array([[127, 200]], np.float32), per_channel)
+    assert other.clipped == 1 / 2
+
+
+def test_noise_is_counted_where_it_comes_in() -> None:
+    """Two steps: the first one puts a tenth of the power in, the second repeats it and adds none of its own."""
+    source, wrong = scaled_and_shifted(2.0, 0.0), scaled_and_shifted(2.5, 0.0)
+    result = verify(source, source, model_of(wrong, quantize="int8"), FEEDS)
+    added = {layer.name: (layer.reads, layer.added) for layer in result.layers}
+    assert added == {"x": ((), 0.0), "product": (("x",), pytest.approx(1 / 16)), "y": (("product",), pytest.approx(0))}
+    assert result.worst[0].name == "product"
 
 
 FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7, 8]], np.float32)}]

@@ -1,0 +1,135 @@
+"""How far one tensor of a model is from the same tensor of its source."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.types import Array, QuantParams
+
+
+@dataclass
+class Difference:
+    """How far a tensor is from the source's tensor, summed over samples.
+
+    Args:
+        name: of the tensor in the source.
+        op: operator that makes it in the model.
+        stage: where the difference came in: ``same``, ``optimize``, ``quantize`` or ``legalize``.
+        reads: the nearest compared tensors that it is computed from, by name.
+        added: noise that comes in between those tensors and this one, as a share of this one's power.
+        clipped: share of the source's values that the model's integers cannot reach.
+
+    """
+
+    name: str
+    op: str = ""
+    stage: str = "same"
+    reads: tuple[str, ...] = ()
+    added: float = 0.0
+    max_absolute: float = 0.0
+    _outside: int = 0
+    _size: int = 0
+    _largest: float = 0.0
+    _low: float = math.inf
+    _high: float = -math.inf
+    _product: float = 0.0
+    _source_power: float = 0.0
+    _model_power: float = 0.0
+    _noise_power: float = 0.0
+
+    def add(self, wanted: Array, got: Array, quant: QuantParams | None = None) -> None:
+        """Compare one sample's tensors, which have the same shape; ``quant`` says what integers ``got`` was."""
+        self._size += wanted.size
+        if quant is not None:
+            self._outside += int(_outside(wanted, quant))
+        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN in the same places are no difference
+        with np.errstate(invalid="ignore"):
+            noise = np.where(same, 0.0, a - b)
+        if not np.isfinite(noise).all():
+            self.max_absolute = self._noise_power = math.inf
+            return
+        finite = np.isfinite(a)
+        a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
+        if a.size:
+            self.max_absolute = max(self.max_absolute, float(np.abs(noise).max()))
+            self._low, self._high = min(self._low, float(a.min())), max(self._high, float(a.max()))
+            self._largest = max(self._largest, float(np.abs(a).max()))
+        self._product += float(a @ b)
+        self._source_power += float(a @ a)
+        self._model_power += float(b @ b)
+        self._noise_power += float(noise @ noise)
+
+    @property
+    def range(self) -> float:
+        """Extent of the source's values; their magnitude where they are all the same."""
+        return (self._high - self._low) or self._largest if self._high >= self._low else 0.0
+
+    @property
+    def relative(self) -> float:
+        """Largest difference as a share of the range."""
+        if self.max_absolute == 0.0:
+            return 0.0
+        return self.max_absolute / self.range if self.range > 0 else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity; 1 for two tensors of zeros."""
+        if math.isinf(self._noise_power):
+            return 0.0
+        norm = math.sqrt(self._source_power) * math.sqrt(self._model_power)
+        if norm == 0.0:
+            return 1.0 if self._noise_power == 0.0 else 0.0
+        return max(-1.0, min(1.0, self._product / norm))
+
+    @property
+    def sqnr(self) -> float:
+        """Power of the source's tensor over the power of the difference, in decibel; infinite for no difference."""
+        if self._noise_power == 0.0:
+            return math.inf
+        if self._source_power == 0.0 or math.isinf(self._noise_power):
+            return -math.inf
+        return 10.0 * math.log10(self._source_power / self._noise_power)
+
+    @property
+    def noise(self) -> float:
+        """Power of the difference as a share of the power of the source's tensor."""
+        if self._noise_power == 0.0:
+            return 0.0
+        return self._noise_power / self._source_power if self._source_power > 0.0 else math.inf
+
+    @property
+    def clipped(self) -> float:
+        """Share of the source's values beyond the ends of the model's integers."""
+        return self._outside / self._size if self._size else 0.0
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values; infinities, which JSON does not have, become None."""
+        numbers = {
+            "max_absolute": self.max_absolute,
+            "relative": self.relative,
+            "cosine": self.cosine,
+            "sqnr_db": self.sqnr,
+            "noise_added": self.added,
+            "clipped": self.clipped,
+        }
+        return {
+            "name": self.name,
+            "op": self.op,
+            "stage": self.stage,
+            "reads": list(self.reads),
+            **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
+        }
+
+
+def _outside(real: Array, quant: QuantParams) -> int:
+    """How many real values are further than half a step beyond the ends of the integers that stand for them."""
+    shape = [-1 if index == quant.axis else 1 for index in range(real.ndim)] if quant.axis is not None else ()
+    scale = np.asarray(quant.scale).reshape(shape)
+    zero = np.asarray(quant.zero_point, np.float64).reshape(shape)
+    low, high = (quant.dtype.min - zero - 0.5) * scale, (quant.dtype.max - zero + 0.5) * scale
+    return int(np.count_nonzero((real < low) | (real > high)))

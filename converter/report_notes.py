@@ -1,0 +1,113 @@
+"""Notes about a model, put together: one entry per reason, with the operators it is true of counted."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+HEADINGS = {
+    "source": "about the source",
+    "float": "stays in float",
+    "chip": "runs with a warning",
+}
+"""Kind of note -> how a line about it begins, in the order in which they are told."""
+
+NAMED = 3
+"""So many nodes of a group are named."""
+
+LONGEST = 48
+"""A longer name is cut in its middle where it only serves to recognise something; TFLite joins names of fused nodes."""
+
+
+@dataclass
+class NoteGroup:
+    """Notes of one kind that give the same reason.
+
+    Args:
+        kind: a key of HEADINGS.
+        reason: in words; that of the first note where they differ in the names they quote.
+        operators: how many nodes of each operator.
+        nodes: their names, in order.
+        is_alike: whether the reasons differ in the names they quote.
+
+    """
+
+    kind: str
+    reason: str
+    operators: Counter[str] = field(default_factory=Counter)
+    nodes: list[str] = field(default_factory=list)
+    is_alike: bool = False
+
+    @property
+    def text(self) -> str:
+        """The reason, and that others differ from it in names only."""
+        return f"{self.reason} (the others alike)" if self.is_alike else self.reason
+
+
+def grouped(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
+    """Notes by kind and reason; names in quotation marks make no reason a new one.
+
+    Args:
+        notes: each with ``kind``, ``node`` and ``message``; that of a float note begins with the operator.
+        operators: node name -> operator, for the notes that do not say it.
+
+    """
+    groups: dict[tuple[str, str], NoteGroup] = {}
+    for note in notes:
+        operator, reason = (operators or {}).get(note["node"], ""), note["message"]
+        if note["kind"] == "float":
+            operator, reason = _split(reason, operator)
+        pattern = re.sub(r"'[^']*'", "''", reason) if note["node"] else reason
+        group = groups.setdefault((note["kind"], pattern), NoteGroup(note["kind"], reason))
+        group.is_alike |= reason != group.reason
+        if note["node"]:
+            group.operators[operator] += 1
+            group.nodes.append(note["node"])
+    order = list(HEADINGS)
+    return sorted(groups.values(), key=lambda group: order.index(group.kind) if group.kind in order else len(order))
+
+
+def _split(message: str, operator: str) -> tuple[str, str]:
+    """``softmax: 8-bit probabilities ...`` -> operator and reason."""
+    found = re.match(r"([a-z0-9_]+): (.*)", message, re.DOTALL)
+    return (found[1], found[2]) if found else (operator, message)
+
+
+def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
+    """One line per reason."""
+    lines = []
+    for group in grouped(notes, operators):
+        heading = HEADINGS.get(group.kind, group.kind)
+        lines.append(f"  {heading}: {_who(group)}{group.text}")
+    return lines
+
+
+def _who(group: NoteGroup) -> str:
+    """``concat x19 ('a', 'b', 'c' ...): ``."""
+    if not group.nodes:
+        return ""
+    named = ", ".join(f"'{shortened(node)}'" for node in group.nodes[:NAMED])
+    named += " ..." if len(group.nodes) > NAMED else ""
+    counts = counted({name: count for name, count in group.operators.most_common() if name})
+    return f"{counts} ({named}): " if counts else f"{named}: "
+
+
+def counted(operators: Mapping[str, int]) -> str:
+    """``add x2, mul``."""
+    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in operators.items())
+
+
+def shortened(name: str, longest: int = LONGEST) -> str:
+    """A name that fits into a line; both ends of a longer one are kept."""
+    if len(name) <= longest:
+        return name
+    half = (longest - 3) // 2
+    return f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+
+
+def operators_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Node name -> operator, of a description with ``layers``."""
+    return {layer["name"]: layer["op"] for layer in description.get("layers", ())}
