@@ -20,7 +20,7 @@ class Limits:
     max_tensors: int = 400_000
     max_depth: int = 64  # nested messages, subgraphs, functions
     max_rank: int = 8  # the operator set ends here
-    max_unrolled_nodes: int = 100_000  # nodes made from loops and recurrent layers of static length
+    max_unrolled_nodes: int = 50_000  # nodes made from loops and recurrent layers of static length
     max_expansion_bytes: int = 1 << 30  # constant matrices made for one lowered operator
 
 

@@ -4,6 +4,7 @@ A node whose inputs are all known is evaluated at once (``folds``), so that shap
 A node that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -37,6 +38,7 @@ from tpuconvert.frontends.onnx.reader import (
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
+    TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
     InternalError,
@@ -46,7 +48,7 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.types import Array, DType, TensorType
+from tpuconvert.schema.types import Array, DType, TensorType, format_shape
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
@@ -109,6 +111,7 @@ class _Importer:
         self._infos = input_types.infos_of(model.graph)
         self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
         self._converted_nodes = 0
+        self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
     def run(
         self, shapes: Mapping[str, Sequence[int]], inputs: Sequence[str] | None, outputs: Sequence[str] | None
@@ -235,8 +238,8 @@ class _Importer:
             self._leave_open(proto, scope)
             return
         self._converted_nodes += 1
-        if self._converted_nodes > self._limits.max_nodes + self._limits.max_unrolled_nodes:
-            raise ResourceLimitError(f"more than {self._converted_nodes - 1} nodes after unrolling", file=self._file)
+        if self._converted_nodes > self._most_nodes:
+            raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
         try:
             if function is not None:
                 results = self._inline_function(function, proto, inputs, name, scope)
@@ -290,7 +293,7 @@ class _Importer:
             limits=self._limits,
             outputs_used=tuple(bool(key) for key in proto.output),
             attributes=self._attributes(proto, scope),
-            inline=lambda graph, arguments: self._inline_graph(graph, arguments, name, scope),
+            inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
         )
         converter = onnx_op.find(proto.op_type, version=version, domain=domain)
         fold = folds.find(proto.op_type, version=version, domain=domain)
@@ -360,6 +363,9 @@ class _Importer:
 
     def _tensor(self, node: OnnxNode, name: str, item: Converted) -> OnnxTensor:
         if isinstance(item, OnnxTensor):
+            if name and item.value is not None and item.value.name.startswith(f"{node.name}/"):
+                self._named.discard(id(item.value))
+                self._claim_name(item.value, name)  # made inside the node: the outer name is the one that is known
             return item
         if isinstance(item, Folded):
             return OnnxTensor(name, item.element, item.array.shape, item.array)
@@ -373,6 +379,8 @@ class _Importer:
             self._claim_name(value, name)
         if result.quant is not None:
             value.quant = result.quant
+        if math.prod(extent for extent in value.shape if isinstance(extent, int)) > self._limits.max_tensor_elements:
+            raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
         element = result.element or default_element(node, value)
         return OnnxTensor(name, element, () if result.is_scalar else value.shape, None, value, result.quant)
 

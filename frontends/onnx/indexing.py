@@ -73,9 +73,9 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result:
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     strides = _strides(shape)
+    node.budget((len(shape), *index_shape), 8, "index")
     grids = np.indices(index_shape).reshape(len(shape), -1)
     fixed = sum(grids[k].astype(np.int64) * strides[k] for k in range(len(shape)) if k != axis)
-    node.budget(index_shape, 8, "index")
     flat = emit.reshape(g, node.carried(0), (math.prod(shape),))
     if node.is_constant(1):
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1).astype(np.int64)
@@ -99,6 +99,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     strides = _strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
     flat = emit.reshape(g, node.carried(0), (batches * math.prod(indexed), math.prod(rest)))
+    node.budget((batches, tuples), 8, "index")
     offset = np.repeat(np.arange(batches) * math.prod(indexed), tuples)
     if node.is_constant(1):
         table = node.constant(1).reshape(-1, depth)

@@ -1,5 +1,6 @@
 """Element types and shapes of the tensors where the graph begins: what the file says, completed by the caller."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,7 +8,7 @@ from onnx import GraphProto, ValueInfoProto
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
-from tpuconvert.schema.errors import UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
+from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
 from tpuconvert.schema.types import format_shape
 
 Declared = tuple[int | str | None, ...]
@@ -86,7 +87,9 @@ class InputTypes:
         for name in names:
             element = self._element(name, problems)
             shape = self._given_shape(name) if name in self._given else self._file_shape(name, problems, notes)
-            if element is not None and shape is not None:
+            if shape is not None and math.prod(shape) > self._limits.max_tensor_elements:
+                problems.add(TOO_LARGE, "graph input", name, f"its shape is {format_shape(shape)}")
+            elif element is not None and shape is not None:
                 found[name] = InputType(element, shape)
         return found
 

@@ -127,7 +127,7 @@ class OnnxNode:
     limits: Limits
     outputs_used: tuple[bool, ...]
     attributes: dict[str, AttributeProto]
-    inline: Callable[[GraphProto, Sequence[OnnxTensor]], list[OnnxTensor]]
+    inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]]
     read: set[str] = field(default_factory=set)
     read_inputs: set[int] = field(default_factory=set)
 

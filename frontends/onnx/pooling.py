@@ -13,7 +13,7 @@ from tpuconvert.frontends.onnx.convolution import (
     read_window,
     resolved_pads,
 )
-from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad
@@ -108,6 +108,8 @@ def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
     ):
         extent = emit.extents(x)[2 + axis]
         reach = (size - 1) * dilation + 1
+        if reach > extent + before + behind:
+            raise CannotConvertError(INVALID_NODE, f"a window of {reach} elements over {extent + before + behind}")
         steps = (extent + before + behind - reach) / stride
         count = (math.ceil(steps) if ceil_mode else math.floor(steps)) + 1
         if ceil_mode and (count - 1) * stride >= extent + before:

@@ -121,7 +121,7 @@ def _broken_text(proto: ModelProto) -> str:
 
 
 def _check_counts(proto: ModelProto, path: Path, limits: Limits) -> None:
-    nodes = sum(1 for _ in nodes_of(proto.graph)) + sum(len(f.node) for f in proto.functions)
+    nodes = sum(1 for _ in nodes_of(proto.graph)) + sum(len(function.node) for function in proto.functions)
     if nodes > limits.max_nodes:
         raise ResourceLimitError(f"{nodes} nodes, more than {limits.max_nodes}", file=path.name)
     tensors = len(proto.graph.initializer) + len(proto.graph.value_info)

@@ -47,11 +47,11 @@ DIFFERENT = {
     "cv_cumsum_3d_dim_2_int64": "64-bit input values outside INT32",
     "cv_reduce_sum_int64": "64-bit input values outside INT32",
     "cv_tile_int64": "64-bit input values outside INT32",
+    "op_attention_qk_output_2": "published with the lowest number where the standard has minus infinity",
 }
-MATCHED = 285
+MATCHED = 305
 
 
-@pytest.mark.slow
 def test_layers(data_root: Path) -> None:
     """At least the number of cases that matched when this was written, and no unexplained difference."""
     cases = json.loads((data_root / "layers" / "cases.json").read_text())

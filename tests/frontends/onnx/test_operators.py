@@ -90,6 +90,9 @@ BINARY = [
     *(Case(op, [X, ramp(3, 4, seed=1)]) for op in ("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")),
     *(Case(op, [INTS], [np.int64(0)]) for op in ("Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual")),
     *(Case(op, list(TRUTH)) for op in ("And", "Or", "Xor")),
+    *(Case(op, [np.array([[5, -6], [7, 0]], np.int32)], [np.array([3, 12], np.int32)], {}, 18)
+      for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    Case("BitwiseNot", [np.array([0, 5, 255], np.uint8)], [], {}, 18), Case("BitwiseNot", [INTS], [], {}, 18),
     *(Case(op, [X, ramp(4, seed=1), ramp(3, 1, seed=2)]) for op in ("Max", "Min", "Sum", "Mean")),
     Case("Where", [TRUTH[0], X, ramp(1, seed=1)]), Case("Where", [TRUTH[0]], [np.float32(1), X]),
     Case("Where", [INTS > 0, INTS, DIVISORS]), Case("Where", [TRUTH[0][0], X, X[0]]),

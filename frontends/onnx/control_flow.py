@@ -1,0 +1,132 @@
+"""If, Loop and Scan whose course is known at conversion time: the branch is taken, the loop is unrolled."""
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.types import Array
+
+
+def _known(name: str, element: elements.Element, array: Array) -> OnnxTensor:
+    return OnnxTensor(name, element, array.shape, array)
+
+
+def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
+    """A condition that has to be constant."""
+    if tensor.array is None:
+        raise CannotConvertError(
+            NO_OPERATOR,
+            f"its {what} depends on the model's inputs: there is no control flow",
+            "simplify the model with the inputs that decide it fixed",
+        )
+    if tensor.array.size != 1:
+        raise node.fail(INVALID_NODE, f"its {what} has {tensor.array.size} elements")
+    return bool(tensor.array.reshape(-1)[0])
+
+
+@onnx_op("If", since=1)
+def if_(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
+    """The branch that the constant condition names."""
+    then_branch, else_branch = graph_attribute(node, "then_branch"), graph_attribute(node, "else_branch")
+    taken = then_branch if _decided(node, node.tensor(0), "condition") else else_branch
+    return node.inline(taken, [], "then" if taken is then_branch else "else")
+
+
+@onnx_op("Loop", since=1)
+def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
+    """The body, as often as the constant trip count and conditions say."""
+    body = graph_attribute(node, "body")
+    going = _decided(node, node.tensor(1), "condition") if node.has_input(1) else True
+    trips = int(node.scalar(0)) if node.has_input(0) else None
+    states = [node.tensor(index) for index in range(2, len(node.inputs))]
+    collected: list[list[OnnxTensor]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    trip = 0
+    while going and (trips is None or trip < trips):
+        _check_trips(node, trip)
+        counter = _known("trip", elements.INT64, np.array(trip, np.int64))
+        condition = _known("condition", elements.BOOL, np.array(True))
+        results = node.inline(body, [counter, condition, *states], str(trip))
+        going = _decided(node, results[0], "condition")
+        states = results[1 : 1 + len(states)]
+        for column, tensor in zip(collected, results[1 + len(states) :], strict=True):
+            column.append(tensor)
+        trip += 1
+    return [*states, *(_stacked(node, g, column, 0) for column in collected)]
+
+
+def _check_trips(node: OnnxNode, trip: int) -> None:
+    if trip >= node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"more than {trip} repetitions")
+
+
+def _stacked(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> OnnxTensor:
+    """Tensors of equal shape as slices of a new axis."""
+    if not parts:
+        raise node.fail(INVALID_NODE, "collects results of no repetition at all")
+    first = parts[0]
+    shape = tuple(int(extent) for extent in first.shape)
+    place = axis + len(shape) + 1 if axis < 0 else axis
+    if not 0 <= place <= len(shape):
+        raise node.fail(INVALID_NODE, f"axis {axis} of a result of rank {len(shape) + 1}")
+    wide = (*shape[:place], 1, *shape[place:])
+    if any(part.shape != first.shape or part.element is not first.element or part.quant for part in parts):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "its repetitions give results of different shapes or types")
+    if all(part.array is not None for part in parts):
+        arrays = [part.array.reshape(wide) for part in parts if part.array is not None]
+        node.budget((*wide, len(arrays)), first.element.numpy.itemsize)
+        array = np.concatenate(arrays, place)
+        return OnnxTensor(first.name, first.element, array.shape, array)
+    values = [emit.reshape(g, node.materializer.value(part), wide) for part in parts]
+    value = values[0] if len(values) == 1 else g.add(Concat(place), *values)
+    return OnnxTensor(first.name, first.element, value.shape, None, value)
+
+
+def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: int) -> OnnxTensor:
+    """One slice along an axis, without that axis."""
+    shape = tuple(int(extent) for extent in tensor.shape)
+    rest = shape[:axis] + shape[axis + 1 :]
+    if tensor.array is not None:
+        return _known(tensor.name, tensor.element, np.take(tensor.array, position, axis))
+    value: Value = emit.cut(g, node.materializer.value(tensor), axis, position, position + 1)
+    return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)))
+
+
+@onnx_op("Scan", since=9)
+def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
+    """The body, once per slice of the scanned inputs."""
+    body = graph_attribute(node, "body")
+    count = node.required_attr("num_scan_inputs", 1)
+    total = len(node.inputs)
+    if not 1 <= count <= total or len(body.output) < total - count:
+        raise node.fail(INVALID_NODE, f"num_scan_inputs={count} of {total} inputs, {len(body.output)} results")
+    states = [node.tensor(index) for index in range(total - count)]
+    scanned = [node.tensor(index) for index in range(total - count, total)]
+    outputs = len(body.output) - len(states)
+    axes = node.ints_attr("scan_input_axes") or (0,) * count
+    directions = node.ints_attr("scan_input_directions") or (0,) * count
+    out_axes = node.ints_attr("scan_output_axes") or (0,) * outputs
+    out_directions = node.ints_attr("scan_output_directions") or (0,) * outputs
+    if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
+        raise node.fail(INVALID_NODE, "its axes or directions are not one per scanned input or output")
+    found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
+    lengths = {int(tensor.shape[axis]) for tensor, axis in zip(scanned, found, strict=True)}
+    if len(lengths) != 1:
+        raise node.fail(INVALID_NODE, f"scanned inputs of lengths {sorted(lengths)}")
+    length = lengths.pop()
+    collected: list[list[OnnxTensor]] = [[] for _ in range(outputs)]
+    for trip in range(length):
+        _check_trips(node, trip)
+        slices = [
+            _slice(node, g, tensor, axis, length - 1 - trip if backwards else trip)
+            for tensor, axis, backwards in zip(scanned, found, directions, strict=True)
+        ]
+        results = node.inline(body, [*states, *slices], str(trip))
+        states = results[: len(states)]
+        for column, tensor in zip(collected, results[len(states) :], strict=True):
+            column.append(tensor)
+    columns = zip(collected, out_axes, out_directions, strict=True)
+    stacked = [_stacked(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
+    return [*states, *stacked]

@@ -1,0 +1,267 @@
+"""LSTM, GRU and RNN, unrolled over their static sequence.
+
+The products with the input are one matrix product for all steps; each step adds the product with its state.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.activation import clamp, leaky, scaled_elu, softplus_of
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.compare import Gts
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.types import Array, Scalar
+
+Activation = Callable[[Graph, Value], Value]
+_Factory = Callable[[float, float], Activation]
+
+# Each with its default alpha and beta; None where the function has no such number.
+_ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
+    "sigmoid": (None, None, lambda a, b: emit.sigmoid),
+    "tanh": (None, None, lambda a, b: emit.tanh),
+    "relu": (None, None, lambda a, b: emit.relu),
+    "affine": (1.0, 0.0, lambda a, b: lambda g, x: emit.adds(g, emit.muls(g, x, a), b)),
+    "leakyrelu": (0.01, None, lambda a, b: lambda g, x: leaky(g, x, a)),
+    "thresholdedrelu": (1.0, None, lambda a, b: lambda g, x: emit.mul(g, x, g.add(Gts(Scalar.f32(a)), x))),
+    "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, emit.tanh(g, emit.muls(g, x, b)), a)),
+    "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: clamp(g, emit.adds(g, emit.muls(g, x, a), b), 0, 1)),
+    "elu": (1.0, None, lambda a, b: lambda g, x: scaled_elu(g, x, a)),
+    "softsign": (None, None, lambda a, b: lambda g, x: emit.div(g, x, emit.adds(g, emit.absolute(g, x), 1))),
+    "softplus": (None, None, lambda a, b: softplus_of),
+}
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What the three operators share. ``x`` is [sequence, batch, input]; weights are those of both directions."""
+
+    x: Value
+    hidden: int
+    w: Array
+    r: Array
+    b: Array
+    activations: tuple[Activation, ...]
+    clip: float
+    reverse: tuple[bool, ...]
+    batch_first: bool
+
+    @property
+    def sequence(self) -> int:
+        """Number of steps."""
+        return emit.extents(self.x)[0]
+
+    @property
+    def batch(self) -> int:
+        """Number of sequences."""
+        return emit.extents(self.x)[1]
+
+
+def _read(node: OnnxNode, gates: int, defaults: Sequence[str], ops_per_step: int) -> _Layer:
+    x = emit.floats(node.input(0))
+    direction = node.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
+    reverse = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}[direction]
+    batch_first = bool(node.attr("layout", 0)) if node.version >= 14 else False
+    w, r = node.constant(1).astype(np.float32), node.constant(2).astype(np.float32)
+    hidden = node.attr("hidden_size", int(r.shape[-1]))
+    if node.rank(0) != 3:
+        raise node.fail(INVALID_NODE, f"an input of rank {node.rank(0)}, not 3")
+    size = node.shape(0)[2]
+    if w.shape != (len(reverse), gates * hidden, size) or r.shape != (len(reverse), gates * hidden, hidden):
+        raise node.fail(INVALID_NODE, f"weights {list(w.shape)} and {list(r.shape)} for hidden_size={hidden}")
+    b = node.constant(3).astype(np.float32) if node.has_input(3) else np.zeros((len(reverse), 2 * gates * hidden), "f4")
+    if b.shape != (len(reverse), 2 * gates * hidden):
+        raise node.fail(INVALID_NODE, f"bias {list(b.shape)} for hidden_size={hidden}")
+    if batch_first:
+        x = emit.permute(node.graph, x, (1, 0, 2))
+    sequence = emit.extents(x)[0]
+    if sequence * ops_per_step * len(reverse) > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{sequence} steps unrolled", f"at most {node.limits.max_unrolled_nodes} nodes")
+    if node.has_input(4) and (node.constant(4) != sequence).any():
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "sequences of different lengths", "supported: the full length")
+    if node.version < 7:
+        node.optional_attr("output_sequence")  # whether Y is wanted, which its name tells
+    activations = _activations(node, list(defaults) * len(reverse))
+    return _Layer(x, hidden, w, r, b, activations, node.attr("clip", 0.0), reverse, batch_first)
+
+
+def _activations(node: OnnxNode, defaults: list[str]) -> tuple[Activation, ...]:
+    names = [name.lower() for name in node.attr("activations", tuple(defaults))]
+    alphas: list[float] = list(node.optional_attr("activation_alpha") or ())
+    betas: list[float] = list(node.optional_attr("activation_beta") or ())
+    if len(names) != len(defaults) or any(name not in _ACTIVATIONS for name in names):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"activations={names}", f"supported: {', '.join(_ACTIVATIONS)}")
+    found = []
+    for name in names:
+        alpha, beta, factory = _ACTIVATIONS[name]
+        a = alphas.pop(0) if alpha is not None and alphas else alpha
+        b = betas.pop(0) if beta is not None and betas else beta
+        found.append(factory(a or 0.0, b or 0.0))
+    return tuple(found)
+
+
+def _initial(node: OnnxNode, layer: _Layer, index: int, direction: int) -> Value:
+    """A state before the first step, [batch, hidden]."""
+    g, shape = node.graph, (layer.batch, layer.hidden)
+    if not node.has_input(index):
+        return g.constant(np.zeros(shape, np.float32), name="initial_state")
+    state = emit.floats(node.input(index))
+    axis = 1 if layer.batch_first else 0
+    return emit.reshape(g, _part(g, state, axis, direction, direction + 1), shape)
+
+
+def _part(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
+    if x.is_constant:
+        return g.constant(np.take(x.array, range(start, end), axis), name=x.name)
+    return emit.cut(g, x, axis, start, end)
+
+
+def _inputs(g: Graph, layer: _Layer, direction: int, bias: Array) -> Value:
+    """The products of all steps with the input weights, plus a bias: [sequence * batch, gates * hidden]."""
+    steps, batch, size = emit.extents(layer.x)
+    flat = emit.reshape(g, layer.x, (steps * batch, size))
+    weight = emit.float_constant(g, np.ascontiguousarray(layer.w[direction].T), "input_weight")
+    return matrix_product(g, flat, weight, emit.float_constant(g, bias[None], "bias"))
+
+
+def _columns(g: Graph, x: Value, index: int, hidden: int) -> Value:
+    return emit.cut(g, x, 1, index * hidden, (index + 1) * hidden)
+
+
+def _clipped(g: Graph, layer: _Layer, x: Value) -> Value:
+    return clamp(g, x, -layer.clip, layer.clip) if layer.clip > 0 else x
+
+
+Step = Callable[[Value, list[Value]], list[Value]]
+
+
+def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Value], step: Step) -> list[list[Value]]:
+    """All states after every step, in the order of the sequence."""
+    order = range(layer.sequence)
+    found: list[list[Value]] = []
+    for position in reversed(order) if layer.reverse[direction] else order:
+        part = emit.cut(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
+        states = step(part, states)
+        found.append(states)
+    return found
+
+
+def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[Value]]], states: int) -> list[Result]:
+    """Y of all steps and the last states, in the source's order of axes; without Y where nobody reads it."""
+    batch, hidden = layer.batch, layer.hidden
+    used = [*node.outputs_used, *(False,) * (1 + states)]
+    results: list[Result] = []
+    if used[0]:
+        sides = []
+        for direction, run in enumerate(runs):
+            ordered = run[::-1] if layer.reverse[direction] else run
+            rows = [emit.reshape(g, state[0], (1, 1, batch, hidden)) for state in ordered]
+            sides.append(rows[0] if len(rows) == 1 else g.add(Concat(0), *rows))
+        y = sides[0] if len(sides) == 1 else g.add(Concat(1), *sides)
+        results.append(node.result(emit.permute(g, y, (2, 0, 1, 3)) if layer.batch_first else y))
+    else:
+        results.append(node.result(layer.x))  # has no name and no reader
+    for index in range(states):
+        last = [emit.reshape(g, run[-1][index], (1, batch, hidden)) for run in runs]
+        joined = last[0] if len(last) == 1 else g.add(Concat(0), *last)
+        results.append(node.result(emit.permute(g, joined, (1, 0, 2)) if layer.batch_first else joined))
+    return results
+
+
+@onnx_op("LSTM", since=1)
+def lstm(node: OnnxNode, g: Graph) -> list[Result]:
+    """Long short-term memory; gates in the order input, output, forget, cell."""
+    layer = _read(node, 4, ("Sigmoid", "Tanh", "Tanh"), 20)
+    hidden = layer.hidden
+    couple = bool(node.attr("input_forget", 0))
+    peephole = node.constant(7).astype(np.float32) if node.has_input(7) else None
+    runs = []
+    for direction in range(len(layer.reverse)):
+        bias = layer.b[direction, : 4 * hidden] + layer.b[direction, 4 * hidden :]
+        inputs = _inputs(g, layer, direction, bias)
+        weight = emit.float_constant(g, np.ascontiguousarray(layer.r[direction].T), "state_weight")
+        f, gate, h = layer.activations[3 * direction : 3 * direction + 3]
+        peeps = [
+            None if peephole is None else emit.float_constant(g, part[None], "peephole")
+            for part in (np.zeros((3, hidden)) if peephole is None else peephole[direction].reshape(3, hidden))
+        ]
+
+        def step(part: Value, states: list[Value], weight: Value = weight, f: Activation = f, gate: Activation = gate,
+                 h: Activation = h, peeps: list[Value | None] = peeps) -> list[Value]:  # fmt: skip
+            before, cell = states
+            sums = emit.add(g, part, matrix_product(g, before, weight))
+
+            def peeked(index: int, peep: int, state: Value) -> Value:
+                x, p = _columns(g, sums, index, hidden), peeps[peep]
+                return _clipped(g, layer, x if p is None else emit.add(g, x, emit.mul(g, state, p)))
+
+            enter = f(g, peeked(0, 0, cell))
+            forget = emit.rsubs(g, 1, enter) if couple else f(g, peeked(2, 2, cell))
+            candidate = gate(g, _clipped(g, layer, _columns(g, sums, 3, hidden)))
+            cell = emit.add(g, emit.mul(g, forget, cell), emit.mul(g, enter, candidate))
+            leave = f(g, peeked(1, 1, cell))
+            return [emit.mul(g, leave, h(g, cell)), cell]
+
+        states = [_initial(node, layer, 5, direction), _initial(node, layer, 6, direction)]
+        runs.append(_run(g, layer, direction, inputs, states, step))
+    return _results(node, g, layer, runs, 2)
+
+
+@onnx_op("GRU", since=1)
+def gru(node: OnnxNode, g: Graph) -> list[Result]:
+    """Gated recurrent unit; gates in the order update, reset, hidden."""
+    layer = _read(node, 3, ("Sigmoid", "Tanh"), 20)
+    hidden = layer.hidden
+    reset_last = bool(node.attr("linear_before_reset", 0)) if node.version >= 3 else False
+    runs = []
+    for direction in range(len(layer.reverse)):
+        wb, rb = layer.b[direction, : 3 * hidden].copy(), layer.b[direction, 3 * hidden :]
+        wb[: 2 * hidden] += rb[: 2 * hidden]
+        if not reset_last:
+            wb[2 * hidden :] += rb[2 * hidden :]
+        inputs = _inputs(g, layer, direction, wb)
+        r = layer.r[direction].T
+        gates = emit.float_constant(g, np.ascontiguousarray(r[:, : 2 * hidden]), "gate_weight")
+        last = emit.float_constant(g, np.ascontiguousarray(r[:, 2 * hidden :]), "hidden_weight")
+        last_bias = emit.float_constant(g, rb[None, 2 * hidden :], "hidden_bias")
+        f, h = layer.activations[2 * direction : 2 * direction + 2]
+
+        def step(part: Value, states: list[Value], gates: Value = gates, last: Value = last,
+                 last_bias: Value = last_bias, f: Activation = f, h: Activation = h) -> list[Value]:  # fmt: skip
+            (before,) = states
+            sums = emit.add(g, emit.cut(g, part, 1, 0, 2 * hidden), matrix_product(g, before, gates))
+            update = f(g, _clipped(g, layer, _columns(g, sums, 0, hidden)))
+            reset = f(g, _clipped(g, layer, _columns(g, sums, 1, hidden)))
+            if reset_last:
+                recurrent = emit.mul(g, reset, matrix_product(g, before, last, last_bias))
+            else:
+                recurrent = matrix_product(g, emit.mul(g, reset, before), last)
+            candidate = h(g, _clipped(g, layer, emit.add(g, _columns(g, part, 2, hidden), recurrent)))
+            kept = emit.mul(g, update, before)
+            return [emit.add(g, emit.mul(g, emit.rsubs(g, 1, update), candidate), kept)]
+
+        runs.append(_run(g, layer, direction, inputs, [_initial(node, layer, 5, direction)], step))
+    return _results(node, g, layer, runs, 1)
+
+
+@onnx_op("RNN", since=1)
+def rnn(node: OnnxNode, g: Graph) -> list[Result]:
+    """One layer with one activation."""
+    layer = _read(node, 1, ("Tanh",), 4)
+    hidden = layer.hidden
+    runs = []
+    for direction in range(len(layer.reverse)):
+        inputs = _inputs(g, layer, direction, layer.b[direction, :hidden] + layer.b[direction, hidden:])
+        weight = emit.float_constant(g, np.ascontiguousarray(layer.r[direction].T), "state_weight")
+        f = layer.activations[direction]
+
+        def step(part: Value, states: list[Value], weight: Value = weight, f: Activation = f) -> list[Value]:
+            return [f(g, _clipped(g, layer, emit.add(g, part, matrix_product(g, states[0], weight))))]
+
+        runs.append(_run(g, layer, direction, inputs, [_initial(node, layer, 5, direction)], step))
+    return _results(node, g, layer, runs, 1)

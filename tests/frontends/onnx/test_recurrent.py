@@ -1,0 +1,133 @@
+"""LSTM, GRU and RNN against the reference evaluator, and both directions against one at a time."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import assert_converts, graph_of, model, one, ours, ramp, saved
+
+from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import load
+from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.types import Array
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+STEPS, BATCH, SIZE, HIDDEN = 5, 2, 3, 4
+
+
+def weights(op: str, directions: int = 1) -> dict[str, Array]:
+    rows = GATES[op] * HIDDEN
+    return {
+        "W": ramp(directions, rows, SIZE, seed=1, low=-1, high=1),
+        "R": ramp(directions, rows, HIDDEN, seed=2, low=-1, high=1),
+        "B": ramp(directions, 2 * rows, seed=3, low=-1, high=1),
+    }
+
+
+def outputs(op: str) -> list[str]:
+    return ["Y", "Y_h", "Y_c"] if op == "LSTM" else ["Y", "Y_h"]
+
+
+@pytest.mark.parametrize("op", GATES)
+@pytest.mark.parametrize("with_state", [False, True])
+def test_forward(op: str, with_state: bool, tmp_path: Path) -> None:
+    constants = weights(op)
+    names = ["x", "W", "R", "B"]
+    if with_state:
+        constants |= {"h": ramp(1, BATCH, HIDDEN, seed=4), "c": ramp(1, BATCH, HIDDEN, seed=5)}
+        names += ["", "h", "c"] if op == "LSTM" else ["", "h"]
+    node = one(op, *names, outputs=outputs(op), hidden_size=HIDDEN)
+    x = ramp(STEPS, BATCH, SIZE)
+    assert_converts(model([node], {"x": x}, outputs(op), constants), {"x": x}, tmp_path, atol=1e-5)
+
+
+@pytest.mark.parametrize("attributes", [{"linear_before_reset": 1}, {"linear_before_reset": 0}])
+def test_gru_reset(attributes: dict[str, Any], tmp_path: Path) -> None:
+    node = one("GRU", "x", "W", "R", "B", outputs=["Y", "Y_h"], hidden_size=HIDDEN, **attributes)
+    x = ramp(STEPS, BATCH, SIZE)
+    assert_converts(model([node], {"x": x}, ["Y", "Y_h"], weights("GRU")), {"x": x}, tmp_path, atol=1e-5)
+
+
+def test_lstm_peepholes(tmp_path: Path) -> None:
+    node = one("LSTM", "x", "W", "R", "B", "", "", "", "P", outputs=outputs("LSTM"), hidden_size=HIDDEN)
+    x = ramp(STEPS, BATCH, SIZE)
+    constants = weights("LSTM") | {"P": ramp(1, 3 * HIDDEN, seed=6)}
+    assert_converts(model([node], {"x": x}, outputs("LSTM"), constants), {"x": x}, tmp_path, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_both_directions_are_two_single_ones(op: str, tmp_path: Path) -> None:
+    x, both = ramp(STEPS, BATCH, SIZE), weights(op, 2)
+
+    def run(constants: dict[str, Array], direction: str, x: Array) -> dict[str, Array]:
+        node = one(op, "x", "W", "R", "B", outputs=outputs(op), hidden_size=HIDDEN, direction=direction)
+        return ours(model([node], {"x": x}, outputs(op), constants), {"x": x}, tmp_path)
+
+    halves = [{name: array[k : k + 1] for name, array in both.items()} for k in (0, 1)]
+    found = run(both, "bidirectional", x)
+    forward, reverse = run(halves[0], "forward", x), run(halves[1], "reverse", x)
+    for name, axis in (("Y", 1), ("Y_h", 0)):
+        np.testing.assert_allclose(found[name], np.concatenate([forward[name], reverse[name]], axis), rtol=1e-6)
+    mirrored = run(halves[1], "forward", x[::-1].copy())
+    np.testing.assert_allclose(reverse["Y"], mirrored["Y"][::-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_batch_first(op: str, tmp_path: Path) -> None:
+    x = ramp(STEPS, BATCH, SIZE)
+
+    def run(layout: int, x: Array) -> dict[str, Array]:
+        node = one(op, "x", "W", "R", "B", outputs=outputs(op), hidden_size=HIDDEN, layout=layout)
+        return ours(model([node], {"x": x}, outputs(op), weights(op)), {"x": x}, tmp_path)
+
+    usual, first = run(0, x), run(1, np.ascontiguousarray(x.transpose(1, 0, 2)))
+    np.testing.assert_allclose(first["Y"], usual["Y"].transpose(2, 0, 1, 3), rtol=1e-6)
+    np.testing.assert_allclose(first["Y_h"], usual["Y_h"].transpose(1, 0, 2), rtol=1e-6)
+
+
+def test_activations_with_numbers_and_clip(tmp_path: Path) -> None:
+    node = one("RNN", "x", "W", "R", outputs=["", "Y_h"], hidden_size=1, activations=["Affine"],
+               activation_alpha=[2.0], activation_beta=[0.5], clip=3.0)  # fmt: skip
+    x = np.array([[[1]], [[2]]], np.float32)
+    constants = {"W": np.ones((1, 1, 1), np.float32), "R": np.ones((1, 1, 1), np.float32)}
+    found = ours(model([node], {"x": x}, ["Y_h"], constants), {"x": x}, tmp_path)
+    assert found["Y_h"].item() == 6.5  # h = 2 * 1 + 0.5 = 2.5; 2 + 2.5 is clipped to 3; 2 * 3 + 0.5
+
+
+def test_all_steps_share_one_product_with_the_input(tmp_path: Path) -> None:
+    node = one("RNN", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
+    graph = graph_of(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("RNN")), tmp_path)
+    assert [node.op.name for node in graph.nodes].count("matrix_mul") == 1 + STEPS
+
+
+@pytest.mark.parametrize(
+    ("attributes", "complaint"),
+    [
+        ({"direction": "sideways"}, "direction='sideways'"),
+        ({"activations": ["Sigmoid", "Tanh"]}, "activations="),
+        ({"activations": ["Sigmoid", "Tanh", "Gelu"]}, "activations="),
+        ({"hidden_size": 9}, "for hidden_size=9"),
+    ],
+)
+def test_refused(attributes: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], **attributes)
+    with pytest.raises(UnsupportedError, match=complaint):
+        load(saved(model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM")), tmp_path))
+
+
+def test_unrolling_has_a_limit(tmp_path: Path) -> None:
+    node = one("LSTM", "x", "W", "R", "B", outputs=["Y"], hidden_size=HIDDEN)
+    proto = model([node], {"x": ramp(STEPS, BATCH, SIZE)}, ["Y"], weights("LSTM"))
+    with pytest.raises(UnsupportedError, match="5 steps unrolled"):
+        load(saved(proto, tmp_path), limits=Limits(max_unrolled_nodes=50))
+
+
+def test_sequences_of_full_length_only(tmp_path: Path) -> None:
+    node = one("RNN", "x", "W", "R", "B", "lengths", outputs=["Y"], hidden_size=HIDDEN)
+    x = ramp(STEPS, BATCH, SIZE)
+    full = model([node], {"x": x}, ["Y"], weights("RNN") | {"lengths": np.array([5, 5], np.int32)})
+    assert len(graph_of(full, tmp_path)) > STEPS
+    short = model([node], {"x": x}, ["Y"], weights("RNN") | {"lengths": np.array([5, 3], np.int32)})
+    with pytest.raises(UnsupportedError, match="sequences of different lengths"):
+        load(saved(short, tmp_path))
