@@ -14,13 +14,14 @@ from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
     TOO_LARGE,
+    UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
     ProblemList,
     ShapeError,
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value, static
-from tpuconvert.schema.types import F32, Array, TensorType
+from tpuconvert.schema.types import F32, Array, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
 """Registry domain of custom operators: ``register_converter("tflite", "MyOp", domain="custom")``."""
@@ -102,6 +103,9 @@ class _Importer:
                     f"input '{tensor.name}' leaves extents open ({list(tensor.signature)}): "
                     f"taken as {list(shape)}; other shapes by --input-shapes"
                 )
+            if 0 in shape:
+                message = f"has the shape {format_shape(shape)}, which holds no element"
+                self.problems.add(UNKNOWN_SHAPE, "input", tensor.name, message, f"--input-shapes {tensor.name}=...")
             try:
                 dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
             except CannotConvert as problem:

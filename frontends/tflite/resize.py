@@ -25,6 +25,8 @@ def resize(node: TfliteNode, g: Graph) -> Permuted:
         )
     x = node.nchw(0)
     _, height, width, _ = node.shape(0)
+    if not height or not width:
+        raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} has no elements")
     is_nearest = node.op_type == "RESIZE_NEAREST_NEIGHBOR"
     factor = size[0] // height
     is_whole = size == (height * factor, width * factor)

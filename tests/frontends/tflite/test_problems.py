@@ -131,6 +131,12 @@ def test_input_shapes(tmp_path: Path) -> None:
             load(tmp_path / "model.tflite", input_shapes=shapes)
 
 
+def test_an_input_without_elements(tmp_path: Path) -> None:
+    subgraph = single("ABS", [T("x", shape=(0, 2))], [T(shape=(0, 2))])
+    assert "holds no element" in str(error_of(tmp_path, subgraph))
+    assert graph_of(tmp_path, subgraph, input_shapes={"x": (3, 2)}).outputs[0].shape == (3, 2)
+
+
 def test_every_converter_has_a_sentence() -> None:
     registry("tflite").discover()
     assert [entry.name for entry in registry("tflite").entries() if not entry.summary] == []
