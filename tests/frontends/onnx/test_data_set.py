@@ -14,7 +14,8 @@ from tpuconvert.schema.errors import UnsupportedError, UsageError
 
 MODELS = [
     "cifar10_resnet8_onnx", "fastestdet_coco_onnx", "imagenet_mobilenet_v1_0.25_onnx", "imagenet_squeezenet_v1.1_onnx",
-    "mnist_keras_onnx", "plate_class_96_onnx", "silero_vad_16k_onnx", "text_det_en_ppocrv3_onnx", "ultraface_rfb_320_onnx", "vttrack_onnx",
+    "mnist_keras_onnx", "plate_class_96_onnx", "silero_vad_16k_onnx",
+    "text_det_en_ppocrv3_onnx", "ultraface_rfb_320_onnx", "vttrack_onnx",
     "yunet_n_320_onnx",
 ]  # fmt: skip
 
