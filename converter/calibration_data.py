@@ -39,6 +39,11 @@ class FeedSource:
     _batches: list[Any]
     _builder: _FeedBuilder
 
+    @property
+    def pictures(self) -> list[str]:
+        """Names of the pictures, in order; none where the samples come from elsewhere."""
+        return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
+
     def __iter__(self) -> Iterator[Feed]:
         return (self._builder.build(batch) for batch in self._batches)
 

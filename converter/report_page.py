@@ -31,7 +31,7 @@ th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--
 th { color: var(--soft); font-weight: 600; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.m { font-family: ui-monospace, monospace; font-size: .8rem; white-space: nowrap; }
-td.w { font-family: ui-monospace, monospace; font-size: .8rem; overflow-wrap: anywhere; min-width: 16rem; }
+td.w { font-family: ui-monospace, monospace; font-size: .8rem; overflow-wrap: anywhere; min-width: 26rem; }
 td.b { min-width: 9rem; }
 tr.bad td { color: var(--warn); font-weight: 600; }
 .bar { display: inline-block; height: .7em; background: var(--mark); min-width: 1px; }
@@ -101,7 +101,7 @@ def model_sections(description: Description) -> list[str]:
         _facts(description),
         _verification(verification, description["layers"]) if verification else "",
         _float(description, groups),
-        _notes("Chip warnings", "Nodes that run, with something to know about the chip.", groups, "chip"),
+        _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, "chip"),
         _notes("About the source", "", groups, *(kind for kind in _kinds(groups) if kind not in ("float", "chip"))),
         _quantization(description["layers"]),
         _layers(description["layers"]),
@@ -185,7 +185,7 @@ def _verification(verification: Description, layers: list[Description]) -> str:
             (
                 ("m", _name(entry["name"])),
                 escape(entry["op"]),
-                ("m", "<br>".join(_name(source) for source in sources.get(entry["name"], ())) or "-"),
+                ("m", "<br>".join(_source(source) for source in sources.get(entry["name"], ())) or "-"),
                 ("m", escape(scale_text(scales.get(entry["name"], {}).get("quantization")))),
                 ("n", share(entry["clipped"])),
                 ("n", sqnr_text(entry)),
@@ -258,7 +258,7 @@ def _quantization(layers: list[Description]) -> str:
                     ("n", f"{zeros[0]}" if len(zeros) == 1 else f"{zeros[0]} to {zeros[-1]}"),
                     ("n", f"{low:.4g}"),
                     ("n", f"{high:.4g}"),
-                    ("m", "<br>".join(_name(source) for source in layer["sources"])),
+                    ("m", "<br>".join(_source(source) for source in layer["sources"])),
                 )
             )
     if not rows:
@@ -294,12 +294,12 @@ def _layers(layers: list[Description]) -> str:
                 ("m", "<br>".join(_name(value["name"]) for value in outputs)),
                 ("m", "<br>".join(escape(value["dtype"] + format_shape(value["shape"])) for value in outputs)),
                 ("m", "<br>".join(escape(scale_text(value["quantization"])) for value in outputs)),
-                ("w", escape(_short_lists(layer["parameters"]))),
+                ("m", "<br>".join(_source(source) for source in layer["sources"])),
                 ("m", "<br>".join("-" if name is None else _name(name) for name in layer["inputs"])),
-                ("m", "<br>".join(_name(source) for source in layer["sources"])),
+                ("w", escape(_short_lists(layer["parameters"]))),
             )
         )
-    heading = ("#", "operator", "result", "type", "scale", "parameters", "reads", "source")
+    heading = ("#", "operator", "result", "type", "scale", "source", "reads", "parameters")
     return f"<h2>Graph</h2>\n{html_table(heading, rows)}"
 
 
@@ -307,6 +307,11 @@ def _name(name: str) -> str:
     """A name as HTML; one that is too long for a table is cut, and shown whole when the mouse rests on it."""
     short = shortened(name)
     return escape(name) if short == name else f'<span title="{escape(name)}">{escape(short)}</span>'
+
+
+def _source(source: str) -> str:
+    """A source node without its file, which is the same for all."""
+    return _name(source.split(": ", 1)[-1])
 
 
 _LIST = re.compile(r"\((-?[0-9.e+-]+(?:, -?[0-9.e+-]+)+)\)")

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from tpuconvert.cli.source_options import CHIPS
-
 
 @click.command("demo", short_help="Go the whole way on the bundled example.")
 @click.option(
     "-o", "--output", metavar="FOLDER", default="tpuconvert-demo", show_default=True, help="For models and report."
 )
-@click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help=f"The target: {CHIPS}.")
+@click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help="The target: bm1684 or bm1686.")
 def command(output: str, chip: str) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
     from tpuconvert.demo import HEADING, cells, run_demo

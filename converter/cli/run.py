@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
 BEST = 5
-"""So many of the highest scores of a sample are shown."""
+"""So many of the highest scores of so many samples are shown."""
 
 
 @click.command("run", short_help="Run a .tpum file on inputs.")
@@ -67,9 +67,11 @@ def command(
         outputs = {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in results[0]}
     if output is not None:
         write_arrays(Path(output), outputs)
+    pictures = feeds.pictures
     summaries = [_summary(name, array) for name, array in outputs.items()]
     if as_json:
-        click.echo(json.dumps({"samples": feeds.samples, "outputs": summaries}, indent=2))
+        described = {"samples": feeds.samples, "pictures": pictures, "outputs": summaries}
+        click.echo(json.dumps(described, indent=2))
         return
     click.echo(feeds.description)
     for summary in summaries:
@@ -77,8 +79,13 @@ def command(
             f"{summary['name']}  {summary['dtype']}{summary['shape']}  "
             f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
         )
-        for best in summary["best"]:
-            click.echo("    " + "  ".join(f"{item['index']}: {item['value']:.6g}" for item in best))
+        samples = summary["shape"][0] if summary["best"] else 0
+        labels = pictures if len(pictures) == samples else [f"sample {index}" for index in range(samples)]
+        for label, best in zip(labels, summary["best"], strict=False):
+            scores = "  ".join(f"{item['index']}: {item['value']:.6g}" for item in best)
+            click.echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
+        if samples > BEST:
+            click.echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
     if output is not None:
         click.echo(f"wrote {output}")
 

@@ -124,7 +124,10 @@ def test_run_on_pictures_in_an_archive(digits: Path, name: str, capsys: Captured
         np.save("images.npy", archive["images"][archive["test"]][expected["chosen"]])
         wanted = expected["onnxruntime"]
     assert main(["run", "net.tpum", "images.npy", "-o", "out.npz"]) == 0
-    assert "16 samples of images.npy" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "16 samples of images.npy" in shown
+    assert "    sample 4  " in shown
+    assert "    and 11 more\n" in shown
     with np.load("out.npz") as out:
         np.testing.assert_allclose(out["probability"], wanted, rtol=0, atol=1e-5)  # float32 sums in another order
     assert main(["run", "net.tpum", "image=images.npy", "--json"]) == 0
@@ -132,6 +135,22 @@ def test_run_on_pictures_in_an_archive(digits: Path, name: str, capsys: Captured
     assert summary["samples"] == 16
     assert summary["outputs"][0]["shape"] == [16, 10]
     assert [best[0]["index"] for best in summary["outputs"][0]["best"]] == wanted[:5].argmax(axis=1).tolist()
+
+
+def test_run_names_the_pictures(digits: Path, capsys: Captured) -> None:
+    from PIL import Image
+
+    assert main(["convert", *source(digits, "onnx"), "-o", "net.tpum", "--preprocess", PREPROCESS["onnx"]]) == 0
+    Path("folder").mkdir()
+    for index in range(6):
+        Image.new("L", (8, 8), 40 * index).save(f"folder/picture_{index}.png")
+    capsys.readouterr()
+    assert main(["run", "net.tpum", "folder"]) == 0
+    shown = capsys.readouterr().out
+    assert "    picture_4.png  " in shown
+    assert "and 1 more; -o OUT.npz writes all" in shown
+    assert main(["run", "net.tpum", "folder", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pictures"] == [f"picture_{index}.png" for index in range(6)]
 
 
 def test_inspect(digits: Path, capsys: Captured) -> None:
@@ -190,8 +209,14 @@ def test_demo(capsys: Captured) -> None:
         assert in_float == pytest.approx(98.8, abs=0.21)  # what training reached, one image more or less
         assert in_float - in_int8 <= 1.5
     page = Path("out/report.html").read_text()
-    assert page.count("Compared with the source") == 3
+    assert page.count("<h2>Compared with the source</h2>") == 3
     assert f"report: {Path('out/report.html').resolve()}" in shown
+
+
+def test_demo_needs_a_chip_with_integers(capsys: Captured) -> None:
+    assert main(["demo", "-o", "out", "--chip", "bm1682"]) == 2
+    assert "choose --chip bm1684 or bm1686" in capsys.readouterr().err
+    assert list(Path().iterdir()) == []
 
 
 def test_progress_is_drawn_on_a_terminal(digits: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
