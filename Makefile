@@ -28,16 +28,17 @@ demo: $(READY)
 	$(BIN)/tpuconvert demo
 
 test: $(READY)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -q -m "not slow"
 
 test-nightly: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -q --durations=20
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/python tools/package_view.py build/view
 	$(BIN)/mypy -p tpuconvert
 	$(BIN)/mypy tools
+	$(BIN)/mypy examples/digits
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -147,4 +147,5 @@ def _stored(x: Array, entry: Entry) -> Array:
         return x
     limits = np.iinfo(declared["dtype"])
     scale, zero_point = declared["quantization"]["scale"], declared["quantization"]["zero_point"]
-    return np.clip(np.round(x / scale) + zero_point, limits.min, limits.max).astype(declared["dtype"])
+    stored: Array = np.clip(np.round(x / scale) + zero_point, limits.min, limits.max).astype(declared["dtype"])
+    return stored

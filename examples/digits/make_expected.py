@@ -56,7 +56,7 @@ def main() -> None:
     exact = predict(load_weights(), images)
     for engine, y in outputs.items():
         print(f"{engine}: largest difference to the NumPy network {np.abs(y - exact).max():.2g}")
-    np.savez(FOLDER / "expected.npz", chosen=chosen.astype(np.uint16), **outputs)  # type: ignore[arg-type]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
+    np.savez(FOLDER / "expected.npz", chosen=chosen.astype(np.uint16), **outputs)  # type: ignore[arg-type,unused-ignore]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
 
 
 if __name__ == "__main__":

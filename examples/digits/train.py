@@ -88,7 +88,7 @@ def main() -> None:
     print(f"trained in {time.perf_counter() - begin:.1f} s")
     for name in ("train", "test"):
         print(f"accuracy on the {name} images: {accuracy(weights, load_part(name)):.2%}")
-    np.savez(WEIGHTS_FILE, **{name: weights[name] for name in weight_names()})  # type: ignore[arg-type]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
+    np.savez(WEIGHTS_FILE, **{name: weights[name] for name in weight_names()})  # type: ignore[arg-type,unused-ignore]  # numpy/numpy#22662: the stub takes every keyword for allow_pickle
 
 
 if __name__ == "__main__":

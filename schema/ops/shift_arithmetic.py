@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,12 +33,16 @@ class ShiftArithmetic(Op):
     ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
     """
 
-    combine: ClassVar[staticmethod[[Any, Any], Any]]
     is_difference: ClassVar[bool] = False
     locality = LOCAL
 
     shift: int
     out_dtype: DType | None
+
+    @staticmethod
+    def combine(first: Array, second: Array, /) -> Array:
+        """The exact integers that are shifted; every member of the family has its own."""
+        raise NotImplementedError
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= 31:
