@@ -1,4 +1,4 @@
-"""Every example of README.md runs, its tables are up to date, and its first commands are the promised ones."""
+"""Every example of README.md and docs/ runs, tables are up to date, and the first commands are the promised ones."""
 
 import os
 import re
@@ -11,15 +11,38 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+import tpuconvert as tc
+from tpuconvert.schema import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+RUN = ("bash", "python")
+"""Languages of the blocks that are run. A Python block that begins with a comment ``# name.py`` is that file."""
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of every block of a page that is run."""
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [(language, text) for language, text in found if language in RUN]
+
+
+EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page)))]
 
 
 @pytest.fixture(scope="module")
-def folder(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the examples expect to find: examples/, and a network with an operator of its own."""
-    folder = tmp_path_factory.mktemp("readme")
-    (folder / "examples").symlink_to(repository / "examples", target_is_directory=True)
+def folders(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """A folder per page with what its examples expect to find: examples/, and for the README a network."""
+    made = {page: tmp_path_factory.mktemp(page.stem) for page in PAGES}
+    for folder in made.values():
+        (folder / "examples").symlink_to(repository / "examples", target_is_directory=True)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(folders: dict[Path, Path]) -> Path:
+    """The README's folder, with a network that has an operator of its own."""
+    folder = folders[README]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 5])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])
     node = helper.make_node("Swish", ["x"], ["y"], name="swish_0", domain="com.acme", beta=2.0)
@@ -32,10 +55,12 @@ def folder(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_example_runs(number: int, folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("page", "number"), EXAMPLES, ids=[f"{page.stem}-{number}" for page, number in EXAMPLES])
+def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> None:
     """In the order of the page: later examples use the files of earlier ones."""
-    language, text = BLOCKS[number]
+    folder = folders[page]
+    language, text = blocks(page)[number]
     named = re.match(r"# (\w+\.py)\n", text)
     if language == "python" and named:
         (folder / named[1]).write_text(text, encoding="utf-8")
@@ -81,6 +106,22 @@ def test_tables_are_up_to_date(repository: Path) -> None:
 
 
 def test_links_lead_somewhere(repository: Path) -> None:
-    for page in (README, repository / "CONTRIBUTING.md", repository / "CHANGELOG.md"):
+    for page in (*PAGES, repository / "CONTRIBUTING.md", repository / "CHANGELOG.md"):
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
+    text = (ROOT / "docs" / "exit_codes.md").read_text(encoding="utf-8")
+    told = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| `(\w+)`", text, re.MULTILINE)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
+    mine = {kind.__name__: kind.exit_code for kind in kinds if issubclass(kind, errors.TpuConvertError)}
+    assert told.items() <= mine.items()
+    assert set(told.values()) == set(mine.values())
+    for kind in told:
+        assert hasattr(tc, kind)
+
+
+def test_every_page_can_be_found() -> None:
+    linked = set(re.findall(r"\]\(docs/(\w+\.md)\)", README.read_text(encoding="utf-8")))
+    assert linked == {page.name for page in PAGES if page != README}
