@@ -243,11 +243,12 @@ def finish(
     trace: Callable[[str], None] | None = None,
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
-    from tpuconvert.optimizer import optimize
+    from tpuconvert.optimizer import fit_to_chip, optimize
     from tpuconvert.optimizer.quantize import calibrate, correct_biases, legalize, prepare, quantize
 
     progress.stage("optimize")
     optimize(graph, trace=trace)
+    fit_to_chip(graph, options.chip, trace=trace)
     notes = [Note("source", "", note) for note in graph.notes]
     is_quantized = is_quantized_source(graph)
     if is_quantized and calibration is not None:
@@ -363,13 +364,16 @@ def verify_source(
         UsageError: the samples do not fit, or the model was made from something else.
 
     """
-    from tpuconvert.optimizer import optimize
+    from tpuconvert.optimizer import fit_to_chip, optimize
+    from tpuconvert.optimizer.quantize import as_float
     from tpuconvert.verification import random_feeds, verify
 
     progress.stage("load the source")
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
     optimize(optimized)
+    fit_to_chip(optimized, model.chip)
+    graph, optimized = as_float(graph), as_float(optimized)
     feeds: Iterable[dict[str, Any]]
     if data is None:
         feeds = random_feeds(graph.input_ports, samples)

@@ -3,7 +3,7 @@
 from tpuconvert.optimizer.quantize.annotate import quantize
 from tpuconvert.optimizer.quantize.bias_correction import correct_biases
 from tpuconvert.optimizer.quantize.calibration import calibrate
-from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, legalize
+from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
 from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Method, Range
 
@@ -12,6 +12,7 @@ __all__ = [
     "Legalized",
     "Method",
     "Range",
+    "as_float",
     "calibrate",
     "correct_biases",
     "legalize",

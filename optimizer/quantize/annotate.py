@@ -1,7 +1,7 @@
-"""Deciding the scale of every activation and weight from calibrated ranges.
+"""Deciding the scale of every activation from calibrated ranges.
 
-The graph stays a float graph; what is decided is written onto its values as ``quant`` (and onto constant weights as
-``quant`` and ``stored``). Which integer operators this becomes is the business of legalization.
+The graph stays a float graph; what is decided is written onto its values as ``quant``. Weights follow from the
+scales of the activations. Which integer operators this becomes is the business of legalization.
 
 Decisions, in this order:
 1. Which nodes have an integer form. Products with constant weights always; element-wise arithmetic and data movement
@@ -12,6 +12,7 @@ Decisions, in this order:
    threshold / 127; data movement keeps its operand's scale.
 4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
    twice.
+5. Where the chip can, activations get one scale per channel (``channel_scales``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     ARITHMETIC,
@@ -30,9 +32,7 @@ from tpuconvert.optimizer.quantize.traits import (
     is_average_pool,
     keeps_scale,
 )
-from tpuconvert.optimizer.quantize.weights import quantize_weights, weight_params
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
 
@@ -42,7 +42,7 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     Args:
         graph: float graph that was calibrated; its values are annotated in place.
         ranges: of its values, by name.
-        chip: decides between one weight scale per output channel and one per layer.
+        chip: BM1686 rescales every channel of a result on its own, so activations can have one scale per channel.
 
     Returns:
         For every node that stays float, by the name of its first result: the reason.
@@ -52,10 +52,8 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     wide = _results_read_by_float_only(graph, floats, reasons)
     _annotate_activations(graph, ranges, floats, wide)
     share_scales(graph, stated=False)
-    per_channel = chip is Chip.BM1686
-    for node in graph.nodes:
-        if node.name not in floats and isinstance(node.op, WEIGHTED):
-            _annotate_weights(node, per_channel)
+    if chip is Chip.BM1686:
+        scale_channels(graph, ranges, floats)
     return reasons
 
 
@@ -197,27 +195,3 @@ def share_scales(graph: Graph, stated: bool) -> None:
             free = graph.is_sole_use(value) and value.producer is not None
             if takes_over and free and not (stated and value.quant is not None):
                 value.quant = result
-
-
-def _annotate_weights(node: Node, per_channel: bool) -> None:
-    weight, x = node.inputs[1], node.inputs[0]
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    if weight is None or weight.quant is not None or x is None or x.quant is None:
-        return
-    axis = output_channel_axis(node) if per_channel else None
-    weight.quant = weight_params(weight.array, axis, None if bias is None else bias.array, x.quant.scale[0])
-    weight.stored = quantize_weights(weight.array, weight.quant)
-
-
-def output_channel_axis(node: Node) -> int | None:
-    """The axis of a constant weight that counts output channels; None where groups keep it from being one axis."""
-    if isinstance(node.op, MatrixMul):
-        return 1
-    if node.op.name == "conv":
-        return 0
-    weight = node.inputs[1]
-    groups = node.op.attributes()["groups"]
-    if groups == 1:
-        return 1
-    depthwise = weight is not None and weight.shape[0] == groups and weight.shape[1] == 1
-    return 0 if depthwise else None

@@ -12,6 +12,7 @@ empirical form.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def correct_biases(integer: Graph, real: Graph, samples: Iterable[Mapping[str, A
     corrected = 0
     with np.errstate(all="ignore"):
         for step in plan.steps:
-            operands = [slots[index] if index >= 0 else [None] * len(feeds) for index in step.inputs]
+            operands: list[Any] = [slots[index] if index >= 0 else [None] * len(feeds) for index in step.inputs]
             if products.get(step.node, "") in means:
                 _correct(step.node, operands[0], means[products[step.node]])
                 operands[2] = [_bias(step.node).array] * len(feeds)
@@ -111,7 +112,11 @@ def _correct(node: Node, x: list[Array], wanted: Array) -> None:
     operand, weight, bias = node.inputs[:3]
     assert operand is not None and operand.quant is not None
     assert weight is not None and weight.quant is not None and bias is not None
-    unit = operand.quant.scale[0] * np.asarray(weight.quant.scale)
+    result = node.outputs[0].quant
+    if result is not None and result.dtype is I32:
+        unit = np.asarray(result.scale)
+    else:
+        unit = operand.quant.scale[0] * np.asarray(weight.quant.scale)
     accumulate = _with_accumulator(node)
     flat = isinstance(accumulate, MatrixMulV2)
     now = bias.array.reshape(-1) if flat else bias.array
@@ -124,7 +129,7 @@ def _with_accumulator(node: Node) -> ConvV2 | DeconvV2 | MatrixMulV2:
     """The operator whose result is the 32-bit accumulator; the fused forms of BM1684 do not give it."""
     op = node.op
     if isinstance(op, Conv):
-        return ConvV2(**geometry(op), has_bias=True)  # type: ignore[arg-type]  # one dict of integers
+        return ConvV2(**geometry(op), has_bias=True)
     if isinstance(op, MatrixMul):
         return MatrixMulV2(has_bias=True)
     assert isinstance(op, (ConvV2, DeconvV2, MatrixMulV2))

@@ -69,6 +69,11 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
     return Legalized(lowering.g, tuple(item for item in floats if item.node in kept))
 
 
+def as_float(graph: Graph) -> Graph:
+    """The graph in real numbers: a quantized source with its saturations, any other as it is."""
+    return legalize(graph, Chip.BM1682).graph
+
+
 def _input(lowering: Lowering, value: Value, port: Port) -> None:
     quant = value.quant
     if quant is not None and quant.dtype.numpy.name == port.dtype and lowering.chip is not Chip.BM1682:
@@ -96,6 +101,8 @@ def _keep(node: Node, lowering: Lowering) -> None:
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
         lowering.set_real(old, new)
+        if lowering.rescale and old.quant is not None:
+            lowering.saturate_real(old)
 
 
 def _state(node: Node, lowering: Lowering, results: tuple[Value, ...]) -> None:

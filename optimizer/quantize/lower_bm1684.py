@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.lower_bm1686 import integer_weights, operands, whole_window
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
@@ -18,8 +17,8 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     with_params,
 )
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
-from tpuconvert.optimizer.quantize.traits import is_average_pool
-from tpuconvert.optimizer.quantize.weights import quantize_bias
+from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
+from tpuconvert.optimizer.quantize.weights import integer_weights, quantize_bias
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -37,23 +36,22 @@ _MOST_FRACTION_BITS = 6
 @lowers("conv", "matrix_mul", chips=CHIP)
 def product(node: Node, lowering: Lowering) -> Lowered:
     """Conv or matrix_mul in its high-precision symmetric mode, bias in INT32."""
-    x, w, bias = operands(node)
+    x, w, *rest = node.inputs
     params = result_params(node)
-    if not isinstance(weights := integer_weights(w), tuple):
-        return weights
-    if x.quant is None or x.quant.dtype.bits != 8:
+    assert x is not None and x.quant is not None and w is not None
+    if x.quant.dtype.bits != 8:
         return Declined("its operand is not quantized to 8 bits")
-    _, weight_params = weights
-    if len(weight_params.scale) > 1:
+    weights = integer_weights(node, per_channel=False)
+    if weights is None:
+        return Declined("its weights are computed while the model runs")
+    if len(weights.units) > 1:
         return Declined("BM1684 has one multiplier per layer, the source has one per output channel")
-    if any((*x.quant.zero_point, *weight_params.zero_point, *params.zero_point)):
+    if any((*x.quant.zero_point, *weights.params.zero_point, *params.zero_point)):
         return Declined("zero points are not 0, which the symmetric mode needs")
-    scale = float(np.float32(x.quant.scale[0] * weight_params.scale[0] / params.scale[0]))
-    inputs = [lowering.quantized(x), lowering.quantized(w)]
-    if bias is not None:
-        integers = (
-            bias.stored if bias.stored is not None else quantize_bias(bias.array, x.quant.scale[0], weight_params.scale)
-        )
+    scale = float(np.float32(weights.units[0] / params.scale[0]))
+    inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    for bias in filter(None, rest):
+        integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
         inputs.append(lowering.g.constant(integers, bias.name))
     return with_params((lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name),), params)
 

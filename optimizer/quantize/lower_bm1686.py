@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,10 +15,10 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     with_params,
 )
 from tpuconvert.optimizer.quantize.lowering import ACCUMULATOR, Declined, Lowered, Lowering, lowers
-from tpuconvert.optimizer.quantize.traits import is_average_pool
-from tpuconvert.optimizer.quantize.weights import quantize_bias
+from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
+from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights, quantize_bias
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.conv_v2 import ConvV2
@@ -35,53 +36,83 @@ _SUM_SHIFT = 20  # fraction bits of a sum of two 8-bit operands: 2^20 * 2 * 255 
 @lowers("conv", "deconv", chips=CHIP)
 def convolution(node: Node, lowering: Lowering) -> Lowered:
     """conv_v2 or deconv_v2, then requant_int32 with one factor per output channel."""
-    x, w, bias = operands(node)
-    if not isinstance(weights := integer_weights(w), tuple):
+    weights = _weights(node)
+    if isinstance(weights, Declined):
         return weights
-    if x.quant is None or x.quant.dtype.bits != 8:
-        return Declined("its operand is not quantized to 8 bits")
-    _, params = weights
-    zero = {"is_kzp_const": len(set(params.zero_point)) == 1, "kzp_val": params.zero_point[0], "kzp_vec": ()}
-    if not zero["is_kzp_const"]:
-        zero = {"is_kzp_const": False, "kzp_val": 0, "kzp_vec": params.zero_point}
+    zeros = weights.params.zero_point
+    one_zero = len(set(zeros)) == 1
     kind = ConvV2 if node.op.name == "conv" else DeconvV2
-    op: Op = kind(**geometry(node.op), has_bias=bias is not None, izp_val=x.quant.zero_point[0], **zero)  # type: ignore[arg-type]  # one dict for int, bool and tuple fields
-    return _product(node, lowering, op, x, w, bias)
+    op = kind(
+        **geometry(node.op),
+        has_bias=_has_bias(node),
+        izp_val=_operand_params(node).zero_point[0],
+        is_kzp_const=one_zero,
+        kzp_val=zeros[0] if one_zero else 0,
+        kzp_vec=() if one_zero else zeros,
+    )
+    return _product(node, lowering, op, weights)
 
 
 @lowers("matrix_mul", chips=CHIP)
 def matrix_product(node: Node, lowering: Lowering) -> Lowered:
     """matrix_mul_v2, then requant_int32 with one factor per column."""
-    x, w, bias = operands(node)
-    if not isinstance(weights := integer_weights(w), tuple):
+    weights = _weights(node)
+    if isinstance(weights, Declined):
         return weights
-    if x.quant is None or x.quant.dtype.bits != 8:
-        return Declined("its operand is not quantized to 8 bits")
-    _, params = weights
-    per_column = len(set(params.zero_point)) > 1
+    zeros = weights.params.zero_point
+    one_zero = len(set(zeros)) == 1
     op = MatrixMulV2(
-        has_bias=bias is not None,
-        lzp_val=x.quant.zero_point[0],
-        is_rzp_const=not per_column,
-        rzp_val=0 if per_column else params.zero_point[0],
-        rzp_vec=params.zero_point if per_column else (),
+        has_bias=_has_bias(node),
+        lzp_val=_operand_params(node).zero_point[0],
+        is_rzp_const=one_zero,
+        rzp_val=zeros[0] if one_zero else 0,
+        rzp_vec=() if one_zero else zeros,
     )
-    return _product(node, lowering, op, x, w, bias)
+    return _product(node, lowering, op, weights)
 
 
-def _product(node: Node, lowering: Lowering, op: Op, x: Value, w: Value, bias: Value | None) -> Lowered:
-    assert x.quant is not None and w.quant is not None and w.stored is not None
+def _weights(node: Node) -> IntegerWeights | Declined:
+    if _operand_params(node).dtype.bits != 8:
+        return Declined("its operand is not quantized to 8 bits")
+    return integer_weights(node, per_channel=True) or Declined("its weights are computed while the model runs")
+
+
+def _has_bias(node: Node) -> bool:
+    return len(node.inputs) > 2 and node.inputs[2] is not None
+
+
+def _operand_params(node: Node) -> QuantParams:
+    x = node.inputs[0]
+    assert x is not None and x.quant is not None
+    return x.quant
+
+
+def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) -> Lowered:
+    x, w, *rest = node.inputs
+    assert x is not None and w is not None
     name, params = node.outputs[0].name, result_params(node)
-    inputs = [lowering.quantized(x), lowering.quantized(w)]
-    if bias is not None:
-        integers = (
-            bias.stored if bias.stored is not None else quantize_bias(bias.array, x.quant.scale[0], w.quant.scale)
-        )
-        flat = isinstance(op, MatrixMulV2)
-        inputs.append(lowering.g.constant(integers.reshape(-1) if flat else integers.reshape(1, -1, 1, 1), bias.name))
+    inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    for bias in filter(None, rest):
+        integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
+        shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, 1, 1)
+        inputs.append(lowering.g.constant(integers.reshape(shape), bias.name))
     accumulator = lowering.g.add(op, *inputs, name=f"{name}{ACCUMULATOR}")
-    factors = [x.quant.scale[0] * scale / params.scale[0] for scale in w.quant.scale]
-    return (lowering.requantize(accumulator, factors, params, name),)
+    accumulator.quant = QuantParams(
+        weights.units, (0,) * len(weights.units), I32, axis=1 if len(weights.units) > 1 else None
+    )
+    # TFLite's reference kernels round a convolution twice and a fully connected layer once.
+    twice = lowering.rescale == "tflite" and not isinstance(op, MatrixMulV2)
+    return (lowering.requantize(accumulator, ratios(weights.units, params.scale), params, name, twice=twice),)
+
+
+def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:
+    """Factors from units to scales, each of them one or one per channel."""
+    count = max(len(units), len(scales))
+    return [unit / scale for unit, scale in zip(_repeated(units, count), _repeated(scales, count), strict=True)]
+
+
+def _repeated(values: Sequence[float], count: int) -> Sequence[float]:
+    return values if len(values) == count else list(values) * count
 
 
 @lowers("pool", chips=CHIP)
@@ -93,14 +124,15 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     if not is_average_pool(node.op):
         return with_params(lowering.moves(node.op, lowering.quantized(x, params), names=names_of(node)), params)
     window = whole_window(node)
-    symmetric = x.quant.zero_point == params.zero_point == (0,)
+    symmetric = not any((*x.quant.zero_point, *params.zero_point))
     same = params == x.quant
     if window is None or (not same and not (symmetric and params.dtype == x.quant.dtype)):
         return average_then_rescale(node, lowering)
     kernel_h, kernel_w = window
     scale, shift = 1, 0
     if not same:
-        scale, exponent = multiplier_shift(x.quant.scale[0] / (params.scale[0] * kernel_h * kernel_w))
+        # Channels have scales of their own only in one proportion: there is one divisor.
+        scale, exponent = multiplier_shift(max(x.quant.scale) / (max(params.scale) * kernel_h * kernel_w))
         shift = 31 - exponent
         if not 0 <= shift <= 63:
             return Declined("the scales of operand and result are too far apart")
@@ -117,22 +149,6 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     return with_params((lowering.g.add(op, lowering.quantized(x), name=node.outputs[0].name),), params)
 
 
-def whole_window(node: Node) -> tuple[int, int] | None:
-    """Kernel height and width when every window lies inside the image, else None."""
-    op, x, y = node.op, node.inputs[0], node.outputs[0]
-    assert isinstance(op, Pool) and x is not None
-    height, width, rows, columns = (*x.shape[2:], *y.shape[2:])
-    if not all(isinstance(extent, int) for extent in (height, width, rows, columns)):
-        return None
-    if op.is_global_pooling:
-        return int(height), int(width)
-    if op.pad_h or op.pad_w or op.pad_h_offset or op.pad_w_offset:
-        return None
-    last_row = (int(rows) - 1) * op.stride_h + op.kernel_h
-    last_column = (int(columns) - 1) * op.stride_w + op.kernel_w
-    return (op.kernel_h, op.kernel_w) if last_row <= int(height) and last_column <= int(width) else None
-
-
 @lowers("add", "sub", chips=CHIP)
 def add(node: Node, lowering: Lowering) -> Lowered:
     """Both operands as INT32 in one fine unit, their sum, and one rescale to the result.
@@ -140,15 +156,17 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     The unit is that of TFLite's reference: 2 * max(s1, s2) / 2^20.
     """
     name, params = node.outputs[0].name, result_params(node)
-    operands_ = [lowering.quantized(value) for value in node.inputs if value is not None]
-    scales = [value.quant.scale[0] for value in operands_ if value.quant is not None]
-    twice = 2 * max(scales)
+    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    scales = [value.quant.scale for value in values if value.quant is not None]
+    twice = 2 * max(map(max, scales))
     terms = []
-    for index, (value, scale) in enumerate(zip(operands_, scales, strict=True)):
+    for index, (value, own) in enumerate(zip(values, scales, strict=True)):
         wide = lowering.widen(value, _SUM_SHIFT, f"{name}:operand{index}")
-        terms.append(lowering.scale_int32(wide, scale / twice, f"{name}:scaled{index}"))
+        terms.append(lowering.scale_int32(wide, ratios(own, (twice,)), f"{name}:scaled{index}"))
     total = lowering.g.add(node.op, *terms, name=f"{name}{ACCUMULATOR}")
-    return (lowering.requantize(total, [twice / (2**_SUM_SHIFT * params.scale[0])], params, name),)
+    unit = twice / 2**_SUM_SHIFT
+    total.quant = QuantParams.per_tensor(unit, 0, I32)
+    return (lowering.requantize(total, ratios((unit,), params.scale), params, name),)
 
 
 @lowers("mul", chips=CHIP)
@@ -181,17 +199,3 @@ def softmax(node: Node, lowering: Lowering) -> Lowered:
     table = tuple(float(np.float32(math.exp(-step * x.quant.scale[0]))) for step in steps)
     op = SoftmaxInt(table=table, scale=float(np.float32(1.0 / params.scale[0])), zero_point=params.zero_point[0])
     return (lowering.g.add(op, lowering.quantized(x), name=node.outputs[0].name),)
-
-
-def operands(node: Node) -> tuple[Value, Value, Value | None]:
-    """Activation, weight and bias of a product."""
-    x, w = node.inputs[:2]
-    assert x is not None and w is not None
-    return x, w, node.inputs[2] if len(node.inputs) > 2 else None
-
-
-def integer_weights(w: Value) -> tuple[Value, QuantParams] | Declined:
-    """A weight constant that has integers, and their parameters."""
-    if not w.is_constant or w.quant is None or w.stored is None:
-        return Declined("its weights are not quantized constants")
-    return w, w.quant

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,9 @@ def copy(node: Node, lowering: Lowering) -> Lowered:
 def concat(node: Node, lowering: Lowering) -> Lowered:
     """Operands are brought to the scale of the result first."""
     params = result_params(node)
-    operands = [lowering.quantized(value, params) for value in node.inputs if value is not None]
+    # With one scale per joined channel, every operand already has its part of them.
+    target = None if params.axis is not None else params
+    operands = [lowering.quantized(value, target) for value in node.inputs if value is not None]
     return with_params(lowering.moves(node.op, *operands, names=names_of(node)), params)
 
 
@@ -56,7 +59,7 @@ def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
     """Average pooling at the operand's scale, then a table where the result has another."""
     (x,) = node.inputs
     assert x is not None and x.quant is not None and isinstance(node.op, Pool)
-    if node.op.is_ave_count_zero_pad and x.quant.zero_point != (0,):
+    if node.op.is_ave_count_zero_pad and any(x.quant.zero_point):
         return Declined("averages count padding, which is not zero at this zero point")
     params = result_params(node)
     name = node.outputs[0].name
@@ -85,29 +88,37 @@ def unary(node: Node, lowering: Lowering) -> Lowered:
     params = result_params(node)
     bounds = interval(node.op)
     if bounds is not None and params == x.quant:
-        return (clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name),)
+        return clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name)
+    if x.quant.axis is not None or params.axis is not None:
+        return Declined("a table serves one scale, the channels have several")
     if x.quant.dtype.bits != 8 or params.dtype.bits != 8:
         return Declined("a table has 256 entries: its operand must have 8 bits")
     return (lowering.table(lowering.quantized(x), params, _function(node.op), node.outputs[0].name),)
 
 
-def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Value:
+def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:
     """Limit integers to the nearest integers of real bounds. Bounds beyond the type need no operator."""
     params = x.quant
     assert params is not None
-    low, high = (_bound(bound, params) for bound in bounds)
-    if low <= params.dtype.min and high >= params.dtype.max:
-        return x
-    op = Clamp(min=Scalar(params.dtype, low), max=Scalar(params.dtype, high))
+    low, high = (_bounds(bound, params) for bound in bounds)
+    if max(low) <= params.dtype.min and min(high) >= params.dtype.max:
+        return (x,)
+    if params.axis is not None and (len(set(low)) > 1 or len(set(high)) > 1):
+        return Declined("the bounds differ from channel to channel")
+    op = Clamp(min=Scalar(params.dtype, low[0]), max=Scalar(params.dtype, high[0]))
     result = lowering.g.add(op, x, name=name)
     result.quant = params
-    return result
+    return (result,)
 
 
-def _bound(bound: float, params: QuantParams) -> int:
+def _bounds(bound: float, params: QuantParams) -> list[int]:
+    """A real bound as integers, one per scale; infinities are the ends of the type."""
     if math.isinf(bound):
-        return params.dtype.max if bound > 0 else params.dtype.min
-    return int(params.quantize(np.asarray(bound, dtype=np.float32)))
+        return [params.dtype.max if bound > 0 else params.dtype.min]
+    return [
+        int(QuantParams.per_tensor(scale, zero_point, params.dtype).quantize(np.asarray(bound, dtype=np.float32)))
+        for scale, zero_point in zip(params.scale, params.zero_point, strict=True)
+    ]
 
 
 def _function(op: Op) -> Callable[[Array], Array]:
@@ -145,7 +156,7 @@ def with_operand_params(value: Value, params: QuantParams) -> Value:
     return value
 
 
-def geometry(op: Op) -> dict[str, int]:
+def geometry(op: Op) -> dict[str, Any]:
     """Dilations, pads, strides and groups: the parameters that convolutions of all kinds share by name."""
     names = ("dh", "dw", "pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "stride_h", "stride_w", "groups")
     attributes = op.attributes()

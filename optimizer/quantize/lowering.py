@@ -10,7 +10,7 @@ then stays float.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +19,9 @@ from tpuconvert.schema.fixed_point import multiplier_shift, rescale_two_rounding
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
@@ -119,6 +120,24 @@ class Lowering:
             return self.g.constant(old.stored, old.name, wanted)
         return self.g.constant(wanted.quantize(old.array), old.name, wanted)
 
+    def saturate_real(self, old: Value) -> None:
+        """Let the FLOAT32 form of an annotated value hold only what its integers can.
+
+        A quantized source relies on saturation where a float model would have an activation.
+        """
+        params = old.quant
+        assert params is not None
+        if self.chip is Chip.BM1682:
+            low, high = (
+                float(params.dequantize(np.asarray(end, params.dtype.numpy).reshape(1))[0])
+                for end in (params.dtype.min, params.dtype.max)
+            )
+            op = Clamp(min=Scalar.f32(low), max=Scalar.f32(high))
+            self._real[old] = self.g.add(op, self._real[old], name=f"{old.name}:saturated")
+        else:
+            self.quantized(old)
+            del self._real[old]
+
     # Building blocks
 
     def table(self, x: Value, params: QuantParams, function: Callable[[Array], Array], name: str) -> Value:
@@ -134,28 +153,21 @@ class Lowering:
         result.quant = params
         return result
 
-    def requantize(self, x: Value, factors: list[float], params: QuantParams, name: str) -> Value:
+    def requantize(
+        self, x: Value, factors: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
+    ) -> Value:
         """Integers times real factors (one, or one per index of axis 1), plus the zero point.
 
-        A TFLite source rounds twice (mode 0), everything else once (mode 2). Mode 0 has no unsigned 8-bit result: it
-        goes through INT16, which saturates to the same value.
+        A TFLite source rounds twice (mode 0) unless ``twice`` says otherwise, everything else once (mode 2). Mode 0
+        has no unsigned 8-bit result: it goes through INT16, which saturates to the same value.
         """
+        tflite = self.rescale == "tflite" if twice is None else twice
         pairs = [multiplier_shift(factor) for factor in factors]
-        tflite = self.rescale == "tflite"
-        multipliers = tuple(pair[0] for pair in pairs)
-        shifts = tuple(pair[1] - (0 if tflite else 31) for pair in pairs)
+        if not tflite:
+            pairs = [(multiplier, shift - 31) for multiplier, shift in pairs]
+        mode = RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT
         narrow = tflite and params.dtype is U8
-        per_channel = len(pairs) > 1
-        op = RequantInt32(
-            is_mul_shift_pc=per_channel,
-            multiplier_val=1 if per_channel else multipliers[0],
-            shift_val=0 if per_channel else shifts[0],
-            multiplier_vec=multipliers if per_channel else (),
-            shift_vec=shifts if per_channel else (),
-            offset_val=params.zero_point[0],
-            mode=RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT,
-            out_dtype=I16 if narrow else params.dtype,
-        )
+        op = _rescale(pairs, params.zero_point[0], mode, I16 if narrow else params.dtype)
         result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
         if narrow:
             result = self.g.add(Cast(out_dtype=U8), result, name=name)
@@ -174,11 +186,10 @@ class Lowering:
         )
         return self.g.add(op, x, name=name)
 
-    def scale_int32(self, x: Value, factor: float, name: str) -> Value:
-        """INT32 times a real factor below one, rounded, as INT32."""
-        multiplier, shift = multiplier_shift(factor)
-        op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=RequantMode.TFLITE_LSHIFT, out_dtype=I32)
-        return self.g.add(op, x, name=name)
+    def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:
+        """INT32 times real factors below one (one, or one per index of axis 1), rounded, as INT32."""
+        pairs = [multiplier_shift(factor) for factor in factors]
+        return self.g.add(_rescale(pairs, 0, RequantMode.TFLITE_LSHIFT, I32), x, name=name)
 
     def moves(self, op: Op, *inputs: Value, names: tuple[str, ...]) -> Lowered:
         """The operator itself on integers, when the chip has it for them."""
@@ -192,7 +203,8 @@ class Lowering:
         """Integers at other parameters: a table for 8 bits."""
         if params == x.quant:
             return x
-        if x.dtype.bits == 8 and params.dtype.bits == 8:
+        assert x.quant is not None
+        if x.dtype.bits == 8 and params.dtype.bits == 8 and x.quant.axis is None and params.axis is None:
             return self._look_up(x, params, self._rescaled_entries(x, params), name)
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
 
@@ -210,31 +222,59 @@ class Lowering:
 
     def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
         """Float to integer: multiplied by f32(1/scale); exact division where a source file's scales are kept."""
-        scale, zero_point = params.scale[0], params.zero_point[0]
-        factor = float(np.float32(1.0) / np.float32(scale))
+        zero_point = params.zero_point[0]
+        factors = tuple(float(np.float32(1.0) / np.float32(scale)) for scale in params.scale)
         if self.chip is Chip.BM1686:
             if self.rescale:
-                x, factor = self.g.add(Divs(Scalar.f32(scale)), x, name=f"{name}:divided"), 1.0
+                x, factors = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided"), (1.0,)
             op = RequantFp32ToInt(
-                scale_val=factor, offset_val=zero_point, mode=RequantFp32Mode.SCALE_ROUND_OFFSET, out_dtype=params.dtype
+                is_scale_pc=len(factors) > 1,
+                scale_val=1.0 if len(factors) > 1 else factors[0],
+                scale_vec=factors if len(factors) > 1 else (),
+                offset_val=zero_point,
+                mode=RequantFp32Mode.SCALE_ROUND_OFFSET,
+                out_dtype=params.dtype,
             )
             result = self.g.add(op, x, name=name)
         else:
-            assert zero_point == 0, "this chip quantizes symmetrically"
-            scaled = self.g.add(Muls(Scalar.f32(factor)), x, name=f"{name}:scaled")
-            result = self.g.add(Cast(out_dtype=params.dtype), scaled, name=name)
+            scaled = self.g.add(Muls(Scalar.f32(factors[0])), x, name=f"{name}:scaled")
+            centred = I16 if zero_point else params.dtype
+            result = self.g.add(Cast(out_dtype=centred), scaled, name=f"{name}:centred" if zero_point else name)
+            if zero_point:
+                result = self.g.add(Adds(Scalar(I16, zero_point), out_dtype=params.dtype), result, name=name)
         result.quant = params
         return result
 
     def _dequantize(self, x: Value, name: str) -> Value:
         assert x.quant is not None
-        scale, zero_point = x.quant.scale[0], x.quant.zero_point[0]
+        scales, zero_point = x.quant.scale, x.quant.zero_point[0]
         if self.chip is Chip.BM1686:
-            return self.g.add(DequantIntToFp32(scale_val=scale, offset_val=zero_point), x, name=name)
+            op = DequantIntToFp32(
+                is_scale_pc=len(scales) > 1,
+                scale_val=1.0 if len(scales) > 1 else scales[0],
+                scale_vec=scales if len(scales) > 1 else (),
+                offset_val=zero_point,
+            )
+            return self.g.add(op, x, name=name)
         real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:cast")
         if zero_point:
             real = self.g.add(Subs(Scalar.f32(zero_point)), real, name=f"{name}:centred")
-        return self.g.add(Muls(Scalar.f32(scale)), real, name=name)
+        return self.g.add(Muls(Scalar.f32(scales[0])), real, name=name)
+
+
+def _rescale(pairs: list[tuple[int, int]], offset: int, mode: RequantMode, dtype: DType) -> RequantInt32:
+    """requant_int32 with one multiplier and shift, or one pair per channel."""
+    per_channel = len(pairs) > 1
+    return RequantInt32(
+        is_mul_shift_pc=per_channel,
+        multiplier_val=1 if per_channel else pairs[0][0],
+        shift_val=0 if per_channel else pairs[0][1],
+        multiplier_vec=tuple(multiplier for multiplier, _ in pairs) if per_channel else (),
+        shift_vec=tuple(shift for _, shift in pairs) if per_channel else (),
+        offset_val=offset,
+        mode=mode,
+        out_dtype=dtype,
+    )
 
 
 def _patterns(dtype: DType) -> Array:

@@ -1,8 +1,8 @@
 """How large the values of a tensor get: collected over calibration data, turned into a threshold.
 
-Three methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit histogram
-diverges least from the histogram of the real values (Kullback-Leibler). ``mse`` looks for the threshold with the
-smallest squared error: what is cut off beyond it against what rounding costs within it.
+Three methods. ``minmax`` takes the largest magnitude that was seen. ``kl`` looks for the threshold whose 8-bit
+histogram diverges least from the histogram of the real values (Kullback-Leibler). ``mse`` looks for the threshold with
+the smallest squared error: what is cut off beyond it against what rounding costs within it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,21 @@ that cut more than this share of the non-zero values are not considered."""
 
 
 @dataclass(frozen=True)
+class Channels:
+    """Statistics per index of axis 1, in real units.
+
+    Args:
+        largest: largest magnitude.
+        second: largest magnitude of the sample that comes second; how far it lies below tells how heavy the tail is.
+        variance: mean squared distance from the channel's mean.
+    """
+
+    largest: tuple[float, ...]
+    second: tuple[float, ...]
+    variance: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Range:
     """What calibration found for one tensor, in real units.
 
@@ -32,16 +47,51 @@ class Range:
         low: smallest value seen.
         high: largest value seen.
         threshold: magnitude that is worth representing; at most max(-low, high).
+        channels: the same per index of axis 1; None for tensors of one axis, and where the extent varied.
     """
 
     low: float
     high: float
     threshold: float
+    channels: Channels | None = None
 
     @property
     def is_never_negative(self) -> bool:
         """Whether no negative value was seen."""
         return self.low >= 0.0
+
+
+class _ChannelSums:
+    """Running statistics per index of axis 1."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._largest: Array = np.zeros(0)
+        self._second: Array = np.zeros(0)
+        self._sum: Array = np.zeros(0)
+        self._squares: Array = np.zeros(0)
+
+    def add(self, array: Array) -> None:
+        if array.ndim < 2 or (self._count and array.shape[1] != self._largest.size):
+            self._largest = np.zeros(0)
+            self._count = -1
+        if self._count < 0:
+            return
+        if self._count == 0:
+            self._largest, self._second, self._sum, self._squares = np.zeros((4, array.shape[1]))
+        others = (0, *range(2, array.ndim))
+        found = np.maximum(array.max(axis=others), -array.min(axis=others))
+        self._second = np.maximum(self._second, np.minimum(found, self._largest))
+        self._largest = np.maximum(self._largest, found)
+        self._sum = self._sum + array.sum(axis=others, dtype=np.float64)
+        self._squares = self._squares + np.square(array, dtype=np.float64).sum(axis=others)
+        self._count += array.size // array.shape[1]
+
+    def result(self) -> Channels | None:
+        if self._count <= 0:
+            return None
+        variance = np.maximum(self._squares / self._count - (self._sum / self._count) ** 2, 0.0)
+        return Channels(*(tuple(map(float, item)) for item in (self._largest, self._second, variance)))
 
 
 class RangeCollector:
@@ -53,6 +103,7 @@ class RangeCollector:
         self._high = -np.inf
         self._width = 0.0  # the histogram of magnitudes covers [0, width]
         self._counts: npt.NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
+        self._channels = _ChannelSums()
 
     def add(self, array: Array) -> None:
         """Look at one batch. NaN and infinite values are left out: no threshold represents them."""
@@ -63,6 +114,7 @@ class RangeCollector:
         if array.size == 0:
             return
         self._low, self._high = min(self._low, low), max(self._high, high)
+        self._channels.add(array)
         if self._method != "minmax":
             self._count(np.abs(array))
 
@@ -76,7 +128,7 @@ class RangeCollector:
             levels = 256 if self._low >= 0 else 128
             choose = kl_threshold if self._method == "kl" else mse_threshold
             threshold = min(choose(self._counts, self._width / _BINS, levels), largest)
-        return Range(self._low, self._high, threshold)
+        return Range(self._low, self._high, threshold, self._channels.result())
 
     def _count(self, magnitudes: Array) -> None:
         largest = float(magnitudes.max())

@@ -78,6 +78,22 @@ def keeps_scale(op: Op) -> bool:
     return op.name in MOVES_DATA or is_max_pool(op)
 
 
+def whole_window(node: Node) -> tuple[int, int] | None:
+    """Kernel height and width when every window lies inside the image, else None."""
+    op, x, y = node.op, node.inputs[0], node.outputs[0]
+    assert isinstance(op, Pool) and x is not None
+    height, width, rows, columns = (*x.shape[2:], *y.shape[2:])
+    if not all(isinstance(extent, int) for extent in (height, width, rows, columns)):
+        return None
+    if op.is_global_pooling:
+        return int(height), int(width)
+    if op.pad_h or op.pad_w or op.pad_h_offset or op.pad_w_offset:
+        return None
+    last_row = (int(rows) - 1) * op.stride_h + op.kernel_h
+    last_column = (int(columns) - 1) * op.stride_w + op.kernel_w
+    return (op.kernel_h, op.kernel_w) if last_row <= int(height) and last_column <= int(width) else None
+
+
 def has_constant_weight(node: Node) -> bool:
     """Whether the second operand of a product is constant."""
     weight = node.inputs[1]

@@ -6,9 +6,16 @@ multiplier per layer. Biases are INT32 with scale s_x * s_w, so that they add to
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.types import I8, Array, QuantParams
+from tpuconvert.schema.fixed_point import rhaz
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import I8, I32, Array, QuantParams
 
 _BIAS_LIMIT = 2.0**30
 """Half of INT32: the other half is for the sum of products."""
@@ -35,20 +42,94 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
     return QuantParams(tuple(float(item) for item in rounded), (0,) * rounded.size, I8, axis)
 
 
+@dataclass(frozen=True)
+class IntegerWeights:
+    """A product's weights as the chip multiplies them.
+
+    Args:
+        stored: integers in the layout of the operator.
+        params: what they mean, relative to ``input_scale``.
+        input_scale: of the activation; where the activation has one scale per channel, the one that the channels'
+            own are taken relative to. Their ratios are inside the weights.
+    """
+
+    stored: Array
+    params: QuantParams
+    input_scale: float
+
+    @property
+    def units(self) -> tuple[float, ...]:
+        """Real value of one step of the accumulator, per output channel or for all."""
+        return tuple(self.input_scale * scale for scale in self.params.scale)
+
+
+def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
+    """The weights of a product: the source file's own, or the real ones rounded for the scale of the activation.
+
+    Args:
+        node: conv, deconv or matrix_mul of an annotated graph.
+        per_channel: one scale per output channel, or one for the layer.
+
+    Returns:
+        None when the weights are not constant.
+    """
+    x, w = node.inputs[:2]
+    assert x is not None and x.quant is not None and w is not None
+    if not w.is_constant:
+        return None
+    if w.quant is not None and w.stored is not None:
+        return IntegerWeights(w.stored, w.quant, x.quant.scale[0])
+    real = w.array.astype(np.float64)
+    input_scale = x.quant.scale[0]
+    if x.quant.axis is not None:
+        scales = np.asarray(x.quant.scale)
+        input_scale = float(np.float32(scales.max()))
+        real = real * _along_inputs(node, real, scales / input_scale)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    axis = output_channel_axis(node) if per_channel else None
+    params = weight_params(real, axis, None if bias is None else bias.array, input_scale)
+    return IntegerWeights(quantize_weights(real, params), params, input_scale)
+
+
+def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
+    """One factor per input channel, in a shape that broadcasts against the weights."""
+    if isinstance(node.op, Conv):
+        # Depthwise weights are [C * m, 1, kh, kw]: the output channels of one input channel follow each other.
+        depthwise = node.op.groups > 1
+        shape = (-1, 1, 1, 1) if depthwise else (1, -1, 1, 1)
+        along: Array = np.repeat(factors, weights.shape[0] // factors.size if depthwise else 1).reshape(shape)
+        return along
+    rows: Array = np.reshape(factors, (-1,) + (1,) * (weights.ndim - 1))
+    return rows
+
+
+def output_channel_axis(node: Node) -> int | None:
+    """The axis of a constant weight that counts output channels; None where groups keep it from being one axis."""
+    if isinstance(node.op, MatrixMul):
+        return 1
+    if isinstance(node.op, Conv):
+        return 0
+    assert isinstance(node.op, Deconv)
+    if node.op.groups == 1:
+        return 1
+    weight = node.inputs[1]
+    depthwise = weight is not None and weight.shape[0] == node.op.groups and weight.shape[1] == 1
+    return 0 if depthwise else None
+
+
 def quantize_weights(weights: Array, params: QuantParams) -> Array:
     """Nearest integers, within -127..127 so that the range is symmetric."""
     quantized: Array = np.maximum(params.quantize(weights), np.int8(-127))
     return quantized
 
 
-def quantize_bias(bias: Array, input_scale: float, weight_scale: tuple[float, ...]) -> Array:
+def quantize_bias(bias: Array, units: tuple[float, ...]) -> Array:
     """INT32 biases in units of the accumulator, halves away from zero, saturated.
 
     Args:
         bias: real biases, one per output channel in any shape.
-        input_scale: of the activation.
-        weight_scale: one, or one per output channel.
+        units: real value of one step of the accumulator; one, or one per output channel.
     """
-    exact = bias.astype(np.float64).reshape(-1) / (input_scale * np.asarray(weight_scale))
-    rounded = np.copysign(np.floor(np.abs(exact) + 0.5), exact)
-    return np.clip(rounded, -(2**31), 2**31 - 1).astype(np.int32).reshape(bias.shape)
+    exact = bias.astype(np.float64).reshape(-1) / np.asarray(units)
+    stored: Array = np.clip(rhaz(exact), I32.min, I32.max).astype(np.int32).reshape(bias.shape)
+    return stored

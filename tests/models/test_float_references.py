@@ -61,7 +61,11 @@ def test_matches_the_source_engine(name, data_root):
 
 @pytest.mark.parametrize("names", SAME_NETWORK, ids=lambda names: names[0].rsplit("_", 1)[0])
 def test_formats_agree(names, data_root):
-    """One network from its formats on one input; outputs are told apart by their number of elements."""
+    """One network from its formats on one input; outputs are told apart by their number of elements.
+
+    The ONNX file of ultraface also decodes the boxes, the others leave that to the caller: there only the other two
+    agree about boxes.
+    """
     known = entries(data_root)
     channels_first = reference_samples(data_root, known[names[0]])[0][0]
     (image,) = channels_first.values()
@@ -71,6 +75,9 @@ def test_formats_agree(names, data_root):
         x = image if declared["shape"][1] == image.shape[1] else image.transpose(0, 2, 3, 1)
         (outputs,) = outputs_of(data_root, name, [{declared["name"]: np.ascontiguousarray(x)}])
         found.append(sorted((value.reshape(-1) for value in outputs.values()), key=np.size))
-    for other in found[1:]:
-        for first, second in zip(found[0], other, strict=True):
+    pairs = [(found[0], other) for other in found[1:]]
+    if names[0] == "ultraface_rfb_320_onnx":
+        pairs = [(found[0][:1], other[:1]) for other in found[1:]] + [(found[1], found[2])]
+    for one, other in pairs:
+        for first, second in zip(one, other, strict=True):
             assert np.abs(first.astype(np.float64) - second).max() <= 1e-4 * float(first.max() - first.min())

@@ -4,7 +4,7 @@ import numpy as np
 from optimizer.quantize.networks import RELU, Net, annotated
 
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
@@ -24,7 +24,7 @@ def test_never_negative_is_unsigned_and_the_rest_symmetric():
     assert graph.find("a").quant.dtype is U8
     assert graph.find("b").quant.dtype is I8
     assert graph.find("x").quant.dtype is I8
-    assert graph.find("a").quant.zero_point == graph.find("b").quant.zero_point == (0,)
+    assert not any((*graph.find("a").quant.zero_point, *graph.find("b").quant.zero_point))
 
 
 def test_scales_are_binary32_numbers():
@@ -54,13 +54,13 @@ def test_an_operand_with_other_readers_keeps_its_own():
     assert graph.find("r").quant.dtype is U8
 
 
-def test_operands_of_a_concatenation_share_its_scale():
+def test_operands_of_a_concatenation_share_its_scale_on_bm1684():
     net = Net()
     a, b = net.conv(net.x, 4, "a"), net.conv(net.x, 4, "b")
     pooled = net.graph.add(Pool(stride_h=1, stride_w=1, kernel_h=1, kernel_w=1), b, name="pooled")
     both = net.graph.add(Concat(1), a, pooled, name="both")
     graph = net.done(net.conv(both, 4, "c"))
-    annotated(net, graph)
+    annotated(net, graph, Chip.BM1684)
     assert {graph.find(name).quant for name in ("a", "a_pre", "b", "b_pre", "pooled")} == {graph.find("both").quant}
 
 
@@ -107,14 +107,42 @@ def test_a_concatenation_is_wide_only_with_all_its_operands():
     assert graph.find("both").quant.dtype is I16
 
 
-def test_weights_per_channel_or_per_layer_by_chip():
-    for chip, count in ((Chip.BM1686, 4), (Chip.BM1684, 1)):
-        net = Net()
-        graph = net.done(net.conv(net.x, 4, "a"))
-        annotated(net, graph, chip)
-        weights = graph.find("a_w")
-        assert len(weights.quant.scale) == count
-        assert weights.stored.dtype == np.int8
-        assert np.allclose(
-            weights.quant.dequantize(weights.stored), weights.array, atol=0.51 * max(weights.quant.scale)
-        )
+def test_channels_have_scales_of_their_own_where_readers_undo_them():
+    net = Net()
+    a = net.conv(net.x, 4, "a")
+    b = net.conv(a, 4, "b", groups=4)
+    pooled = net.graph.add(Pool(stride_h=1, stride_w=1, kernel_h=1, kernel_w=1), b, name="pooled")
+    total = net.graph.add(Add(), pooled, net.conv(pooled, 4, "c"), name="total")
+    graph = net.done(net.conv(total, 4, "d"))
+    annotated(net, graph)
+    for name in ("a", "b", "pooled", "c", "total"):
+        assert graph.find(name).quant.axis == 1, name
+        assert len(graph.find(name).quant.scale) == 4, name
+    assert any(len(set(graph.find(name).quant.scale)) > 1 for name in ("a", "b", "c"))
+    assert graph.find("b").quant == graph.find("pooled").quant
+    assert graph.find("x").quant.axis is None, "the input is multiplied with one factor"
+
+
+def test_a_concatenation_joins_the_scales_of_its_operands():
+    net = Net()
+    a, b = net.conv(net.x, 4, "a"), net.conv(net.x, 2, "b")
+    graph = net.done(net.conv(net.graph.add(Concat(1), a, b, name="both"), 4, "c"))
+    annotated(net, graph)
+    assert graph.find("both").quant.scale == graph.find("a").quant.scale + graph.find("b").quant.scale
+
+
+def test_a_reader_that_needs_one_scale_keeps_one():
+    net = Net()
+    a = net.conv(net.x, 4, "a")
+    product = net.graph.add(Mul(), a, net.conv(a, 4, "b"), name="product")
+    graph = net.done(net.conv(product, 4, "c"))
+    annotated(net, graph)
+    assert graph.find("a").quant.axis is None
+    assert graph.find("b").quant.axis is None
+
+
+def test_bm1684_has_one_scale_per_tensor():
+    net = Net()
+    graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
+    annotated(net, graph, Chip.BM1684)
+    assert graph.find("a").quant.axis is None

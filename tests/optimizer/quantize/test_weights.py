@@ -31,7 +31,7 @@ def test_a_bias_on_dead_weights_still_fits():
     w = np.array([[1e-12], [1.0]], np.float32)
     bias = np.array([3.0, 3.0], np.float32)
     params = weight_params(w, 0, bias, 0.01)
-    stored = quantize_bias(bias, 0.01, params.scale)
+    stored = quantize_bias(bias, tuple(0.01 * scale for scale in params.scale))
     real = stored * np.asarray(params.scale) * 0.01
     assert np.abs(stored).max() <= 2**30 + 2**8  # binary32 rounding of the scale
     assert np.allclose(real, bias, rtol=1e-4)
@@ -39,6 +39,6 @@ def test_a_bias_on_dead_weights_still_fits():
 
 def test_bias_rounds_halves_away_and_keeps_its_shape():
     bias = np.array([[0.5, -0.5, 1.49]], np.float32)
-    stored = quantize_bias(bias, 1.0, (1.0,))
+    stored = quantize_bias(bias, (1.0,))
     assert stored.tolist() == [[1, -1, 1]]
     assert stored.dtype == np.int32
