@@ -118,8 +118,15 @@ def summary_text(description: Description) -> str:
 
 
 def full_text(description: Description) -> str:
-    """The summary and one line per node."""
-    lines = [summary_text(description), ""]
+    """The summary, one line per node, and the comparison with the source where there is one."""
+    lines = [summary_text(description), "", *node_lines(description)]
+    if description.get("verification"):
+        lines += ["", *verification_lines(description["verification"])]
+    return "\n".join(lines)
+
+
+def node_lines(description: Description) -> list[str]:
+    """One line per node, under a heading."""
     rows = [("#", "operator", "result", "type", "scale", "from")]
     for layer in description["layers"]:
         first = layer["outputs"][0]
@@ -133,10 +140,7 @@ def full_text(description: Description) -> str:
                 "; ".join(shortened(source.split(": ", 1)[-1], LONGEST_NAME) for source in layer["sources"]) or "-",
             )
         )
-    lines += table(rows)
-    if description.get("verification"):
-        lines += ["", *verification_lines(description["verification"])]
-    return "\n".join(lines)
+    return table(rows)
 
 
 def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:

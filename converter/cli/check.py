@@ -19,6 +19,7 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], **options
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """
+    from tpuconvert.cli.terminal import echo_text
     from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model
@@ -30,4 +31,4 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], **options
     description = describe_model(converted)
     click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
     for line in note_lines(description["notes"], operators_of(description)):
-        click.echo(line)
+        echo_text(line)

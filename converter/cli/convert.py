@@ -50,6 +50,7 @@ def command(
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.output_files import write_report
+    from tpuconvert.cli.terminal import echo_text
     from tpuconvert.pipeline import convert_source, verify_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model, summary_text, verification_lines
@@ -73,7 +74,7 @@ def command(
     description = describe_model(converted, verification)
     if report is not None:
         write_report(Path(report), description)
-    click.echo(summary_text(description))
+    echo_text(summary_text(description))
     if verification is not None:
         click.echo("\n".join(verification_lines(description["verification"], layers=False)))
     click.echo(f"wrote {target} ({target.stat().st_size:,} bytes)")

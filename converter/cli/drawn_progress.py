@@ -39,7 +39,8 @@ class _Drawn(Progress):
         self._task = bars.add_task("start", total=None)
 
     def stage(self, name: str, total: int | None = None) -> None:
-        self._bars.reset(self._task, total=total, description=name)
+        self._bars.remove_task(self._task)  # a task that is reset keeps its total where the new stage has none
+        self._task = self._bars.add_task(name, total=total)
 
     def advance(self, done: int) -> None:
         self._bars.update(self._task, completed=done)

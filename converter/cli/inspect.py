@@ -22,11 +22,12 @@ def command(
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
     from tpuconvert.cli.output_files import write_report
     from tpuconvert.cli.problems import ensure, ensure_writable
+    from tpuconvert.cli.terminal import echo_text
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
     from tpuconvert.pipeline import Options, load_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, to_json
+    from tpuconvert.report import describe_graph, describe_model, node_lines, summary_text, to_json
 
     ensure(not (as_json and page), "--json and --html exclude each other")
     ensure_writable(page, file, weights)
@@ -45,4 +46,6 @@ def command(
     elif as_json:
         click.echo(to_json(description), nl=False)
     else:
-        click.echo(summary_text(description) if summary else full_text(description))
+        echo_text(summary_text(description))
+        if not summary:
+            click.echo("\n" + "\n".join(node_lines(description)))

@@ -82,7 +82,7 @@ def command(
         samples = summary["shape"][0] if summary["best"] else 0
         labels = pictures if len(pictures) == samples else [f"sample {index}" for index in range(samples)]
         for label, best in zip(labels, summary["best"], strict=False):
-            scores = "  ".join(f"{item['index']}: {item['value']:.6g}" for item in best)
+            scores = "  ".join(f"{item['index']}: {item['value']:.4g}" for item in best)
             click.echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
         if samples > BEST:
             click.echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))

@@ -47,15 +47,12 @@ def test_convert_in_float(digits: Path, name: str, chip: str, capsys: Captured) 
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_chip_without_softmax(digits: Path, name: str, capsys: Captured) -> None:
-    call = ["convert", *source(digits, name), "-o", "net.tpum", "--chip", "bm1682"]
-    assert main(call) == 3
-    complaint = capsys.readouterr().err
-    assert "BM1682 does not have softmax" in complaint
-    assert "--chip bm1684 or bm1686" in complaint
-    assert not Path("net.tpum").exists()
-    assert main([*call, "--outputs", "fc", "--verify"]) == 0
-    assert [port.name for port in tc.load("net.tpum").outputs] == ["fc"]
+def test_the_chip_without_softmax(digits: Path, name: str) -> None:
+    """BM1682 has no operator of that name; it is put together from others."""
+    assert main(["convert", *source(digits, name), "-o", "net.tpum", "--chip", "bm1682", "--verify"]) == 0
+    model = tc.load("net.tpum")
+    assert "softmax" not in {node.op.name for node in model.graph.nodes}
+    assert [port.name for port in model.outputs] == ["probability"]
 
 
 def test_output_is_named_after_the_model(digits: Path) -> None:

@@ -1,0 +1,28 @@
+"""What a terminal shows: lines broken at words, and whole lines where a program reads."""
+
+import os
+
+import pytest
+
+from tpuconvert.cli.terminal import broken, echo_text
+
+LINE = "  stays in float: mul x2 ('a', 'b'): their operands are float"
+
+
+def test_lines_are_broken_at_words() -> None:
+    assert broken(LINE, 40).splitlines() == [
+        "  stays in float: mul x2 ('a', 'b'):",
+        "      their operands are float",
+    ]
+    assert broken("short", 40) == "short"
+    assert broken("x" * 60, 40) == "x" * 60
+
+
+@pytest.mark.parametrize(("is_terminal", "columns", "lines"), [(True, 40, 2), (True, 20, 1), (False, 40, 1)])
+def test_only_terminals_get_broken_lines(
+    is_terminal: bool, columns: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    echo_text(LINE)
+    assert len(capsys.readouterr().out.splitlines()) == lines
