@@ -27,6 +27,9 @@ CALIBRATION_METHODS = ("mse", "kl", "minmax")
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
 """What a file is recognised as -> the frontend that reads it."""
 
+FEW_SAMPLES = 10
+"""Ranges of fewer samples than this are told to be uncertain."""
+
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -257,6 +260,8 @@ def finish(
     feeds: FeedSource | None = None
     if options.quantize is not None and not is_quantized:
         feeds = calibration_feeds(graph, options, calibration)
+        progress.tell(f"calibration: {feeds.description}")
+        notes += few_samples(feeds.samples)
         prepare(graph)
         progress.stage("calibrate", len(feeds))
         ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
@@ -294,6 +299,14 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     if calibration is None:
         raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
     return load_feeds(calibration, graph.input_ports, options.preprocess)
+
+
+def few_samples(count: int) -> list[Note]:
+    """A note where ranges come from so few samples that others will leave them."""
+    if count >= FEW_SAMPLES:
+        return []
+    what = "1 sample" if count == 1 else f"{count} samples"
+    return [Note("calibration", "", f"ranges come from {what} only; 50 to 200 are usual")]
 
 
 def check_legality(graph: Graph, chip: Chip) -> list[Note]:
@@ -376,8 +389,9 @@ def verify_source(
     graph, optimized = as_float(graph), as_float(optimized)
     feeds: Iterable[dict[str, Any]]
     if data is None:
-        feeds = random_feeds(graph.input_ports, samples)
+        feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
     else:
-        feeds = itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples)
+        loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
+        feeds, origin = itertools.islice(loaded, samples), ""
     progress.stage("verify", samples)
-    return verify(graph, optimized, model, feeds, progress=progress.advance)
+    return verify(graph, optimized, model, feeds, origin=origin, progress=progress.advance)

@@ -265,7 +265,9 @@ def _numbers(key: str, items: list[Any]) -> tuple[float, ...]:
     try:
         return tuple(float(item) for item in items)
     except (TypeError, ValueError):
-        raise UsageError(f"preprocessing: {key} is '{','.join(map(str, items))}', not numbers") from None
+        found = ",".join(map(str, items))
+        hint = f"one number, or one per channel: {key}=1.5,2.5,3.5"
+        raise UsageError(f"preprocessing: {key} is '{found}', not numbers", hint=hint) from None
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

@@ -9,6 +9,9 @@ class Progress:
     def stage(self, name: str, total: int | None = None) -> None:
         """A stage begins; ``total`` is the number of its steps, where that is known."""
 
+    def tell(self, text: str) -> None:
+        """Something worth knowing that no error and no note of the model says, such as which samples were used."""
+
     def advance(self, done: int) -> None:
         """So many steps of the stage are done."""
 

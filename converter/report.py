@@ -167,7 +167,7 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
 def first_line(verification: Description) -> str:
     """On how many samples the comparison was made, and the first tensor that stands out."""
     first = verification["first_difference"]
-    lead = f"compared with the source on {verification['samples']} samples"
+    lead = f"compared with the source on {verification['samples']} samples {verification['origin']}".rstrip()
     if first is None:
         return f"{lead}; no tensor stands out"
     is_below = verification["is_quantized"] and first["stage"] != "optimize"

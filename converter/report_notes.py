@@ -10,6 +10,7 @@ from typing import Any
 
 HEADINGS = {
     "source": "about the source",
+    "calibration": "calibration",
     "float": "stays in float",
     "chip": "runs with a warning",
 }

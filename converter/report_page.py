@@ -97,12 +97,18 @@ def model_sections(description: Description) -> list[str]:
     """The sections of one model: what it is, what it costs, what to know about it, and its nodes."""
     groups = grouped(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
+    others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in ("float", "chip")]
     return [
         _facts(description),
         _verification(verification, description["layers"]) if verification else "",
         _float(description, groups),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, "chip"),
-        _notes("About the source", "", groups, *(kind for kind in _kinds(groups) if kind not in ("float", "chip"))),
+        _notes(
+            "About the source and the samples",
+            "",
+            groups,
+            *(kind for kind in _kinds(groups) if kind not in ("float", "chip")),
+        ),
         _quantization(description["layers"]),
         _layers(description["layers"]),
     ]
@@ -127,10 +133,6 @@ def _facts(description: Description) -> str:
         rows.append(("plugins", ", ".join(description["plugins"])))
     body = "\n".join(f"<tr><td>{escape(what)}</td><td>{escape(text)}</td></tr>" for what, text in rows)
     return f'<div class="scroll"><table class="facts"><tbody>\n{body}\n</tbody></table></div>\n'
-
-
-def _kinds(groups: list[NoteGroup]) -> list[str]:
-    return list(dict.fromkeys(group.kind for group in groups))
 
 
 def _float(description: Description, groups: list[NoteGroup]) -> str:

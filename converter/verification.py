@@ -68,6 +68,7 @@ class Verification:
         outputs: the model's outputs, in order.
         is_quantized: whether the model computes with integers.
         unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
+        origin: what the samples are, where they are not the user's.
 
     """
 
@@ -77,6 +78,7 @@ class Verification:
     outputs: tuple[Difference, ...]
     is_quantized: bool
     unmatched: int
+    origin: str = ""
 
     @property
     def worst(self) -> list[Difference]:
@@ -129,6 +131,7 @@ class Verification:
         return {
             "file": self.file,
             "samples": self.samples,
+            "origin": self.origin,
             "is_quantized": self.is_quantized,
             "first_difference": self.first.to_mapping() if self.first else None,
             "outputs": [output.to_mapping() for output in self.outputs],
@@ -196,6 +199,7 @@ def verify(
     model: Model,
     feeds: Iterable[dict[str, Array]],
     *,
+    origin: str = "",
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
     """Compare a model with its source on samples.
@@ -205,6 +209,7 @@ def verify(
         optimized: the same after the float optimizer.
         model: the model.
         feeds: samples; a handful is enough, every tensor has many elements.
+        origin: what the samples are, in words that follow "4 samples"; empty when they are the user's.
         progress: called with the number of samples done.
 
     Raises:
@@ -241,6 +246,7 @@ def verify(
         tuple(outputs),
         is_quantized,
         len(final.unmatched),
+        origin,
     )
 
 

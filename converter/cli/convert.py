@@ -16,14 +16,20 @@ from tpuconvert.cli.source_options import chip_option, make_options, model_argum
 @source_options
 @click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
 @chip_option
-@click.option("--quantize", type=click.Choice(["none", "int8"]), default="none", help="Arithmetic of the model.")
-@click.option("--calibration", metavar="DATA", help="A folder of pictures, an .npz or .npy file.")
+@click.option(
+    "--quantize",
+    type=click.Choice(["none", "int8"]),
+    default="none",
+    show_default=True,
+    help="Arithmetic of the model; none is float, and leaves a quantized source as it is.",
+)
+@click.option("--calibration", metavar="DATA", help="Samples for int8: a folder of pictures, an .npz or .npy file.")
 @click.option(
     "--calibration-method",
     type=click.Choice(["mse", "kl", "minmax"]),
     default="mse",
     show_default=True,
-    help="Finds ranges.",
+    help="How ranges are found.",
 )
 @plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
@@ -40,11 +46,11 @@ def command(
     report: str | None,
     **options: Any,
 ) -> None:
-    r"""Convert MODEL (ONNX, TFLite, or a Caffe prototxt with its WEIGHTS) to a .tpum file.
+    """Convert MODEL (ONNX, TFLite, or a Caffe prototxt with its WEIGHTS) to a .tpum file.
 
     \b
     tpuconvert convert net.onnx -o net.tpum --chip bm1686
-    tpuconvert convert net.tflite -o net.tpum --quantize int8 --calibration images/ \
+    tpuconvert convert net.tflite -o net.tpum --quantize int8 --calibration images/ \\
         --preprocess mean=127.5,scale=0.0078125,layout=NHWC
     tpuconvert convert deploy.prototxt net.caffemodel -o net.tpum
     """

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar per stage where somebody looks at a terminal, nothing where a program reads."""
+"""Progress on stderr: a bar per stage where somebody looks at a terminal; what is told is printed everywhere."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tpuconvert.progress import SILENT, Progress
+import click
+
+from tpuconvert.progress import Progress
 
 
 @contextmanager
 def drawn_progress() -> Iterator[Progress]:
     """Progress that draws for as long as the ``with`` block runs, and leaves no trace behind."""
     if not sys.stderr.isatty():
-        yield SILENT
+        yield _Told()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -30,6 +32,11 @@ def drawn_progress() -> Iterator[Progress]:
         yield _Drawn(bars)
 
 
+class _Told(Progress):
+    def tell(self, text: str) -> None:
+        click.echo(text, err=True)
+
+
 class _Drawn(Progress):
     def __init__(self, bars: object) -> None:
         from rich.progress import Progress as Bars
@@ -37,6 +44,9 @@ class _Drawn(Progress):
         assert isinstance(bars, Bars)
         self._bars = bars
         self._task = bars.add_task("start", total=None)
+
+    def tell(self, text: str) -> None:
+        self._bars.console.print(text, markup=False, highlight=False)
 
     def stage(self, name: str, total: int | None = None) -> None:
         self._bars.remove_task(self._task)  # a task that is reset keeps its total where the new stage has none

@@ -39,7 +39,7 @@ def command(
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
-    r"""Run the .tpum FILE on inputs: a picture, a folder of pictures, .npy or .npz; NAME= where there are several.
+    """Run the .tpum FILE on inputs: a picture, a folder of pictures, .npy or .npz; NAME= where there are several.
 
     \b
     tpuconvert run net.tpum cat.jpg

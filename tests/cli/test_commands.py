@@ -40,7 +40,7 @@ def test_convert_in_float(digits: Path, name: str, chip: str, capsys: Captured) 
     assert main(["convert", *source(digits, name), "-o", "net.tpum", "--chip", chip, "--verify"]) == 0
     shown = capsys.readouterr()
     assert f"for {chip.upper()}, float" in shown.out
-    assert "compared with the source on 4 samples; no tensor stands out" in shown.out
+    assert "compared with the source on 4 samples of random numbers; no tensor stands out" in shown.out
     assert f"wrote net.tpum ({Path('net.tpum').stat().st_size:,} bytes)" in shown.out
     assert shown.err == ""
     assert tc.load("net.tpum").chip.value == chip.upper()
@@ -72,6 +72,21 @@ def test_convert_in_int8_with_everything(digits: Path, name: str, capsys: Captur
     model = tc.load("net.tpum")
     assert model.quantize == "int8"
     assert str(model.preprocess).startswith("fit=stretch,color=GRAY,mean=0.0,scale=0.0625")
+
+
+def test_what_calibration_used_is_told(digits: Path, capsys: Captured) -> None:
+    assert main(int8(digits, "onnx", "net.tpum")) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "calibration: 100 samples of calibration.npz\n"
+    assert "samples only" not in shown.out
+    with np.load(digits / "calibration.npz") as archive:
+        np.savez("few.npz", images=archive["images"][:3], labels=np.zeros(3))
+    call = int8(digits, "onnx", "net.tpum")
+    call[call.index("--calibration") + 1] = "few.npz"
+    assert main(call) == 0
+    shown = capsys.readouterr()
+    assert shown.err == "calibration: 3 samples of few.npz (array 'labels' left out)\n"
+    assert "  calibration: ranges come from 3 samples only; 50 to 200 are usual\n" in shown.out
 
 
 @pytest.mark.parametrize("method", CALIBRATION_METHODS)
