@@ -107,7 +107,7 @@ def model_sections(description: Description) -> list[str]:
             "About the source and the samples",
             "",
             groups,
-            *(kind for kind in _kinds(groups) if kind not in ("float", "chip")),
+            *others,
         ),
         _quantization(description["layers"]),
         _layers(description["layers"]),
