@@ -48,6 +48,7 @@ DIFFERENT = {
     "cv_cumsum_3d_dim_2_int64": "64-bit input values outside INT32",
     "cv_reduce_sum_int64": "64-bit input values outside INT32",
     "cv_tile_int64": "64-bit input values outside INT32",
+    "cv_qlinearsoftmax_v13": "two of its thirty results differ by one step, and the range is only 46 steps",
     "op_attention_qk_output_2": "published with the lowest number where the standard has minus infinity",
 }
 MATCHED = 305
