@@ -21,6 +21,7 @@ from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
+from tpuconvert.wording import several
 
 Feed = dict[str, Array]
 
@@ -87,7 +88,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
         for item in items
     ]
     builder.build(batches[0])  # what does not fit is said now, not in the middle of a calibration
-    return FeedSource(f"{len(items)} samples", len(items), batches, builder)
+    return FeedSource(several(len(items), "sample"), len(items), batches, builder)
 
 
 class _FeedBuilder:
@@ -108,7 +109,7 @@ class _FeedBuilder:
         if len(self.ports) != 1:
             raise UsageError(
                 f"the model has {len(self.ports)} inputs: {', '.join(map(describe, self.ports.values()))}",
-                hint="give an .npz file, or mappings, with one array per input name",
+                hint="give an .npz file with one array per input name, or NAME=FILE.npy for each",
             )
         return next(iter(self.ports.values()))
 
@@ -168,7 +169,8 @@ class _FeedBuilder:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)
         if array.ndim != len(port.shape) or any(isinstance(want, int) and have != want for have, want in extents):
-            hint = "" if self.preprocess else "pixels need --preprocess (size, layout) to become a model's input"
+            is_pixels = array.dtype == np.uint8 and self.preprocess is None
+            hint = "pixels need --preprocess (size, layout) to become a model's input" if is_pixels else ""
             if array.shape[1:] == port.shape[1:]:
                 hint = batch_hint(port)
             looks = f"{array.dtype}{list(array.shape)}"
@@ -238,19 +240,19 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     size = builder.batch(port)
     batches = [pictures[start : start + size] for start in range(0, len(pictures) - size + 1, size)]
     if not batches:
-        message = f"{folder}: {len(pictures)} pictures, the model takes {size} at a time"
+        message = f"{folder}: {several(len(pictures), 'picture')}, the model takes {size} at a time"
         raise UsageError(message, hint=batch_hint(port))
     used = len(batches) * size
     notes = [
-        f"{count} {what} left out"
-        for count, what in (
-            (len(entries) - len(pictures), "other files"),
-            (len(pictures) - used, f"pictures (not a full batch of {size})"),
+        f"{several(count, what)} left out{why}"
+        for count, what, why in (
+            (len(entries) - len(pictures), "other file", ""),
+            (len(pictures) - used, "picture", f": not a full batch of {size}"),
         )
         if count
     ]
     name = folder.name or str(folder)
-    description = f"{used} pictures of {name}" + (f" ({', '.join(notes)})" if notes else "")
+    description = f"{several(used, 'picture')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
     return _checked(FeedSource(description, used, list(batches), builder))
 
 
@@ -273,8 +275,8 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     given = chosen[first]
     left = len(given) - used if given.ndim and given.ndim == pieces[first][0].ndim else 0
     if left > 0:
-        notes.append(f"{left} samples left out: not a full batch")
-    description = f"{used} samples of {name}" + (f" ({', '.join(notes)})" if notes else "")
+        notes.append(f"{several(left, 'sample')} left out: not a full batch")
+    description = f"{several(used, 'sample')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
     return _checked(FeedSource(description, used, batches, builder))
 
 
@@ -282,6 +284,9 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
     """The arrays that are the model's inputs, by name or, for a single input, as the only one that can be."""
     if all(name in arrays for name in builder.ports):
         return {name: arrays[name] for name in builder.ports}, [name for name in arrays if name not in builder.ports]
+    if any(name in arrays for name in builder.ports):
+        missing = [describe(port) for name, port in builder.ports.items() if name not in arrays]
+        raise UsageError(f"no array for {', '.join(missing)}", hint=f"given: {', '.join(arrays)}")
     port = builder.only_port
     rank = len(port.shape)
     candidates = [

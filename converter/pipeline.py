@@ -18,6 +18,7 @@ from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
+from tpuconvert.wording import several
 
 if TYPE_CHECKING:
     from tpuconvert.verification import Verification
@@ -225,7 +226,10 @@ def load_source(
     if kind == "caffe":
         from tpuconvert.frontends import caffe
 
-        return caffe.load(source, weights, require_weights=require_weights, **arguments)
+        graph = caffe.load(source, weights, require_weights=require_weights, **arguments)
+        if weights is None and any(value.is_constant for value in graph.values):
+            graph.notes.append("no weight file was given: weights are taken as zeros")
+        return graph
     if weights is not None:
         raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     if kind == "tflite":
@@ -271,7 +275,7 @@ def finish(
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
         progress.stage("correct biases")
-        correct_biases(legalized.graph, graph, feeds, options.chip)
+        correct_biases(legalized, graph, feeds, options.chip)
     graph = legalized.graph
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)
@@ -305,8 +309,7 @@ def few_samples(count: int) -> list[Note]:
     """A note where ranges come from so few samples that others will leave them."""
     if count >= FEW_SAMPLES:
         return []
-    what = "1 sample" if count == 1 else f"{count} samples"
-    return [Note("calibration", "", f"ranges come from {what} only; 50 to 200 are usual")]
+    return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
 
 
 def check_legality(graph: Graph, chip: Chip) -> list[Note]:

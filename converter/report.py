@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tpuconvert.model import Model
-from tpuconvert.report_notes import counted, note_lines, operators_of, shortened
+from tpuconvert.report_notes import note_lines, operators_of
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 from tpuconvert.verification import LAYER_SQNR, Verification
+from tpuconvert.wording import counted, several, shortened
 
 Description = dict[str, Any]
 
@@ -31,8 +32,8 @@ def describe_model(model: Model, verification: Verification | None = None) -> De
         "quantize": model.quantize,
         "preprocessing": dict(content.preprocessing),
         "plugins": list(content.plugins),
-        "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
         **describe_graph(model.graph),
+        "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
         "verification": verification.to_mapping() if verification is not None else None,
     }
 
@@ -43,6 +44,7 @@ def describe_graph(graph: Graph) -> Description:
     return {
         "name": graph.name,
         "file": graph.file,
+        "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
         "inputs": [_port(port) for port in graph.input_ports],
         "outputs": [_port(port) for port in graph.output_ports],
         "nodes": len(graph),
@@ -167,7 +169,8 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
 def first_line(verification: Description) -> str:
     """On how many samples the comparison was made, and the first tensor that stands out."""
     first = verification["first_difference"]
-    lead = f"compared with the source on {verification['samples']} samples {verification['origin']}".rstrip()
+    samples = several(verification["samples"], "sample")
+    lead = f"compared with the source on {samples} {verification['origin']}".rstrip()
     if first is None:
         return f"{lead}; no tensor stands out"
     is_below = verification["is_quantized"] and first["stage"] != "optimize"

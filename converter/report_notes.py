@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpuconvert.wording import counted, shortened
+
 HEADINGS = {
     "source": "about the source",
     "calibration": "calibration",
@@ -18,9 +20,6 @@ HEADINGS = {
 
 NAMED = 3
 """So many nodes of a group are named."""
-
-LONGEST = 48
-"""A longer name is cut in its middle where it only serves to recognise something; TFLite joins names of fused nodes."""
 
 
 @dataclass
@@ -94,19 +93,6 @@ def _who(group: NoteGroup) -> str:
     named += " ..." if len(group.nodes) > NAMED else ""
     counts = counted({name: count for name, count in group.operators.most_common() if name})
     return f"{counts} ({named}): " if counts else f"{named}: "
-
-
-def counted(operators: Mapping[str, int]) -> str:
-    """``add x2, mul``."""
-    return ", ".join(f"{name} x{count}" if count > 1 else name for name, count in operators.items())
-
-
-def shortened(name: str, longest: int = LONGEST) -> str:
-    """A name that fits into a line; both ends of a longer one are kept."""
-    if len(name) <= longest:
-        return name
-    half = (longest - 3) // 2
-    return f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
 
 
 def operators_of(description: Mapping[str, Any]) -> dict[str, str]:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Container, Sequence
 
 from tpuconvert.report import Description, bytes_text, first_line, number, port_text, scale_text, share, sqnr_text
-from tpuconvert.report_notes import HEADINGS, NoteGroup, counted, grouped, operators_of, shortened
+from tpuconvert.report_notes import HEADINGS, NoteGroup, grouped, operators_of
 from tpuconvert.schema.types import DType, format_shape
+from tpuconvert.wording import counted, shortened
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;

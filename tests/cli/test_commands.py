@@ -165,6 +165,19 @@ def test_run_names_the_pictures(digits: Path, capsys: Captured) -> None:
     assert json.loads(capsys.readouterr().out)["pictures"] == [f"picture_{index}.png" for index in range(6)]
 
 
+def test_run_says_which_inputs_are_missing(capsys: Captured) -> None:
+    from converter.small_models import two_inputs
+
+    two_inputs().save("two.tpum")
+    np.save("a.npy", np.zeros((1, 4), np.float32))
+    assert main(["run", "two.tpum", "a.npy"]) == 2
+    assert "give an .npz file with one array per input name, or NAME=FILE.npy for each" in capsys.readouterr().err
+    assert main(["run", "two.tpum", "a=a.npy"]) == 2
+    assert "no array for 'b' float32[1, 4]\n    given: a" in capsys.readouterr().err
+    assert main(["run", "two.tpum", "a=a.npy", "b=a.npy"]) == 0
+    assert capsys.readouterr().out.startswith("1 sample of arrays\n")
+
+
 def test_inspect(digits: Path, capsys: Captured) -> None:
     assert main(int8(digits, "onnx", "net.tpum")) == 0
     capsys.readouterr()
@@ -206,8 +219,10 @@ def test_check(digits: Path, capsys: Captured) -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_check_looks_at_a_prototxt_without_its_weights(digits: Path) -> None:
-    assert main(["check", str(digits / "digits.prototxt")]) == 0
+def test_check_looks_at_a_prototxt_without_its_weights(digits: Path, capsys: Captured) -> None:
+    for command in ("check", "inspect"):
+        assert main([command, str(digits / "digits.prototxt")]) == 0
+        assert "about the source: no weight file was given: weights are taken as zeros" in capsys.readouterr().out
     assert main(["convert", str(digits / "digits.prototxt")]) == 2
     assert list(Path().iterdir()) == []
 

@@ -30,6 +30,14 @@ def model_of(graph: Graph, **fields: object) -> Model:
     return Model(FileModel(graph, Chip.BM1686, "0.0.0", **fields))  # type: ignore[arg-type]  # fields by name
 
 
+def two_inputs() -> Model:
+    """y = a + b."""
+    g = Graph("two", file="two.onnx")
+    a, b = (g.input(name, TensorType(DType.FLOAT32, SHAPE)) for name in "ab")
+    g.output(g.add(Add(), a, b, name="y"))
+    return model_of(g)
+
+
 def examples() -> Path:
     """The folder of the bundled example."""
     return Path(__file__).resolve().parents[2] / "examples" / "digits"

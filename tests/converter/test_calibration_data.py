@@ -32,7 +32,7 @@ def test_array_is_cut_into_batches() -> None:
 def test_last_batch_that_is_not_full_is_said_to_be_left_out() -> None:
     feeds = load_feeds(floats(5, 3, 4, 5), [Port("x", "float32", (2, 3, 4, 5))])
     assert (len(feeds), feeds.samples) == (2, 4)
-    assert "1 samples left out" in feeds.description
+    assert "1 sample left out" in feeds.description
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_folder_of_pictures(tmp_path: Path) -> None:
     (tmp_path / "labels.json").write_text("{}")
     feeds = load_feeds(tmp_path, [X], Preprocess())
     assert [round(float(feed["x"].mean())) for feed in feeds] == [10, 20, 30]  # in the order of their names
-    assert feeds.description == f"3 pictures of {tmp_path.name} (1 other files left out)"
+    assert feeds.description == f"3 pictures of {tmp_path.name} (1 other file left out)"
 
 
 def test_one_picture(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ TWO = [Port("a", "float32", (1, 2)), Port("b", "float32", (1, 2))]
         (5, [X], "cannot read samples from int"),
         (np.zeros((1, 4, 5, 3), np.float32), [X], "does not fit input 'x' float32[1, 3, 4, 5]"),
         (np.zeros((1, 2), np.float32), TWO, "the model has 2 inputs"),
-        ({"a": np.zeros((1, 2))}, TWO, "the model has 2 inputs"),
+        ({"a": np.zeros((1, 2))}, TWO, "no array for 'b'"),
         ([{"a": np.zeros((1, 2))}], TWO, "no array for 'b' float32[1, 2]"),
         ({"a": np.zeros((1, 2)), "b": np.zeros((2, 2))}, TWO, "different numbers of batches ('a': 1, 'b': 2)"),
         (np.zeros((1, 3), np.float32), [Port("x", "float32", (2, 3))], "less than one batch"),

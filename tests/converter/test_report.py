@@ -11,13 +11,14 @@ from converter.small_models import model_of, scaled_and_shifted
 from tpuconvert.difference import Difference
 from tpuconvert.model import Model
 from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, table, to_json
-from tpuconvert.report_notes import note_lines, shortened
+from tpuconvert.report_notes import note_lines
 from tpuconvert.report_page import _short_lists, to_html
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 from tpuconvert.verification import Verification, verify
+from tpuconvert.wording import shortened
 
 NOTES = (Note("float", "y", "softmax: 8-bit probabilities"), Note("float", "z", "softmax: 8-bit probabilities"))
 
