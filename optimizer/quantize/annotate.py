@@ -50,7 +50,7 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     reasons = _nodes_that_stay_float(graph)
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
-    _annotate_activations(graph, ranges, floats, wide)
+    _annotate_activations(graph, ranges, floats, wide, _WIDE_HEADROOM[chip])
     share_scales(graph, stated=False)
     if chip is Chip.BM1686:
         scale_channels(graph, ranges, floats)
@@ -137,7 +137,9 @@ def _passes_wide(graph: Graph, node: Node) -> bool:
     return node.op.name in _PASSES_WIDE or interval(node.op) is not None
 
 
-def _annotate_activations(graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value]) -> None:
+def _annotate_activations(
+    graph: Graph, ranges: Mapping[str, Range], floats: set[str], wide: set[Value], headroom: float
+) -> None:
     for value in graph.inputs:
         if any(user.name not in floats for user in value.users):
             value.quant = activation_params(ranges[value.name])
@@ -151,7 +153,7 @@ def _annotate_activations(graph: Graph, ranges: Mapping[str, Range], floats: set
             if keeps_scale(node.op) and len(node.inputs) == 1 and source is not None and source.quant is not None:
                 value.quant = source.quant
             elif value in wide:
-                value.quant = wide_params(ranges[value.name])
+                value.quant = wide_params(ranges[value.name], headroom)
             else:
                 value.quant = activation_params(ranges[value.name])
 
@@ -169,10 +171,15 @@ def activation_params(found: Range) -> QuantParams:
     return QuantParams.per_tensor(float(np.float32(threshold / levels)), 0, dtype)
 
 
-def wide_params(found: Range) -> QuantParams:
-    """Symmetric INT16 over everything that was seen, with a factor of two to spare."""
+_WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
+"""How far beyond everything seen an INT16 result reaches. BM1684 adds the bias after its 16-bit stage: the sum of
+products alone, which may be larger than the result, must fit."""
+
+
+def wide_params(found: Range, headroom: float) -> QuantParams:
+    """Symmetric INT16 over everything that was seen, and ``headroom`` times more."""
     largest = max(-found.low, found.high, 0.0) or 1.0
-    return QuantParams.per_tensor(float(np.float32(2 * largest / 32767)), 0, I16)
+    return QuantParams.per_tensor(float(np.float32(headroom * largest / 32767)), 0, I16)
 
 
 def share_scales(graph: Graph, stated: bool) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
-from tpuconvert.optimizer.quantize.lowering import ACCUMULATOR
 from tpuconvert.runtime.border import to_value
 from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
@@ -33,11 +33,11 @@ SAMPLES = 64
 """So many samples are used at most: means settle long before thresholds do."""
 
 
-def correct_biases(integer: Graph, real: Graph, samples: Iterable[Mapping[str, Array]], chip: Chip) -> int:
+def correct_biases(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Array]], chip: Chip) -> int:
     """Change the biases of a legalized graph in place.
 
     Args:
-        integer: what legalization made of ``real``; every product has a bias.
+        legalized: what legalization made of ``real``; products without a bias are left alone.
         real: the float graph, whose values have the same names.
         samples: feeds; the first ``SAMPLES`` of them are used.
         chip: whose arithmetic counts.
@@ -46,7 +46,9 @@ def correct_biases(integer: Graph, real: Graph, samples: Iterable[Mapping[str, A
         The number of products corrected.
     """
     feeds = [sample for sample, _ in zip(samples, range(SAMPLES), strict=False)]
-    products = {node: _float_name(node) for node in integer.nodes if _is_product(node)}
+    integer = legalized.graph
+    names = {value.producer: name for value, name in legalized.products.items()}
+    products = {node: names[node] for node in integer.nodes if node in names and _is_product(node)}
     means = _float_means(real, feeds, set(products.values()))
     plan = make_plan(integer)
     slots: list[list[Array]] = [[] for _ in range(plan.slots)]
@@ -76,10 +78,6 @@ def _is_product(node: Node) -> bool:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
     return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype is I32
-
-
-def _float_name(node: Node) -> str:
-    return node.name.removesuffix(ACCUMULATOR)
 
 
 def _bias(node: Node) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are loaded.
 import tpuconvert.optimizer.quantize.lower_bm1684
@@ -26,10 +26,17 @@ class FloatNode:
 
 @dataclass(frozen=True)
 class Legalized:
-    """A graph of one chip's operators, and what of it stayed float."""
+    """A graph of one chip's operators.
+
+    Args:
+        graph: the new graph.
+        float_nodes: what of it stayed float.
+        products: for the result of every integer product, the name of the float value its accumulator stands for.
+    """
 
     graph: Graph
-    float_nodes: tuple[FloatNode, ...]
+    float_nodes: tuple[FloatNode, ...] = ()
+    products: Mapping[Value, str] = field(default_factory=dict)
 
 
 def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None) -> Legalized:
@@ -44,7 +51,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         A new graph whose values keep their names.
     """
     if not any(value.quant is not None for value in graph.values):
-        return Legalized(graph, ())
+        return Legalized(graph)
     if graph.rescale:
         share_scales(graph, stated=True)
     lowering = Lowering(graph, chip)
@@ -66,7 +73,7 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
     lowering.g.prune()
     lowering.g.sort()
     kept = {node.name for node in lowering.g.nodes}
-    return Legalized(lowering.g, tuple(item for item in floats if item.node in kept))
+    return Legalized(lowering.g, tuple(item for item in floats if item.node in kept), lowering.products)
 
 
 def as_float(graph: Graph) -> Graph:

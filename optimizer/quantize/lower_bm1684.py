@@ -53,7 +53,9 @@ def product(node: Node, lowering: Lowering) -> Lowered:
     for bias in filter(None, rest):
         integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
         inputs.append(lowering.g.constant(integers, bias.name))
-    return with_params((lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name),), params)
+    y = lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name)
+    lowering.products[y] = node.outputs[0].name
+    return with_params((y,), params)
 
 
 def _op(node: Node, scale: float, dtype: DType) -> Op:

@@ -14,7 +14,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import ACCUMULATOR, Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights, quantize_bias
 from tpuconvert.schema.fixed_point import multiplier_shift
@@ -96,7 +96,8 @@ def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) ->
         integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
         shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, 1, 1)
         inputs.append(lowering.g.constant(integers.reshape(shape), bias.name))
-    accumulator = lowering.g.add(op, *inputs, name=f"{name}{ACCUMULATOR}")
+    accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
+    lowering.products[accumulator] = name
     accumulator.quant = QuantParams(
         weights.units, (0,) * len(weights.units), I32, axis=1 if len(weights.units) > 1 else None
     )
@@ -163,7 +164,7 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     for index, (value, own) in enumerate(zip(values, scales, strict=True)):
         wide = lowering.widen(value, _SUM_SHIFT, f"{name}:operand{index}")
         terms.append(lowering.scale_int32(wide, ratios(own, (twice,)), f"{name}:scaled{index}"))
-    total = lowering.g.add(node.op, *terms, name=f"{name}{ACCUMULATOR}")
+    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
     unit = twice / 2**_SUM_SHIFT
     total.quant = QuantParams.per_tensor(unit, 0, I32)
     return (lowering.requantize(total, ratios((unit,), params.scale), params, name),)
@@ -181,7 +182,7 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
         product = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
     else:
         wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate((a, b))]
-        product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}{ACCUMULATOR}")
+        product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
     return (lowering.requantize(product, [factor], params, name),)
 
 

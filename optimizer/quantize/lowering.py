@@ -28,9 +28,6 @@ from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
-ACCUMULATOR = ":int32"
-"""The 32-bit result before the rescale of a value ``t`` is called ``t:int32``."""
-
 
 @dataclass(frozen=True)
 class Declined:
@@ -65,13 +62,18 @@ def find_lowering(name: str, chip: Chip) -> LoweringFunction | None:
 
 
 class Lowering:
-    """The new graph, and the forms that the old graph's values have in it."""
+    """The new graph, and the forms that the old graph's values have in it.
+
+    ``products`` says for the result of every integer product which float value its accumulator stands for. The result
+    itself may go by another name: that of a clamp that needed no operator.
+    """
 
     def __init__(self, old: Graph, chip: Chip) -> None:
         self.chip = chip
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
+        self.products: dict[Value, str] = {}
         self._real: dict[Value, Value] = {}
         self._quantized: dict[Value, Value] = {}
 

@@ -37,7 +37,7 @@ def weight_params(weights: Array, axis: int | None, bias: Array | None, input_sc
     if bias is not None:
         need = np.abs(bias.astype(np.float64).reshape(-1)) / (input_scale * _BIAS_LIMIT)
         scale = np.maximum(scale, need if axis is not None else need.max(initial=0.0))
-    scale = np.where(scale > 0, scale, 1.0)  # a channel of zeros is zero at any scale
+    scale = np.where(scale > np.finfo(np.float32).tiny, scale, 1.0)  # such a channel is zero at any scale
     rounded = scale.astype(np.float32)
     return QuantParams(tuple(float(item) for item in rounded), (0,) * rounded.size, I8, axis)
 
