@@ -13,8 +13,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when None.
 
     """
-    from tpuconvert.cli.group import run
-
+    try:
+        from tpuconvert.cli.group import run
+    except KeyboardInterrupt:  # so early that nothing else answers to it yet
+        return 130
     return run(sys.argv[1:] if arguments is None else list(arguments))
 
 

@@ -164,7 +164,8 @@ class Preprocess:
             pairs = zip((height, width), self.size, strict=True)
             if any(isinstance(have, int) and have != want for have, want in pairs):
                 raise UsageError(
-                    f"preprocessing: size is {self.size[0]}x{self.size[1]}, the model's input is {height}x{width}"
+                    f"preprocessing: size is {self.size[0]}x{self.size[1]}, the model's input is {height}x{width}",
+                    hint="leave size out to take the model's; --input-shapes changes that of some models",
                 )
             return self
         if not isinstance(height, int) or not isinstance(width, int):

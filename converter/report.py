@@ -16,9 +16,6 @@ from tpuconvert.wording import counted, several, shortened
 
 Description = dict[str, Any]
 
-LONGEST_NAME = 64
-"""A longer name is cut in its middle in tables of text; JSON has all of it."""
-
 NOISIEST = 3
 """So many tensors are named in the line about noise."""
 
@@ -136,10 +133,10 @@ def node_lines(description: Description) -> list[str]:
             (
                 str(layer["index"]),
                 layer["op"],
-                shortened(first["name"], LONGEST_NAME),
+                shortened(first["name"]),
                 first["dtype"] + format_shape(first["shape"]),
                 scale_text(first["quantization"]),
-                "; ".join(shortened(source.split(": ", 1)[-1], LONGEST_NAME) for source in layer["sources"]) or "-",
+                "; ".join(shortened(source.split(": ", 1)[-1]) for source in layer["sources"]) or "-",
             )
         )
     return table(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-LONGEST = 48
+LONGEST = 72
 """A longer name is cut in its middle where it only serves to recognise something; TFLite joins names of fused nodes."""
 
 

@@ -18,7 +18,7 @@ from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 from tpuconvert.verification import Verification, verify
-from tpuconvert.wording import shortened
+from tpuconvert.wording import LONGEST, shortened
 
 NOTES = (Note("float", "y", "softmax: 8-bit probabilities"), Note("float", "z", "softmax: 8-bit probabilities"))
 
@@ -81,7 +81,7 @@ def test_reasons_that_differ_in_names_only_are_one() -> None:
 def test_long_names_are_cut_in_the_middle() -> None:
     assert shortened("short") == "short"
     assert shortened("0123456789", 9) == "012...789"
-    assert len(shortened("x" * 300)) == 48
+    assert len(shortened("x" * 300)) == LONGEST
 
 
 def test_table_is_aligned() -> None:
