@@ -63,10 +63,17 @@ def _before_name(name: str, order: Order) -> str:
 
 
 def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Value) -> Value:
-    """permute(op(inputs)), the inner value with the annotation of the result."""
-    inner = graph.add(op, *inputs, name=_before_name(old.name, order))
+    """permute(op(inputs)), the inner value with the annotation of the result. Both nodes keep their own sources."""
+    node = old.producer
+    assert node is not None
+    with graph.source(*node.sources):
+        inner = graph.add(op, *inputs, name=_before_name(old.name, order))
     inner.quant = old.quant
-    return graph.add(Permute(order), inner)
+    result = graph.add(Permute(order), inner)
+    assert result.producer is not None
+    own = tuple(source for source in result.producer.sources if source not in node.sources)
+    result.producer.sources = own or node.sources
+    return result
 
 
 @rule(p(Permute, p(Permute, "x", name="first"), name="second"), stage="layout")

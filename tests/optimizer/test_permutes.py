@@ -19,6 +19,7 @@ from optimizer.graphs import (
 )
 
 from tpuconvert.optimizer import optimize
+from tpuconvert.schema.graph import Graph, Source, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -253,3 +254,21 @@ def test_parts_that_stop_permutes_keep_one_before_them():
 
     graph, _ = optimized(build, (2, 4, 4, 5), rtol=0)
     assert ops(graph) == ["permute", "split", "reshape", "reshape"]
+
+
+def test_nodes_keep_their_own_sources() -> None:
+    """A permute that moves past many nodes leaves nothing of itself, or of the others, in their sources."""
+
+    def build(g: Graph, x: Value) -> Value:
+        with g.source(Source("f", "move", "Transpose")):
+            x = g.add(TO_NHWC, x)
+        for index, op in enumerate((RELU, TANH, RELU, TANH)):
+            with g.source(Source("f", f"op_{index}", "Op")):
+                x = g.add(op, x)
+        return x
+
+    graph, _ = optimized(build, NCHW)
+    assert [[source.node for source in node.sources] for node in graph.nodes] == [
+        *([f"op_{index}"] for index in range(4)),
+        ["move"],
+    ]
