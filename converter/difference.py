@@ -20,6 +20,7 @@ class Difference:
         op: operator that makes it in the model.
         stage: where the difference came in: ``same``, ``optimize``, ``quantize`` or ``legalize``.
         reads: the nearest compared tensors that it is computed from, by name.
+        moves: whether its operator only moves elements.
         added: noise that comes in between those tensors and this one, as a share of this one's power.
         clipped: share of the source's values that the model's integers cannot reach.
 
@@ -29,6 +30,7 @@ class Difference:
     op: str = ""
     stage: str = "same"
     reads: tuple[str, ...] = ()
+    moves: bool = False
     added: float = 0.0
     max_absolute: float = 0.0
     _outside: int = 0

@@ -151,6 +151,10 @@ def _notes(title: str, lead: str, groups: list[NoteGroup], *kinds: str) -> str:
     chosen = sorted((group for group in groups if group.kind in kinds), key=lambda group: -len(group.nodes))
     if not chosen:
         return ""
+    lead = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
+    if not any(group.nodes for group in chosen):
+        listed = "\n".join(f"<li>{escape(group.text)}</li>" for group in chosen)
+        return f"<h2>{escape(title)}</h2>\n{lead}<ul>\n{listed}\n</ul>\n"
     rows: list[Sequence[Cell]] = []
     for group in chosen:
         prefix = "" if group.kind in HEADINGS else f"{group.kind}: "
@@ -162,7 +166,6 @@ def _notes(title: str, lead: str, groups: list[NoteGroup], *kinds: str) -> str:
                 ("w", _node_names(group.nodes)),
             )
         )
-    lead = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
     return f"<h2>{escape(title)}</h2>\n{lead}{html_table(('nodes', 'operators', 'reason', 'which'), rows)}"
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tpuconvert.difference import Difference
 from tpuconvert.model import Model
+from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port, Value
@@ -168,6 +169,7 @@ class _Comparison:
         difference = self.by_name.setdefault(name, Difference(name))
         difference.op = value.producer.op.name if value.producer is not None else "input"
         difference.reads = origins
+        difference.moves = value.producer is not None and keeps_scale(value.producer.op)
         difference.add(wanted, real, quant)
         self.origins[value] = (name,)
 
@@ -236,7 +238,8 @@ def verify(
     is_quantized = model.quantize != "none"
     for difference in final.by_name.values():
         before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
-        difference.added = max(0.0, difference.noise - before) if math.isfinite(before) else 0.0
+        makes_noise = math.isfinite(before) and not difference.moves  # parts of a tensor differ in noise without a step
+        difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized)
     return Verification(

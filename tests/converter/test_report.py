@@ -165,7 +165,11 @@ def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
     verification = Verification(
         "small.onnx",
         1,
-        (Difference("x"), Difference("y", "permute"), Difference("z", "permute", "quantize", ("y",), 0.25, 3.0)),
+        (
+            Difference("x"),
+            Difference("y", "permute"),
+            Difference("z", "permute", "quantize", ("y",), added=0.25, max_absolute=3.0),
+        ),
         (Difference("z", "output"),),
         True,
         0,
