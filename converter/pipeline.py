@@ -251,7 +251,7 @@ def finish(
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
     from tpuconvert.optimizer import fit_to_chip, optimize
-    from tpuconvert.optimizer.quantize import calibrate, correct_biases, legalize, prepare, quantize
+    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
 
     progress.stage("optimize")
     optimize(graph, trace=trace)
@@ -274,8 +274,8 @@ def finish(
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
-        progress.stage("correct biases")
-        correct_biases(legalized, graph, feeds, options.chip)
+        progress.stage("refine")
+        refine(legalized, graph, feeds, options.chip)
     graph = legalized.graph
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)

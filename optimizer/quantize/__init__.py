@@ -1,11 +1,11 @@
 """Calibration, quantization and legalization: from a float graph to one chip's integer operators."""
 
 from tpuconvert.optimizer.quantize.annotate import quantize
-from tpuconvert.optimizer.quantize.bias_correction import correct_biases
 from tpuconvert.optimizer.quantize.calibration import calibrate
 from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
 from tpuconvert.optimizer.quantize.prepare import prepare
 from tpuconvert.optimizer.quantize.ranges import Method, Range
+from tpuconvert.optimizer.quantize.refinement import refine
 
 __all__ = [
     "FloatNode",
@@ -14,8 +14,8 @@ __all__ = [
     "Range",
     "as_float",
     "calibrate",
-    "correct_biases",
     "legalize",
     "prepare",
     "quantize",
+    "refine",
 ]

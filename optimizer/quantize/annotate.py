@@ -7,7 +7,7 @@ Decisions, in this order:
 1. Which nodes have an integer form. Products with constant weights always; element-wise arithmetic and data movement
    when their operands are quantized; everything else stays float.
 2. Results that only float nodes and graph outputs read are wide (INT16): an 8-bit rounding just before the end of the
-   integer part would cost accuracy and buy nothing. A non-linear function in that place stays float.
+   integer part would cost accuracy and buy nothing. A non-linear function or an average in that place stays float.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
    threshold / 127; data movement keeps its operand's scale.
 4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
@@ -90,14 +90,14 @@ def _why_float(node: Node, quantized: set[Value]) -> str:
 
 
 def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
-    """Values that no 8-bit node reads. Adds the non-linear functions in that place to the float nodes."""
+    """Values that no 8-bit node reads. Adds the non-linear functions and averages in that place to the float nodes."""
     wide: set[Value] = set()
     for node in reversed(graph.sorted_nodes()):
         if node.name in floats:
             continue
         if not all(_read_by_float_only(value, floats, wide) for value in node.outputs):
             continue
-        if node.op.name in ELEMENTWISE_UNARY and interval(node.op) is None:
+        if is_average_pool(node.op) or (node.op.name in ELEMENTWISE_UNARY and interval(node.op) is None):
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
         elif isinstance(node.op, WEIGHTED) or _passes_wide(graph, node):

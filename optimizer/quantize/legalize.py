@@ -10,7 +10,7 @@ import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
 from tpuconvert.optimizer.quantize.annotate import share_scales
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, find_lowering, integer_type
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, find_lowering, integer_type
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -31,12 +31,12 @@ class Legalized:
     Args:
         graph: the new graph.
         float_nodes: what of it stayed float.
-        products: for the result of every integer product, the name of the float value its accumulator stands for.
+        products: for the result of every integer product what it stands for.
     """
 
     graph: Graph
     float_nodes: tuple[FloatNode, ...] = ()
-    products: Mapping[Value, str] = field(default_factory=dict)
+    products: Mapping[Value, Product] = field(default_factory=dict)
 
 
 def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None) -> Legalized:

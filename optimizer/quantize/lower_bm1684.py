@@ -16,7 +16,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
 from tpuconvert.optimizer.quantize.weights import integer_weights, quantize_bias
 from tpuconvert.schema.graph import Node, Value
@@ -54,7 +54,7 @@ def product(node: Node, lowering: Lowering) -> Lowered:
         integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
         inputs.append(lowering.g.constant(integers, bias.name))
     y = lowering.g.add(_op(node, scale, params.dtype), *inputs, name=node.outputs[0].name)
-    lowering.products[y] = node.outputs[0].name
+    lowering.products[y] = Product(node.outputs[0].name, weights.exact)
     return with_params((y,), params)
 
 

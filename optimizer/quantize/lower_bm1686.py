@@ -14,7 +14,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers
 from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights, quantize_bias
 from tpuconvert.schema.fixed_point import multiplier_shift
@@ -97,7 +97,7 @@ def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) ->
         shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, 1, 1)
         inputs.append(lowering.g.constant(integers.reshape(shape), bias.name))
     accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
-    lowering.products[accumulator] = name
+    lowering.products[accumulator] = Product(name, weights.exact)
     accumulator.quant = QuantParams(
         weights.units, (0,) * len(weights.units), I32, axis=1 if len(weights.units) > 1 else None
     )

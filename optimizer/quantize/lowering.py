@@ -36,6 +36,19 @@ class Declined:
     reason: str
 
 
+@dataclass(frozen=True)
+class Product:
+    """What an integer product stands for.
+
+    Args:
+        name: of the float value that its accumulator approximates.
+        exact: its weights in units of their integers, before rounding.
+    """
+
+    name: str
+    exact: Array
+
+
 Lowered = tuple[Value, ...] | Declined
 LoweringFunction = Callable[[Node, "Lowering"], Lowered]
 
@@ -64,8 +77,8 @@ def find_lowering(name: str, chip: Chip) -> LoweringFunction | None:
 class Lowering:
     """The new graph, and the forms that the old graph's values have in it.
 
-    ``products`` says for the result of every integer product which float value its accumulator stands for. The result
-    itself may go by another name: that of a clamp that needed no operator.
+    ``products`` says for the result of every integer product what it stands for. The result itself may go by another
+    name than the float value: that of a clamp that needed no operator.
     """
 
     def __init__(self, old: Graph, chip: Chip) -> None:
@@ -73,7 +86,7 @@ class Lowering:
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
-        self.products: dict[Value, str] = {}
+        self.products: dict[Value, Product] = {}
         self._real: dict[Value, Value] = {}
         self._quantized: dict[Value, Value] = {}
 

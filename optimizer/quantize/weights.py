@@ -51,11 +51,13 @@ class IntegerWeights:
         params: what they mean, relative to ``input_scale``.
         input_scale: of the activation; where the activation has one scale per channel, the one that the channels'
             own are taken relative to. Their ratios are inside the weights.
+        exact: the weights in units of their integers, before rounding.
     """
 
     stored: Array
     params: QuantParams
     input_scale: float
+    exact: Array
 
     @property
     def units(self) -> tuple[float, ...]:
@@ -78,7 +80,7 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     if not w.is_constant:
         return None
     if w.quant is not None and w.stored is not None:
-        return IntegerWeights(w.stored, w.quant, x.quant.scale[0])
+        return IntegerWeights(w.stored, w.quant, x.quant.scale[0], w.stored)
     real = w.array.astype(np.float64)
     input_scale = x.quant.scale[0]
     if x.quant.axis is not None:
@@ -88,7 +90,8 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     axis = output_channel_axis(node) if per_channel else None
     params = weight_params(real, axis, None if bias is None else bias.array, input_scale)
-    return IntegerWeights(quantize_weights(real, params), params, input_scale)
+    exact = real / _along_outputs(real, params)
+    return IntegerWeights(quantize_weights(real, params), params, input_scale, exact)
 
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
@@ -101,6 +104,11 @@ def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
         return along
     rows: Array = np.reshape(factors, (-1,) + (1,) * (weights.ndim - 1))
     return rows
+
+
+def _along_outputs(weights: Array, params: QuantParams) -> Array:
+    """The scales in a shape that broadcasts against the weights."""
+    return np.reshape(params.scale, [-1 if axis == params.axis else 1 for axis in range(weights.ndim)])
 
 
 def output_channel_axis(node: Node) -> int | None:

@@ -1,12 +1,14 @@
-"""Taking the mean error of every product out of its bias.
+"""Making an integer graph follow its float graph more closely, on samples.
 
-Rounded weights and activations shift the mean of a product's result by channel, and the shifts of all layers add up.
-The samples go through the integer graph together, node by node. At each product the mean of its accumulator is
-compared with the mean of the float result on the same samples; the difference goes into the INT32 bias before the
-samples go on, so that later layers see what the corrected ones give.
+The samples go through the integer graph together, node by node. At each product two things happen before they go on,
+so that later layers see what the refined ones give:
 
-Source: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019), section 4.2, the
-empirical form.
+1. Its weights are rounded anew, so that their errors cancel on what the product really gets (``weight_rounding``).
+2. The mean of its accumulator, by channel, is compared with the mean of the float result on the same samples; the
+   difference goes into the INT32 bias. Rounding shifts means, and the shifts of all layers would add up.
+
+Source of the second: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),
+section 4.2, the empirical form.
 """
 
 from __future__ import annotations
@@ -18,9 +20,16 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
+from tpuconvert.optimizer.quantize.weight_rounding import (
+    MOST_INPUTS,
+    Covariance,
+    patches,
+    round_with_compensation,
+)
 from tpuconvert.runtime.border import to_value
 from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
@@ -32,9 +41,13 @@ from tpuconvert.schema.types import I32, Array, Chip
 SAMPLES = 64
 """So many samples are used at most: means settle long before thresholds do."""
 
+_OBSERVATIONS = 8192
+"""So many positions of a product's operand are looked at, over all samples, for their covariance; at least four times
+the number of inputs."""
 
-def correct_biases(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Array]], chip: Chip) -> int:
-    """Change the biases of a legalized graph in place.
+
+def refine(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Array]], chip: Chip) -> int:
+    """Change weights and biases of a legalized graph in place.
 
     Args:
         legalized: what legalization made of ``real``; products without a bias are left alone.
@@ -43,33 +56,36 @@ def correct_biases(legalized: Legalized, real: Graph, samples: Iterable[Mapping[
         chip: whose arithmetic counts.
 
     Returns:
-        The number of products corrected.
+        The number of products refined.
     """
     feeds = [sample for sample, _ in zip(samples, range(SAMPLES), strict=False)]
     integer = legalized.graph
-    names = {value.producer: name for value, name in legalized.products.items()}
-    products = {node: names[node] for node in integer.nodes if node in names and _is_product(node)}
-    means = _float_means(real, feeds, set(products.values()))
+    made = {value.producer: product for value, product in legalized.products.items()}
+    products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
+    means = _float_means(real, feeds, {product.name for product in products.values()})
     plan = make_plan(integer)
     slots: list[list[Array]] = [[] for _ in range(plan.slots)]
     for index, constant in plan.constants:
         slots[index] = [constant] * len(feeds)
     for index, value, port in zip(plan.inputs, integer.inputs, integer.input_ports, strict=True):
         slots[index] = [to_value(sample[port.name], port, value, {}) for sample in feeds]
-    corrected = 0
+    refined = 0
     with np.errstate(all="ignore"):
         for step in plan.steps:
             operands: list[Any] = [slots[index] if index >= 0 else [None] * len(feeds) for index in step.inputs]
-            if products.get(step.node, "") in means:
-                _correct(step.node, operands[0], means[products[step.node]])
-                operands[2] = [_bias(step.node).array] * len(feeds)
-                corrected += 1
+            if step.node in products:
+                product = products[step.node]
+                _round_weights(step.node, operands[0], product.exact)
+                _correct_bias(step.node, operands[0], means[product.name])
+                operands[1] = [_constant(step.node, 1).array] * len(feeds)
+                operands[2] = [_constant(step.node, 2).array] * len(feeds)
+                refined += 1
             results = [step.node.op.evaluate(*arrays, chip=chip) for arrays in zip(*operands, strict=True)]
             for position, index in enumerate(step.outputs):
                 slots[index] = [result[position] for result in results]
             for index in step.release:
                 slots[index] = []
-    return corrected
+    return refined
 
 
 def _is_product(node: Node) -> bool:
@@ -80,10 +96,10 @@ def _is_product(node: Node) -> bool:
     return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype is I32
 
 
-def _bias(node: Node) -> Value:
-    bias = node.inputs[2]
-    assert bias is not None
-    return bias
+def _constant(node: Node, index: int) -> Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
 
 
 def _float_means(real: Graph, feeds: list[Mapping[str, Array]], names: set[str]) -> dict[str, Array]:
@@ -105,7 +121,29 @@ def _channel_mean(array: Array) -> Array:
     return mean
 
 
-def _correct(node: Node, x: list[Array], wanted: Array) -> None:
+def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
+    """Round the weights for the operands that the node gets. Transposed convolutions keep the nearest integers."""
+    op, weight = node.op, _constant(node, 1)
+    matrix = isinstance(op, (MatrixMul, MatrixMulV2))
+    if isinstance(op, DeconvV2):
+        return
+    grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
+    groups, _, inputs = grouped.shape
+    if inputs > MOST_INPUTS:
+        return
+    most = max(_OBSERVATIONS, 4 * inputs) // len(x) + 1
+    found = Covariance(groups, inputs)
+    for array in x:
+        if isinstance(op, ConvolutionParams):
+            found.add(patches(array, op, (exact.shape[2], exact.shape[3]), most))
+        else:
+            found.add(array[np.newaxis])
+    rounded = round_with_compensation(grouped, found.result())
+    stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
+    weight.data = np.ascontiguousarray(stored.astype(np.int8))
+
+
+def _correct_bias(node: Node, x: list[Array], wanted: Array) -> None:
     """Move the bias so that the mean of the accumulator, in real units, is the wanted one."""
     operand, weight, bias = node.inputs[:3]
     assert operand is not None and operand.quant is not None

@@ -1,0 +1,108 @@
+"""Rounding the weights of a product so that their errors cancel in its result.
+
+Rounding every weight to the nearest integer is best only where inputs are independent. Neighbouring pixels and channels
+are not: an error in one weight can be made up for by its neighbours. Weights are rounded one input at a time, and the
+error of each is spread over the inputs that are still to come, as their covariance with it says.
+
+Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal Brain Surgeon (1993).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.types import Array
+
+Float64 = npt.NDArray[np.float64]
+
+MOST_INPUTS = 2400
+"""Products with more inputs per result are rounded to nearest: the covariance grows with the square, its inverse with
+the cube."""
+
+_LIMIT = 127.0
+_DAMPING = 0.01
+"""Added to the variances, as a share of their mean: few samples do not determine every direction."""
+
+_BLOCK = 64
+
+
+def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
+    """Round weights to integers within -127..127.
+
+    Args:
+        exact: real weights in units of their integers, [groups, outputs, inputs].
+        covariance: of the inputs, [groups, inputs, inputs].
+
+    Returns:
+        Integers as binary64, of the shape of ``exact``.
+    """
+    inputs = exact.shape[2]
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    damped = covariance + np.eye(inputs) * (_DAMPING * variance.mean(axis=1) + 1e-12)[:, None, None]
+    # Inputs that vary most come first: their errors cost most, and most others are left to make up for them.
+    order = np.argsort(-variance.sum(axis=0), kind="stable")
+    damped = damped[:, order][:, :, order]
+    upper = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(1, 2)
+    work = exact[:, :, order].copy()
+    rounded = np.empty_like(work)
+    for start in range(0, inputs, _BLOCK):
+        end = min(start + _BLOCK, inputs)
+        errors = np.empty((*work.shape[:2], end - start))
+        for index in range(start, end):
+            rounded[:, :, index] = np.clip(np.rint(work[:, :, index]), -_LIMIT, _LIMIT)
+            error = (work[:, :, index] - rounded[:, :, index]) / upper[:, None, index, index]
+            work[:, :, index:end] -= error[:, :, None] * upper[:, None, index, index:end]
+            errors[:, :, index - start] = error
+        work[:, :, end:] -= errors @ upper[:, start:end, end:]
+    result = np.empty_like(rounded)
+    result[:, :, order] = rounded
+    return result
+
+
+class Covariance:
+    """Covariance of a product's inputs, from samples taken one after the other."""
+
+    def __init__(self, groups: int, inputs: int) -> None:
+        self._sum = np.zeros((groups, inputs))
+        self._products = np.zeros((groups, inputs, inputs))
+        self._count = 0
+
+    def add(self, rows: Array) -> None:
+        """Add observations, [groups, observations, inputs]."""
+        real = rows.astype(np.float64)
+        self._sum += real.sum(axis=1)
+        self._products += real.swapaxes(1, 2) @ real
+        self._count += rows.shape[1]
+
+    def result(self) -> Float64:
+        """The covariance, [groups, inputs, inputs]."""
+        mean = self._sum / self._count
+        covariance: Float64 = self._products / self._count - mean[:, :, None] * mean[:, None, :]
+        return covariance
+
+
+def patches(x: Array, op: ConvolutionParams, kernel: tuple[int, int], most: int) -> Array:
+    """What a convolution multiplies its weights with, at evenly spread positions of its result.
+
+    Args:
+        x: operand, [N, C, H, W], zero where padded.
+        op: strides, dilations, pads and groups.
+        kernel: height and width.
+        most: number of positions at most.
+
+    Returns:
+        [groups, positions, C / groups * kernel height * kernel width].
+    """
+    padded = np.pad(x, ((0, 0), (0, 0), (op.pad_h_t, op.pad_h_b), (op.pad_w_l, op.pad_w_r)))
+    rows = (padded.shape[2] - op.dh * (kernel[0] - 1) - 1) // op.stride_h + 1
+    columns = (padded.shape[3] - op.dw * (kernel[1] - 1) - 1) // op.stride_w + 1
+    total = x.shape[0] * rows * columns
+    chosen = np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
+    sample, row, column = np.unravel_index(chosen, (x.shape[0], rows, columns))
+    i = (row * op.stride_h)[:, None] + op.dh * np.arange(kernel[0])
+    j = (column * op.stride_w)[:, None] + op.dw * np.arange(kernel[1])
+    taken = padded[sample[:, None, None], :, i[:, :, None], j[:, None, :]]  # [positions, kh, kw, C]
+    grouped = taken.transpose(3, 0, 1, 2).reshape(op.groups, -1, chosen.size, kernel[0] * kernel[1])
+    return grouped.transpose(0, 2, 1, 3).reshape(op.groups, chosen.size, -1)
