@@ -19,6 +19,11 @@ Method = Literal["minmax", "kl", "mse"]
 
 _BINS = 4096
 _STEP = 16  # bins between two thresholds that are tried: 256 candidates at most
+_CUT_WEIGHT = 8.0
+"""What ``mse`` counts the square of a cut for, against that of a rounding: rounding errors are as often up as down and
+average out in a sum of products, cuts all point down and hit the values that decide. Between 1 and 8 the divergence of
+SqueezeNet's results fell by a third, that of four other networks changed little."""
+
 _KL_MOST_CUT = 1e-3
 """KL weighs how many values are cut, not how far: on heavy tails it would cut the values that matter most. Candidates
 that cut more than this share of the non-zero values are not considered."""
@@ -179,7 +184,8 @@ def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -
 def mse_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:
     """The upper edge of the prefix of a histogram of magnitudes that costs the smallest squared error.
 
-    A value within the threshold T costs step^2 / 12 on average, step = T / (levels - 1); one beyond it (value - T)^2.
+    A value within the threshold T costs step^2 / 12 on average, step = T / (levels - 1); one beyond it (value - T)^2
+    times ``_CUT_WEIGHT``.
     Zeros cost nothing at any threshold. Arguments as ``kl_threshold``.
     """
     hist = counts.astype(np.float64)
@@ -196,7 +202,7 @@ def mse_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) 
     first = np.sum(hist * centre) - np.cumsum(hist * centre)[ends - 1]
     second = np.sum(hist * centre**2) - np.cumsum(hist * centre**2)[ends - 1]
     rounding = inside * (threshold / (levels - 1)) ** 2 / 12
-    error = rounding + second - 2 * threshold * first + threshold**2 * beyond
+    error = rounding + _CUT_WEIGHT * (second - 2 * threshold * first + threshold**2 * beyond)
     return float(threshold[np.argmin(error)])
 
 

@@ -20,13 +20,13 @@ def test_minmax_is_the_largest_magnitude_over_all_batches():
     assert collected("minmax", [0.0, 2.0]).is_never_negative
 
 
-@pytest.mark.parametrize("method", ["minmax", "kl"])
+@pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_nan_and_infinity_are_left_out(method):
     found = collected(method, [np.nan, np.inf, 1.0, -np.inf])
     assert (found.low, found.high, found.threshold) == (1.0, 1.0, 1.0)
 
 
-@pytest.mark.parametrize("method", ["minmax", "kl"])
+@pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_nothing_and_zeros_have_threshold_zero(method):
     assert collected(method).threshold == 0.0
     assert collected(method, [np.nan]).threshold == 0.0
@@ -40,9 +40,25 @@ def test_kl_cuts_a_rare_outlier_and_minmax_does_not():
     assert collected("kl", values).threshold < 20.0
 
 
-def test_kl_keeps_a_uniform_range():
+@pytest.mark.parametrize("method", ["kl", "mse"])
+def test_a_uniform_range_is_kept(method):
     values = np.random.default_rng(0).uniform(0, 10, size=100_000)
-    assert collected("kl", values).threshold == pytest.approx(10.0, rel=0.02)
+    assert collected(method, values).threshold == pytest.approx(10.0, rel=0.02)
+
+
+def test_mse_is_the_threshold_of_the_smallest_error():
+    """Against a search over thresholds with the errors themselves: cuts count eight times."""
+    values = np.abs(np.random.default_rng(3).standard_t(3, size=50_000))
+
+    def error(threshold):
+        step = threshold / 255
+        rounded = np.minimum(np.round(values / step), 255) * step
+        squares = (values - rounded) ** 2
+        return squares[values <= threshold].sum() + 8 * squares[values > threshold].sum()
+
+    candidates = np.linspace(values.max() / 100, values.max(), 100)
+    best = candidates[np.argmin([error(threshold) for threshold in candidates])]
+    assert error(collected("mse", values).threshold) == pytest.approx(error(best), rel=0.05)
 
 
 def test_kl_of_batches_is_kl_of_all_when_the_range_grows():

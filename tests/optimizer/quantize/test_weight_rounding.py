@@ -1,0 +1,68 @@
+"""Rounding weights with compensation."""
+
+import numpy as np
+import pytest
+
+from tpuconvert.optimizer.quantize.weight_rounding import Covariance, patches, round_with_compensation
+from tpuconvert.schema.ops.conv import Conv
+
+
+def error(exact, rounded, covariance):
+    """Mean squared error of the result."""
+    difference = exact - rounded
+    return float(np.einsum("goi,gij,goj->", difference, covariance, difference))
+
+
+@pytest.mark.parametrize(("groups", "inputs"), [(1, 150), (5, 9)])
+def test_correlated_inputs_gain(groups, inputs):
+    rng = np.random.default_rng(inputs)
+    mixing = rng.normal(size=(groups, inputs, inputs // 3))
+    covariance = mixing @ mixing.swapaxes(1, 2) + 0.1 * np.eye(inputs)
+    exact = rng.normal(size=(groups, 8, inputs)) * 20
+    rounded = round_with_compensation(exact, covariance)
+    assert (rounded == np.round(rounded)).all() and np.abs(rounded).max() <= 127
+    assert error(exact, rounded, covariance) < 0.6 * error(exact, np.rint(exact), covariance)
+
+
+def test_independent_inputs_are_rounded_to_nearest():
+    exact = np.random.default_rng(0).normal(size=(1, 4, 20)) * 30
+    assert (round_with_compensation(exact, np.eye(20)[None]) == np.rint(exact)).all()
+
+
+def test_weights_stay_within_the_symmetric_range():
+    exact = np.full((1, 1, 4), 127.0)
+    assert np.abs(round_with_compensation(exact, np.ones((1, 4, 4)))).max() == 127
+
+
+def test_covariance_is_that_of_numpy():
+    rows = np.random.default_rng(1).normal(size=(2, 40, 5)) + 3
+    found = Covariance(2, 5)
+    found.add(rows[:, :25])
+    found.add(rows[:, 25:])
+    for group in range(2):
+        assert np.allclose(found.result()[group], np.cov(rows[group].T, bias=True))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Conv(pad_h_t=1, pad_h_b=1, pad_w_l=1, pad_w_r=1),
+        Conv(groups=2, stride_h=2, stride_w=2, pad_h_t=1),
+        Conv(groups=4, dh=2, dw=2),
+    ],
+    ids=str,
+)
+def test_patches_are_what_a_convolution_multiplies(op):
+    rng = np.random.default_rng(2)
+    x = rng.integers(-9, 9, (2, 4, 7, 7)).astype(np.float32)
+    w = rng.integers(-9, 9, (8, 4 // op.groups, 3, 3)).astype(np.float32)
+    (y,) = op.evaluate(x, w)
+    rows = patches(x, op, (3, 3), most=10_000)
+    products = np.einsum("gpi,goi->gop", rows, w.reshape(op.groups, 8 // op.groups, -1))
+    assert np.array_equal(products.reshape(8, 2, -1).transpose(1, 0, 2).reshape(y.shape), y)
+
+
+def test_few_positions_are_spread_evenly():
+    x = np.arange(100, dtype=np.float32).reshape(1, 1, 10, 10)
+    rows = patches(x, Conv(), (1, 1), most=5)
+    assert rows.reshape(-1).tolist() == [0, 24, 49, 74, 99]
