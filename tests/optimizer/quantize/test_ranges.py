@@ -23,7 +23,8 @@ def test_minmax_is_the_largest_magnitude_over_all_batches():
 @pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
 def test_nan_and_infinity_are_left_out(method):
     found = collected(method, [np.nan, np.inf, 1.0, -np.inf])
-    assert (found.low, found.high, found.threshold) == (1.0, 1.0, 1.0)
+    assert (found.low, found.high) == (1.0, 1.0)
+    assert found.threshold == pytest.approx(1.0, rel=1e-3)  # a bin of the histogram
 
 
 @pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
