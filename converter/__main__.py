@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +14,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when None.
 
     """
+    # Matrix products here are many and small: threads wait for each other more than they work. And what they compute
+    # does not depend on how many cores a machine has. Read when NumPy is first imported; whoever sets it is heard.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from tpuconvert.cli.group import run
     except KeyboardInterrupt:  # so early that nothing else answers to it yet

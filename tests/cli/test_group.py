@@ -133,3 +133,14 @@ def test_reader_that_goes_away() -> None:
         complaint = process.stderr.read().decode()
         assert process.wait() == 0
     assert "Error" not in complaint
+
+
+def test_matrix_products_take_one_thread_unless_told_otherwise() -> None:
+    code = "import os, tpuconvert.__main__ as m; m.main(['--version']); print(os.environ['OPENBLAS_NUM_THREADS'])"
+    for given, wanted in ((None, "1"), ("3", "3")):
+        environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+        environment |= {"OPENBLAS_NUM_THREADS": given} if given else {}
+        shown = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        assert shown.splitlines()[-1] == wanted
