@@ -274,8 +274,8 @@ def finish(
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
-        progress.stage("refine")
-        refine(legalized, graph, feeds, options.chip)
+        progress.stage("refine", len(legalized.graph))
+        refine(legalized, graph, feeds, options.chip, progress=progress.advance)
     graph = legalized.graph
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)

@@ -13,7 +13,7 @@ section 4.2, the empirical form.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,13 @@ _OBSERVATIONS = 8192
 the number of inputs."""
 
 
-def refine(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Array]], chip: Chip) -> int:
+def refine(
+    legalized: Legalized,
+    real: Graph,
+    samples: Iterable[Mapping[str, Array]],
+    chip: Chip,
+    progress: Callable[[int], None] | None = None,
+) -> int:
     """Change weights and biases of a legalized graph in place.
 
     Args:
@@ -54,6 +60,7 @@ def refine(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Arr
         real: the float graph, whose values have the same names.
         samples: feeds; the first ``SAMPLES`` of them are used.
         chip: whose arithmetic counts.
+        progress: called with the number of nodes done.
 
     Returns:
         The number of products refined.
@@ -71,7 +78,7 @@ def refine(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Arr
         slots[index] = [to_value(sample[port.name], port, value, {}) for sample in feeds]
     refined = 0
     with np.errstate(all="ignore"):
-        for step in plan.steps:
+        for done, step in enumerate(plan.steps, start=1):
             operands: list[Any] = [slots[index] if index >= 0 else [None] * len(feeds) for index in step.inputs]
             if step.node in products:
                 product = products[step.node]
@@ -85,6 +92,8 @@ def refine(legalized: Legalized, real: Graph, samples: Iterable[Mapping[str, Arr
                 slots[index] = [result[position] for result in results]
             for index in step.release:
                 slots[index] = []
+            if progress is not None:
+                progress(done)
     return refined
 
 
