@@ -1,0 +1,68 @@
+"""Whether a node of a graph may keep its tiles in on-chip memory, and in words why.
+
+The answer is derived from the ``locality`` of the operator's definition. The planner of groups asks it for every node,
+after shapes and data types are known.
+
+Source: section 18 of the operator set's semantics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.op import LocalityKind, Op, OpKind
+from tpuconvert.schema.types import Chip, TensorType
+
+
+@dataclass(frozen=True)
+class NodeLocality:
+    """LOCAL or GLOBAL, never LIMITED_LOCAL, with the reason in words."""
+
+    kind: LocalityKind
+    reason: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether input and output tiles may stay in on-chip memory."""
+        return self.kind is LocalityKind.LOCAL
+
+
+def locality_of(node: Node, chip: Chip) -> NodeLocality:
+    """The locality of one node on a chip."""
+    inputs = [None if value is None else value.type for value in node.inputs]
+    return locality_of_use(node.op, chip, inputs, [value.type for value in node.outputs])
+
+
+def locality_of_use(
+    op: Op, chip: Chip, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]
+) -> NodeLocality:
+    """The locality of an operator with its parameters and types.
+
+    Args:
+        op: the operator with its parameters. Negative axes count from the end, as everywhere.
+        chip: the target.
+        inputs: operand types in declaration order, None for absent ones.
+        outputs: result types.
+
+    """
+    if op.kind is not OpKind.TPU:
+        return NodeLocality(LocalityKind.GLOBAL, f"{op.name} runs on the host")
+    locality = op.locality
+    if locality.kind is not LocalityKind.LIMITED_LOCAL or locality.condition is None:
+        always = f"{op.name} is always {locality.kind.value}"
+        return NodeLocality(locality.kind, f"{always}: {locality.text}" if locality.text else always)
+    present = tuple(item for item in inputs if item is not None)
+    try:
+        holds = locality.condition(op, present, tuple(outputs), chip)
+    except IndexError:
+        reason = f"{op} on {_listed(present)} lacks an axis that the condition looks at: {locality.text}"
+        return NodeLocality(LocalityKind.GLOBAL, reason)
+    if holds:
+        return NodeLocality(LocalityKind.LOCAL, f"{op} meets the condition: {locality.text}")
+    return NodeLocality(LocalityKind.GLOBAL, f"{op} on {_listed(present)} does not meet the condition: {locality.text}")
+
+
+def _listed(types: Sequence[TensorType]) -> str:
+    return " and ".join(str(item) for item in types) or "a use without operands"
