@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,20 +59,20 @@ def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
     return tuple(result)
 
 
-class ShapeChange(Op):
+class ShapeChange(Op, abc.ABC):
     """The elements stay in their row-major order."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = GLOBAL
 
+    @abc.abstractmethod
     def result_shape(self, shape: Shape) -> Shape:
         """The new shape.
 
         Raises:
             ShapeError: when there is none.
         """
-        raise NotImplementedError
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: from the parameters; the number of elements stays."""

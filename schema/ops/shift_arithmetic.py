@@ -6,6 +6,7 @@ tensor and a scalar.
 
 from __future__ import annotations
 
+import abc
 import operator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,7 +28,7 @@ def _table(first: str, second: str, seconds: tuple[DType, ...], rule: Rule) -> C
     return on(bm1682=None, bm1684=(accepted,), bm1686=todo(accepted))
 
 
-class ShiftArithmetic(Op):
+class ShiftArithmetic(Op, abc.ABC):
     """What the family shares: y = rrs(first op second, shift), saturated; rrs rounds half up.
 
     ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
@@ -40,9 +41,9 @@ class ShiftArithmetic(Op):
     out_dtype: DType | None
 
     @staticmethod
+    @abc.abstractmethod
     def combine(first: Array, second: Array, /) -> Array:
         """The exact integers that are shifted; every member of the family has its own."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= 31:

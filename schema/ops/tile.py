@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +17,15 @@ _FIXED = (F32, I32, I8, U8, I16, U16)
 _ALL = (F32, F16, I32, I8, U8, I16, U16)
 
 
-class Repetition(Op):
+class Repetition(Op, abc.ABC):
     """Element i of y is element i modulo the extent of x, on every axis."""
 
     inputs = (Operand("tensor_i"),)
 
     @property
+    @abc.abstractmethod
     def counts(self) -> tuple[int, ...]:
         """Copies per axis."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         if any(count < 1 for count in self.counts):
