@@ -1,0 +1,10 @@
+"""Every integer operator once more, in plain Python integers, one element at a time.
+
+``ORACLES`` maps an operator to a function that draws one example of it and says what it must give. Nothing here
+computes with NumPy; arrays are only made to hand them to the operator.
+"""
+
+from integer_oracles import element_wise, movement, products, rescaling, windows
+from integer_oracles.base import ORACLES, Example, Sampler, examples
+
+__all__ = ["ORACLES", "Example", "Sampler", "element_wise", "examples", "movement", "products", "rescaling", "windows"]

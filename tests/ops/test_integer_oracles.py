@@ -1,0 +1,54 @@
+"""Integer operators against plain Python integers: a few drawn examples of each, and a thousand in the long run."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from integer_oracles import ORACLES, Example, examples
+
+from tpuconvert.schema.op import Op, OpKind, all_ops
+
+FEW, MANY = 25, 1000
+
+
+def is_integer(definition: type[Op]) -> bool:
+    """Whether the operator takes or gives integers on some chip."""
+    return definition.kind is OpKind.TPU and any(
+        dtype.is_integer
+        for support in definition.dtypes.values()
+        for case in support.cases
+        for dtypes in case.operands.values()
+        for dtype in dtypes
+    )
+
+
+INTEGER = [name for name, definition in all_ops().items() if is_integer(definition)]
+DEFINED = [name for name in sorted(ORACLES) if name in all_ops()]
+
+
+def agree(name: str, count: int) -> None:
+    compared = 0
+
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck))
+    @given(examples(name))
+    def agrees(example: Example) -> None:
+        nonlocal compared
+        example.check()
+        compared += 1
+
+    agrees()
+    assert compared >= count, f"{name}: only {compared} examples that a chip takes"
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_some_examples(name: str) -> None:
+    agree(name, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFINED)
+def test_many_examples(name: str) -> None:
+    agree(name, MANY)
+
+
+@pytest.mark.parametrize("name", INTEGER)
+def test_every_integer_operator_has_an_oracle(name: str) -> None:
+    assert name in ORACLES, f"{name} computes with integers; tests/integer_oracles has no oracle for it"
