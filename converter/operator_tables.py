@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops
+from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops, find_op
 from tpuconvert.schema.types import Chip, DType
 
 Row = dict[str, Any]
@@ -18,16 +19,44 @@ def tpu_operators(chip: str | None = None) -> list[Row]:
         UsageError: an unknown chip.
 
     """
-    try:
-        chips = list(Chip) if chip is None else [Chip.parse(chip)]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    chips = chips_named(chip)
     rows = []
     for name, definition in all_ops().items():
         support = {one.value.lower(): _types(definition, one) for one in chips}
         if any(support.values()):
             rows.append({"operator": name, "kind": definition.kind.value, **support})
     return rows
+
+
+def chips_named(chip: str | None) -> list[Chip]:
+    """One chip, or for None every chip.
+
+    Raises:
+        UsageError: an unknown chip.
+
+    """
+    try:
+        return list(Chip) if chip is None else [Chip.parse(chip)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def operator_named(name: str) -> type[Op]:
+    """The definition of an operator.
+
+    Raises:
+        UsageError: there is none; the hint has names like it.
+
+    """
+    definition = find_op(name)
+    if definition is None:
+        known = list(all_ops())
+        alike = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7) or [
+            one for one in known if name.lower() in one
+        ]
+        hint = f"did you mean {' or '.join(alike)}?" if alike else "tpuconvert ops lists the operators"
+        raise UsageError(f"there is no TPU operator '{name}'", hint=hint)
+    return definition
 
 
 def source_operators(source_format: str) -> list[Row]:
@@ -45,7 +74,7 @@ def source_operators(source_format: str) -> list[Row]:
 
 def _types(definition: type[Op], chip: Chip) -> list[str]:
     """Data types in the order of DType; ``host`` for an operator that the chip leaves to the host."""
-    if definition.kind is not OpKind.TPU:
+    if definition.kind in (OpKind.HOST, OpKind.CUSTOM):
         return ["host"]
     support = definition.dtypes[chip]
     used = {dtype for case in support.cases for dtype in case.operands.get(ALL, ())}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from tpuconvert.cli.source_options import CHIPS, plugin_option
 
 
-@click.command("ops", short_help="List the supported operators.")
+@click.command("ops", short_help="List the supported operators, or explain one.")
+@click.argument("name", required=False)
 @click.option("--chip", metavar="CHIP", help=f"Only operators of one chip: {CHIPS}.")
 @click.option(
     "--format",
@@ -17,20 +20,47 @@ from tpuconvert.cli.source_options import CHIPS, plugin_option
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @plugin_option
-def command(chip: str | None, source_format: str | None, as_json: bool, plugins: tuple[str, ...]) -> None:
-    """List the TPU operators with the data types of each chip, or the operators of a source format."""
-    import json
+def command(
+    name: str | None, chip: str | None, source_format: str | None, as_json: bool, plugins: tuple[str, ...]
+) -> None:
+    """List the TPU operators with the data types of each chip, or the operators of a source format.
 
+    With NAME, explain one TPU operator: its formula, parameters, data types per chip, locality, and an example.
+    """
     from tpuconvert.cli.problems import ensure
-    from tpuconvert.operator_tables import source_operators, tpu_operators
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import table
 
     ensure(not (chip and source_format), "--chip and --format exclude each other")
+    ensure(not (name and source_format), "NAME is a TPU operator: it cannot be had with --format")
     load_plugins(plugins)
+    if name is not None:
+        _explain(name, chip, as_json)
+    else:
+        _list(chip, source_format, as_json)
+
+
+def _explain(name: str, chip: str | None, as_json: bool) -> None:
+    import dataclasses
+
+    from tpuconvert.cli.terminal import echo_text
+    from tpuconvert.operator_description import describe
+    from tpuconvert.operator_tables import chips_named, operator_named
+    from tpuconvert.operator_text import description_lines
+
+    about = describe(operator_named(name), chips_named(chip))
+    if as_json:
+        _print_json(dataclasses.asdict(about))
+    else:
+        echo_text("\n".join(description_lines(about)))
+
+
+def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
+    from tpuconvert.operator_tables import source_operators, tpu_operators
+    from tpuconvert.report import table
+
     rows = source_operators(source_format) if source_format is not None else tpu_operators(chip)
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        _print_json(rows)
         return
     heading = tuple(rows[0]) if rows else ("operator",)
     cells = [
@@ -39,3 +69,9 @@ def command(chip: str | None, source_format: str | None, as_json: bool, plugins:
     click.echo("\n".join(table([heading, *cells])))
     legend = "" if source_format else "; * marked unfinished by the vendor: legal, with a warning"
     click.echo(f"{len(rows)} operators{legend}", err=True)
+
+
+def _print_json(content: Any) -> None:
+    import json
+
+    click.echo(json.dumps(content, indent=2))

@@ -1,0 +1,314 @@
+"""What there is to say about one operator, derived from its definition: the pages and ``tpuconvert ops NAME`` show it.
+
+Three things are not in a definition: its family, what its parameters mean in a few words, and a worked example. They
+come from the operator set's contract, by way of ``operator_notes.json``, which ``tools/operator_pages.py`` makes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import inspect
+import json
+import re
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from tpuconvert.schema.op import ALL, ALL_SAME, Case, LocalityKind, Op, Operand, OpKind, Support
+from tpuconvert.schema.types import Chip, DType, Scalar
+
+Notes = dict[str, Any]
+"""Keys ``family``, ``meanings`` and ``example``."""
+
+COMPUTE = {
+    "FLOAT32": "computed in binary32",
+    "INT32": "computed in integers",
+    "EXACT_INT": "computed in integers, without overflow in between",
+    "MODE0": "calculation mode 0",
+    "MODE1": "calculation mode 1",
+    "MODE2": "calculation mode 2",
+}
+"""What the names of arithmetic in the data-type tables mean."""
+
+LOCALITY = {
+    LocalityKind.LOCAL: "Local: input and output tiles may stay in on-chip memory.",
+    LocalityKind.LIMITED_LOCAL: "Local or global",
+    LocalityKind.GLOBAL: "Global: inputs and outputs are in global memory.",
+}
+
+SECTIONS = ("Shapes:", "Units:", "Errors:", "Source:", "``out_dtype``")
+"""Beginnings of lines in a docstring that begin a paragraph."""
+
+LONGEST_VECTOR = 12
+"""Elements of a parameter that are shown."""
+
+DECISION = re.compile(r" \((?:decision )?D-[A-Z0-9-]+\)|(?<=\()decision D-[A-Z0-9-]+, ?")
+"""Numbers of decisions in the contract's text: they say nothing to who reads the page."""
+
+TERMS = {
+    "sat(": "``sat(v)`` is v limited to the range of an integer result; a floating-point result is not limited.",
+    "rrs(": "``rrs(v, n)`` is v / 2^n with halves rounded up, ((v >> (n - 1)) + 1) >> 1; for n = 0 it is v.",
+}
+"""What formulas call by a name."""
+
+OTHERS = {
+    "tpu": "Further operators",
+    "composite": "Composite operators",
+    "host": "Host functions",
+    "custom": "Custom operators",
+}
+"""Families of operators that the contract does not put into one, by the value of their kind."""
+
+KINDS = {
+    "composite": "A composite: one node in graph and file. A chip runs its expansion into operators of the set, which"
+    " has to be legal there.",
+}
+"""What is to be said about every operator of a kind."""
+
+ON_THE_HOST = (OpKind.HOST, OpKind.CUSTOM)
+
+
+@dataclass(frozen=True)
+class OperandLine:
+    """One operand or result; ``symbol`` is its name in the formula, empty where it has none."""
+
+    name: str
+    symbol: str
+    about: str
+
+
+@dataclass(frozen=True)
+class ParameterLine:
+    """One parameter; ``default`` is None where it has to be given; ``values`` lists those of an enumeration."""
+
+    name: str
+    type: str
+    default: str | None
+    values: tuple[str, ...]
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ChipLine:
+    """What one chip accepts: a sentence about the whole, then the accepted groups of data types."""
+
+    chip: str
+    supported: bool
+    notes: tuple[str, ...]
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OperatorDescription:
+    """Everything about one operator, in words; names stand between double backticks, as in docstrings."""
+
+    name: str
+    kind: str
+    family: str
+    module: str
+    definition: str
+    signature: str
+    formula: str
+    details: tuple[str, ...]
+    operands: tuple[OperandLine, ...]
+    results: tuple[OperandLine, ...]
+    parameters: tuple[ParameterLine, ...]
+    chips: tuple[ChipLine, ...]
+    locality: str
+    example: tuple[str, ...]
+
+
+def describe(
+    definition: type[Op], chips: Iterable[Chip] = Chip, notes: Mapping[str, Notes] | None = None
+) -> OperatorDescription:
+    """Everything about one operator on the given chips; ``notes`` None stands for those of the package."""
+    note = (operator_notes() if notes is None else notes).get(definition.name, {})
+    formula, *details = _paragraphs(definition.__doc__ or "")
+    symbols = list(inspect.signature(definition.infer).parameters)[1:]
+    if len(symbols) != len(definition.inputs):  # a plugin may take all operands as one argument
+        symbols = [""] * len(definition.inputs)
+    operands = [_operand(operand, symbol) for operand, symbol in zip(definition.inputs, symbols, strict=True)]
+    return OperatorDescription(
+        name=definition.name,
+        kind=definition.kind.value,
+        family=note.get("family", OTHERS[definition.kind.value]),
+        module=definition.__module__,
+        definition=definition.__name__,
+        signature=_signature(definition),
+        formula=formula,
+        details=(*details, *_explained(definition, formula)),
+        operands=tuple(operands),
+        results=tuple(_result(o, "y" if len(definition.outputs) == 1 else "") for o in definition.outputs),
+        parameters=tuple(_parameters(definition, note.get("meanings", {}))),
+        chips=tuple(chip_line(definition, chip) for chip in chips),
+        locality=_locality(definition),
+        example=tuple(note.get("example", ())),
+    )
+
+
+@functools.cache
+def operator_notes() -> dict[str, Notes]:
+    """Family, meanings of parameters and worked example per operator, as ``tools/operator_pages.py`` wrote them."""
+    text = resources.files("tpuconvert").joinpath("operator_notes.json").read_text(encoding="utf-8")
+    notes: dict[str, Notes] = json.loads(text)
+    return notes
+
+
+# --- the head ---------------------------------------------------------------------------------------------------------
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Paragraphs of a docstring, one line each; a section such as ``Shapes:`` begins one."""
+    found: list[list[str]] = [[]]
+    for line in inspect.cleandoc(text).replace(". Shapes: ", ".\nShapes: ").splitlines():
+        if (not line.strip() or line.startswith(SECTIONS)) and found[-1]:
+            found.append([])
+        if line.strip():
+            found[-1].append(line.strip())
+    return [" ".join(paragraph) for paragraph in found if paragraph] or [""]
+
+
+def _explained(definition: type[Op], formula: str) -> Iterable[str]:
+    """What a reader has to know besides: the names that the formula uses, and what the kind means."""
+    yield from (meaning for term, meaning in TERMS.items() if term in formula)
+    yield from (text for kind, text in KINDS.items() if kind == definition.kind.value)
+
+
+def _signature(definition: type[Op]) -> str:
+    operands = ", ".join(map(_in_signature, definition.inputs))
+    parameters = ", ".join(
+        item.name if item.default is dataclasses.MISSING else f"{item.name}={shown(item.default)}"
+        for item in dataclasses.fields(definition)
+    )
+    results = ", ".join(map(_in_signature, definition.outputs))
+    return f"{definition.name}({'; '.join(part for part in (operands, parameters) if part)}) -> {results}"
+
+
+def _in_signature(operand: Operand) -> str:
+    return f"[{operand.name}]" if operand.optional else f"{operand.name}{', ...' if operand.variadic else ''}"
+
+
+def _operand(operand: Operand, symbol: str) -> OperandLine:
+    kind = "tensor or constant" if operand.coeff else "tensor"
+    return OperandLine(operand.name, symbol, ", ".join([*_form(operand), kind, *_presence(operand)]))
+
+
+def _result(operand: Operand, symbol: str) -> OperandLine:
+    return OperandLine(operand.name, symbol, ", ".join([*_form(operand), *_presence(operand)]))
+
+
+def _form(operand: Operand) -> list[str]:
+    layout = [] if operand.layout == "any" else [operand.layout]
+    if operand.ranks:
+        return [*layout, f"rank {' or '.join(str(rank) for rank in operand.ranks)}"]
+    return layout or ["any rank"]
+
+
+def _presence(operand: Operand) -> list[str]:
+    return ["optional"] * operand.optional + ["one or more"] * operand.variadic
+
+
+def _parameters(definition: type[Op], meanings: dict[str, str]) -> Iterable[ParameterLine]:
+    hints = typing.get_type_hints(definition)
+    for item in dataclasses.fields(definition):
+        parts = [part for part in (hints[item.name], *typing.get_args(hints[item.name])) if isinstance(part, type)]
+        enumeration = next((part for part in parts if issubclass(part, enum.IntEnum)), None)
+        values = () if enumeration is None else tuple(f"{member.name} = {member.value}" for member in enumeration)
+        default = None if item.default is dataclasses.MISSING else shown(item.default)
+        free = "data type of the result" + (", where it is free" if default == "None" else "")
+        meaning = meanings.get(item.name, free if DType in parts else "")
+        yield ParameterLine(item.name, str(item.type), default, values, meaning)
+
+
+def shown(value: object) -> str:
+    """A parameter value in a few words; the middle of a long vector is left out."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Scalar):
+        return f"{shown(value.value)} as {value.dtype.value}"
+    if isinstance(value, tuple):
+        cells = [shown(item) for item in value]
+        cells = cells if len(cells) <= LONGEST_VECTOR else [*cells[:3], "...", *cells[-3:]]
+        return f"({', '.join(cells)}{',' if len(cells) == 1 else ''})"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- data types -------------------------------------------------------------------------------------------------------
+
+
+def chip_line(definition: type[Op], chip: Chip) -> ChipLine:
+    """What one chip accepts, in words."""
+    if definition.kind in ON_THE_HOST:
+        return ChipLine(chip.value, True, ("it runs on the host",), ())
+    support = definition.dtypes[chip]
+    if not support.cases:
+        return ChipLine(chip.value, False, ("this chip does not have it",), ())
+    cases = tuple(_case(support, case) for case in _joined(support.cases))
+    return ChipLine(chip.value, True, tuple(_remarks(support)), cases)
+
+
+def _remarks(support: Support) -> Iterable[str]:
+    if support.todo:
+        yield "marked unfinished by the vendor: legal with a warning"
+    elif support.todo_dtypes:
+        yield f"{_listed(support.todo_dtypes)}* is marked unfinished by the vendor: legal with a warning"
+    if support.inferred:
+        yield "that this chip has it is concluded, the vendor does not say it"
+
+
+def _joined(cases: Sequence[Case]) -> list[Case]:
+    """The same assignments in fewer cases: two that differ in the types of one operand only are one."""
+    joined: list[Case] = []
+    for case in cases:
+        for index, other in enumerate(joined):
+            name = _only_difference(case, other)
+            if name is not None:
+                types = other.operands[name] + case.operands[name]
+                joined[index] = dataclasses.replace(other, operands={**other.operands, name: types})
+                break
+        else:
+            joined.append(case)
+    return joined if len(joined) == len(cases) else _joined(joined)
+
+
+def _only_difference(case: Case, other: Case) -> str | None:
+    """The operand whose types are all that two cases differ in."""
+    if dataclasses.replace(case, operands=other.operands) != other or case.operands.keys() != other.operands.keys():
+        return None
+    names = [name for name, types in case.operands.items() if set(types) != set(other.operands[name])]
+    # Types of all operands together can be joined only where all are the same.
+    return names[0] if len(names) == 1 and (names[0] != ALL or ALL_SAME in case.rules) else None
+
+
+def _case(support: Support, case: Case) -> str:
+    alike = ALL_SAME in case.rules
+    rules = [rule.text for rule in case.rules if rule is not ALL_SAME]
+    types = {name: _listed(dtypes, support.todo_dtypes) for name, dtypes in case.operands.items()}
+    if list(types) == [ALL]:
+        several = len(set(case.operands[ALL])) > 1
+        alike_words = ", the same for all operands and results" if alike else " for all operands and results"
+        words = types[ALL] + (alike_words if several else "")
+    else:
+        names = {ALL: "all others"}
+        words = "; ".join(f"{names.get(name, f'``{name}``')} {listed}" for name, listed in types.items())
+        rules += ["all data types are the same"] if alike else []
+    rules += [f"``{name}`` is constant" for name in case.requires_coeff]
+    sentences = [words, "; ".join(rules), COMPUTE.get(case.compute, case.compute)]
+    text = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences if sentence)
+    return DECISION.sub("", f"When {case.when_text}: {text}" if case.when_text else text)
+
+
+def _listed(dtypes: Iterable[DType], todo: Sequence[DType] = ()) -> str:
+    return ", ".join(dtype.value + "*" * (dtype in todo) for dtype in DType if dtype in set(dtypes))
+
+
+def _locality(definition: type[Op]) -> str:
+    if definition.kind in ON_THE_HOST:
+        return "Global: it runs on the host."
+    locality = definition.locality
+    text = LOCALITY[locality.kind]
+    return f"{text}: {locality.text}." if locality.kind is LocalityKind.LIMITED_LOCAL else text

@@ -1,0 +1,47 @@
+"""The description of one operator as plain text, for a terminal."""
+
+from __future__ import annotations
+
+from tpuconvert.operator_description import OperatorDescription
+from tpuconvert.report import table
+
+
+def description_lines(about: OperatorDescription) -> list[str]:
+    """Everything about one operator: sections with a heading each, their content indented."""
+    lines = [about.signature, "", about.formula, *about.details, f"Family: {about.family}", ""]
+    lines += ["operands and results", *_indented(_operand_rows(about))]
+    if about.parameters:
+        lines += ["", "parameters", *_parameter_lines(about)]
+    lines += ["", "data types"]
+    for chip in about.chips:
+        cases = list(chip.cases)
+        said = "; ".join(chip.notes)
+        lines += [f"  {chip.chip}{f': {said}' if said else ''}", *(f"    {case}" for case in cases)]
+    lines += ["", "locality", f"  {about.locality}"]
+    lines += ["", "in Python", f"  from {about.module} import {about.definition}"]
+    if about.example:
+        lines += ["", "example", *(f"  {line}" for line in about.example)]
+    return [line.replace("``", "") for line in lines]
+
+
+def _operand_rows(about: OperatorDescription) -> list[tuple[str, ...]]:
+    rows = [(item.name, item.symbol or "-", item.about) for item in about.operands]
+    return [*rows, *((item.name, item.symbol or "-", f"result, {item.about}") for item in about.results)]
+
+
+def _parameter_lines(about: OperatorDescription) -> list[str]:
+    """A row per parameter; the values of an enumeration, which can be many, on a line of their own."""
+    rows: list[tuple[str, ...]] = [
+        (item.name, item.type, "required" if item.default is None else f"default {item.default}", item.meaning)
+        for item in about.parameters
+    ]
+    lines = []
+    for item, row in zip(about.parameters, _indented(rows), strict=True):
+        lines.append(row)
+        if item.values:
+            lines.append(f"      {', '.join(item.values)}")
+    return lines
+
+
+def _indented(rows: list[tuple[str, ...]]) -> list[str]:
+    return [f"  {line.rstrip()}" for line in table(rows)]

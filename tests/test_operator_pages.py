@@ -1,0 +1,183 @@
+"""The pages of the operators are what the definitions say, and readable."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import contract
+import numpy as np
+import operator_pages
+import pytest
+
+from tpuconvert.operator_description import describe, operator_notes
+from tpuconvert.schema.op import ALL_SAME, Op, OpKind, all_ops, case, on, same, todo
+from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Chip, Scalar, TensorType
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs" / "operators").glob("*.md"))
+OPERATORS = [definition for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM]
+
+
+def test_pages_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "operator_pages.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_out_of_date_is_named_with_the_command(tmp_path: Path) -> None:
+    wanted = {Path("docs/operators/add.md"): "new", Path("docs/operators/sub.md"): "same"}
+    folder = tmp_path / "docs" / "operators"
+    folder.mkdir(parents=True)
+    (folder / "add.md").write_text("old", encoding="utf-8")
+    (folder / "sub.md").write_text("same", encoding="utf-8")
+    (folder / "gone.md").write_text("of an operator that is no more", encoding="utf-8")
+    assert operator_pages.out_of_date(tmp_path, wanted) == ["docs/operators/add.md", "docs/operators/gone.md"]
+    assert operator_pages.COMMAND == "python tools/operator_pages.py"
+
+
+def test_every_operator_has_a_page_and_stands_in_the_index() -> None:
+    names = [definition.name for definition in OPERATORS]
+    assert [page.stem for page in PAGES if page.stem != "index"] == sorted(names)
+    index = (ROOT / "docs" / "operators" / "index.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| \[(\w+)\]\((?:\w+)\.md\)", index, re.MULTILINE)) == sorted(names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_is_sound(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target, anchor in re.findall(r"\]\(([^)#]+)(?:#([^)]*))?\)", text):
+        linked = page.parent / target
+        assert linked.is_file(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):  # every row of a table has as many cells
+        assert len({len(re.split(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1, block
+    assert not re.search(r"\bD-[A-Z]+-\d", text), "a decision number says nothing here"
+    assert "  \n" not in text
+
+
+@pytest.mark.parametrize("definition", OPERATORS, ids=lambda definition: definition.name)
+def test_description_is_complete(definition: type[Op]) -> None:
+    about = describe(definition)
+    assert about.formula.endswith((".", ":")), "the first line of the docstring is a sentence"
+    assert [item.name for item in about.operands] == [operand.name for operand in definition.inputs]
+    assert all(item.symbol for item in about.operands)
+    assert all(chip.cases or chip.notes for chip in about.chips)
+
+
+@pytest.mark.parametrize(
+    "entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined() if entry["examples"]]
+)
+def test_example_has_the_results_of_the_contract(entry: contract.Entry) -> None:
+    """The numbers that the notes show are those of one of the contract's examples, as far as they are shown."""
+    lines = operator_notes()[entry["name"]]["example"]
+    begin = next(number for number, line in enumerate(lines) if line.startswith("gives"))
+    end = next((n for n, line in enumerate(lines) if n > begin and line.startswith(("gives", "note:"))), len(lines))
+    found = numbers(" ".join(line for line in lines[begin + 1 : end] if line.startswith("    ")))
+    for example in entry["examples"]:
+        wanted = [number for array in contract.results(entry, example).values() for number in flat(array)]
+        if len(wanted) == len(found) and np.allclose(found, wanted, rtol=1e-4, atol=1e-4, equal_nan=True):
+            return
+    pytest.fail(f"no example of {entry['name']} gives {found}")
+
+
+def numbers(text: str) -> list[float]:
+    return [float(word) for word in re.sub(r"[\[\],]", " ", text).split() if word != "..."]
+
+
+def flat(array: Array) -> list[float]:
+    shown = array.ravel()
+    if shown.size > operator_pages.SMALL:
+        shown = np.array(numbers(np.array2string(array, threshold=operator_pages.SMALL).replace("...", " ")))
+    return [float(number) for number in shown]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+class Words(Op):
+    """y = f(x).
+
+    Shapes: x [...],
+    y the same.
+    Units: none.
+    """
+
+    name = "words"
+    inputs = ()
+    dtypes = on(
+        bm1682=None,
+        bm1684=todo(
+            F32,
+            case({"a": (I8,), "y": (F32,)}),
+            case({"a": (U8,), "y": (F32,)}),
+            case({"a": (I8,), "y": (I32,)}, requires_coeff=("a",)),
+        ),
+        bm1686=(same(F32), same(F16), same(I8, when=lambda op: True, when_text="mode is 1", compute="EXACT_INT")),
+    )
+
+    def infer(self) -> tuple[TensorType]:
+        raise NotImplementedError
+
+
+def test_words_for_data_types() -> None:
+    lines = {line.chip: line for line in describe(Words, notes={}).chips}
+    assert lines["BM1682"].notes == ("this chip does not have it",)
+    assert not lines["BM1682"].supported
+    assert lines["BM1684"].notes == ("marked unfinished by the vendor: legal with a warning",)
+    assert lines["BM1684"].cases == (
+        "FLOAT32",
+        "``a`` INT8, UINT8; ``y`` FLOAT32",
+        "``a`` INT8; ``y`` INT32. ``a`` is constant",
+    )
+    assert lines["BM1686"].cases == (
+        "FLOAT32, FLOAT16, the same for all operands and results",
+        "When mode is 1: INT8. Computed in integers, without overflow in between",
+    )
+
+
+def test_cases_that_mean_something_else_are_not_joined() -> None:
+    free = on(case({"all": (F32,)}), case({"all": (I8,)}))[Chip.BM1686]  # mixed types are not among these two
+    assert ALL_SAME not in free.cases[0].rules
+    mixed = type("Mixed", (Words,), {"dtypes": dict.fromkeys(Chip, free)})
+    assert describe(mixed, [Chip.BM1686], {}).chips[0].cases == ("FLOAT32", "INT8")
+
+
+def test_paragraphs_and_families() -> None:
+    about = describe(Words, notes={"words": {"family": "Tests", "example": ["words()"]}})
+    assert (about.formula, about.details) == ("y = f(x).", ("Shapes: x [...], y the same.", "Units: none."))
+    assert (about.family, about.example) == ("Tests", ("words()",))
+    assert describe(Words, notes={}).family == "Further operators"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Scalar(I32, 2147483647), "2147483647 as INT32"),
+        (Scalar.f32(0.1), "0.1 as FLOAT32"),
+        ((1,), "(1,)"),
+        (tuple(range(20)), "(0, 1, 2, ..., 17, 18, 19)"),
+        (-np.inf, "-inf"),
+        (I8, "INT8"),
+        (None, "None"),
+    ],
+)
+def test_values(value: object, text: str) -> None:
+    assert operator_pages.shown(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("a * b", "a * b"),
+        ("dh*(kh-1) * 2", r"dh\*(kh-1) * 2"),
+        ("LEAKY_RELU and ``x_y*``", "LEAKY_RELU and `x_y*`"),
+        ("_x_", r"\_x\_"),
+        ("a < b, <b>", r"a < b, \<b>"),
+    ],
+)
+def test_markdown(text: str, markdown: str) -> None:
+    assert operator_pages._marked(text) == markdown

@@ -1,0 +1,278 @@
+"""Write the pages of the operators: ``python tools/operator_pages.py [--check]``.
+
+``docs/operators/`` gets one page per operator and an index, made from the definitions.
+``converter/operator_notes.json`` gets what a definition does not hold: the family, the meanings of the parameters and a
+worked example, taken from the operator set's contract in ``tests/spec``. The results of an example are computed anew by
+the definition. With ``--check`` nothing is written, and the exit code says whether everything is up to date.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.operator_description import DECISION, OTHERS, OperatorDescription, describe, shown
+from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.op import Op, OpKind, all_ops
+from tpuconvert.schema.types import Array, Chip, DType, TensorType
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMAND = "python tools/operator_pages.py"
+NOTES = Path("converter", "operator_notes.json")
+PAGES = Path("docs", "operators")
+INDEX = "index.md"
+SMALL = 64
+"""Elements. Of a larger array only the ends are shown; an example without one is preferred."""
+
+Entry = dict[str, Any]
+
+
+def notes() -> dict[str, Entry]:
+    """What the contract adds to the definitions, by operator."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    contract = importlib.import_module("contract")  # it reads the contract for the tests too
+    return {
+        entry["name"]: {
+            "family": entry["group"],
+            "meanings": {item["name"]: DECISION.sub("", item["meaning"]) for item in entry["params"]},
+            "example": _example(contract, entry),
+        }
+        for entry in sorted(contract.defined(), key=lambda entry: str(entry["name"]))
+    }
+
+
+def _example(contract: Any, entry: Entry) -> list[str]:
+    """One worked example as lines of text, with the results that the definition computes."""
+    if not entry["examples"]:
+        return []
+    example = min(entry["examples"], key=lambda one: _largest(contract, entry, one) > SMALL)
+    expected = contract.results(entry, example)
+    first = next(iter(expected.values()), None)
+    op: Op = contract.build(entry, example["params"], None if first is None else DType.of(first.dtype))
+    arrays: list[Array | None] = contract.arguments(entry, example)
+    given = {item.name: getattr(op, item.name) for item in dataclasses.fields(op)}
+    defaults = {item.name: item.default for item in dataclasses.fields(op)}
+    changed = [f"{name}={shown(value)}" for name, value in given.items() if value != defaults[name]]
+    lines = _wrapped(f"{op.name}({', '.join(changed)})")
+    for index, item in enumerate(arrays):
+        name = op.inputs[min(index, len(op.inputs) - 1)].name
+        lines += [f"{name}: absent"] if item is None else _tensor(name, item)
+    results: dict[str, list[str]] = {}
+    for chip in _chips(op, arrays, expected, example.get("only_chip")):
+        text = []
+        for index, item in enumerate(op.evaluate(*arrays, chip=chip)):
+            text += _tensor(op.outputs[min(index, len(op.outputs) - 1)].name, item)
+        results.setdefault("\n".join(text), []).append(chip.value)
+    for text_of_results, chips in results.items():
+        everywhere = op.kind is OpKind.HOST or len(chips) == len(Chip)
+        lines += ["gives" if everywhere else f"gives on {' and '.join(chips)}", *text_of_results.split("\n")]
+    note = example.get("note", "")  # some only say where the vendor's own numbers differ
+    return lines + ([f"note: {note}"] if note and "source" not in note else [])
+
+
+def _largest(contract: Any, entry: Entry, example: Entry) -> int:
+    arrays = [*contract.arguments(entry, example), *contract.results(entry, example).values()]
+    lists = [value for value in example["params"].values() if isinstance(value, list)]
+    return max([item.size for item in arrays if item is not None] + [len(value) for value in lists], default=0)
+
+
+def _tensor(name: str, array: Array) -> list[str]:
+    """Name, type and elements; floating point with so few digits that every machine prints the same."""
+    text = np.array2string(array, max_line_width=90, precision=5, threshold=SMALL, separator=", ", floatmode="maxprec")
+    return [
+        f"{name}: {TensorType(DType.of(array.dtype), array.shape)}",
+        *(f"    {line}" for line in text.split("\n") if line.strip()),
+    ]
+
+
+def _chips(op: Op, arrays: list[Array | None], expected: dict[str, Array], only: str | None) -> list[Chip]:
+    """The chips on which the example is legal."""
+    constants = {name for support in op.dtypes.values() for case in support.cases for name in case.requires_coeff}
+    types = [None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays]
+    results = [TensorType(DType.of(item.dtype), item.shape) for item in expected.values()]
+    coeffs = [operand.name in constants for operand in op.inputs]
+    legal = [chip for chip in Chip if check(op, chip, types, results, coeffs).status is not Status.ILLEGAL]
+    return [chip for chip in legal if only is None or chip.value == only]
+
+
+# --- Markdown ---------------------------------------------------------------------------------------------------------
+
+
+def page(about: OperatorDescription) -> str:
+    """The page of one operator."""
+    lines = [
+        f"# {about.name}",
+        "",
+        f"<!-- made by {COMMAND} from the definition {about.definition} in {about.module} -->",
+        "",
+        _marked(about.formula),
+        "",
+        *(line for paragraph in about.details for line in (_marked(paragraph), "")),
+        "```text",
+        *_wrapped(about.signature),
+        "```",
+        "",
+        f"In Python: `from {about.module} import {about.definition}`. "
+        f"Family: [{about.family}]({INDEX}#{_anchor(about.family)}).",
+        "",
+    ]
+    lines += _operands(about)
+    if about.parameters:
+        lines += ["## Parameters", "", "| name | type | default | meaning |", "|---|---|---|---|"]
+        for item in about.parameters:
+            meaning = "; ".join(part for part in (item.meaning, ", ".join(item.values)) if part)
+            default = "required" if item.default is None else f"`{item.default}`"
+            lines.append(f"| `{item.name}` | `{_cell(item.type)}` | {default} | {_cell(_marked(meaning))} |")
+        lines.append("")
+    lines += ["## Data types", "", *_chip_lines(about), "", "## Locality", "", about.locality, ""]
+    if about.example:
+        lines += ["## Example", "", "```text", *about.example, "```", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _operands(about: OperatorDescription) -> list[str]:
+    lines = ["## Operands and results", "", "| name | in the formula | what |", "|---|---|---|"]
+    for lead, items in (("", about.operands), ("result, ", about.results)):
+        for item in items:
+            lines.append(f"| `{item.name}` | {f'`{item.symbol}`' if item.symbol else ''} | {lead}{item.about} |")
+    return [*lines, ""]
+
+
+def _chip_lines(about: OperatorDescription) -> list[str]:
+    """One entry per group of chips that accept the same."""
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for chip in about.chips:
+        groups.setdefault((chip.notes, chip.cases), []).append(chip.chip)
+    lines = []
+    for (remarks, cases), chips in groups.items():
+        names, said = f"- **{', '.join(chips)}**", _marked("; ".join(remarks))
+        sentence = f" {said[0].upper()}{said[1:]}." if said else ""
+        if not cases:
+            lines.append(f"{names}: {said}.")
+        elif len(cases) == 1:
+            lines.append(f"{names}: {_marked(cases[0])}.{sentence}")
+        else:
+            lines.append(f"{names}{f' ({said})' if said else ''}:")
+            lines += [f"  - {_marked(case)}" for case in cases]
+    return lines
+
+
+def index(descriptions: Iterable[OperatorDescription], families: list[str]) -> str:
+    """The list of all operators by family."""
+    every = list(descriptions)
+    lines = [
+        "# Operators",
+        "",
+        f"<!-- made by {COMMAND} -->",
+        "",
+        f"{len(every)} operators, by family. `tpuconvert ops NAME` prints the same in a terminal.",
+        "A chip in parentheses: the vendor marks the operator, or one of its data types, as unfinished there; it is",
+        "legal with a warning.",
+        "",
+    ]
+    for family in families:
+        lines += [f"## {family}", "", "| operator | chips | what |", "|---|---|---|"]
+        for about in every:
+            if about.family == family:
+                formula = _cell(_marked(about.formula))
+                lines.append(f"| [{about.name}]({about.name}.md) | {_chip_names(about)} | {formula} |")
+        lines.append("")
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _chip_names(about: OperatorDescription) -> str:
+    if about.kind == OpKind.HOST.value:
+        return "host"
+    names = []
+    for chip in about.chips:
+        if chip.supported:
+            unfinished = any("unfinished" in note for note in chip.notes)
+            names.append(f"({chip.chip})" if unfinished else chip.chip)
+    return ", ".join(names) or "none"
+
+
+def _marked(text: str) -> str:
+    """Docstring text as Markdown: double backticks are code, asterisks and underscores are themselves."""
+    parts = text.split("``")
+    return "".join(f"`{part}`" if i % 2 else _escaped(part) for i, part in enumerate(parts))
+
+
+def _escaped(text: str) -> str:
+    """Asterisks beside a word, underscores at its ends and angle brackets would mean something else."""
+    return re.sub(r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|<(?=[\w/!?])", lambda found: f"\\{found[0]}", text)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False)
+
+
+def _anchor(heading: str) -> str:
+    kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def files() -> dict[Path, str]:
+    """Every generated file, relative to the repository."""
+    found = notes()
+    descriptions = [
+        describe(definition, notes=found) for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM
+    ]
+    families = list(dict.fromkeys(entry["family"] for entry in _in_order(found)))
+    families += [name for name in OTHERS.values() if any(about.family == name for about in descriptions)]
+    pages = {PAGES / f"{about.name}.md": page(about) for about in descriptions}
+    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    return {NOTES: text, PAGES / INDEX: index(descriptions, list(dict.fromkeys(families))), **pages}
+
+
+def _in_order(found: dict[str, Entry]) -> list[Entry]:
+    """The entries in the order of the contract."""
+    contract = importlib.import_module("contract")
+    return [found[entry["name"]] for entry in contract.defined()]
+
+
+def out_of_date(root: Path, wanted: dict[Path, str]) -> list[str]:
+    """What has to be written or removed."""
+    wrong = [str(path) for path, text in wanted.items() if _read(root / path) != text]
+    kept = {root / path for path in wanted}
+    return wrong + [str(path.relative_to(root)) for path in sorted((root / PAGES).glob("*.md")) if path not in kept]
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check the files; 1 when ``--check`` finds one out of date."""
+    wanted = files()
+    stale = out_of_date(ROOT, wanted)
+    if arguments == ["--check"]:
+        if stale:
+            print(f"out of date: {', '.join(stale)}: run {COMMAND}", file=sys.stderr)
+        return int(bool(stale))
+    (ROOT / PAGES).mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        if Path(name) in wanted:
+            (ROOT / name).write_text(wanted[Path(name)], encoding="utf-8")
+        else:
+            (ROOT / name).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
