@@ -1,7 +1,8 @@
 """Operator parameters as typed attributes of the file, and back.
 
 The type hints of the operator's dataclass decide: what a field may hold is what its hint says. Supported are bool, int
-(64 bits), float, str, ``DType``, ``Scalar`` and enums, tuples of them except ``Scalar``, and each of these ``| None``.
+(64 bits), float, str, bytes, ``DType``, ``Scalar`` and enums, tuples of them except bytes and ``Scalar``, and each of
+these ``| None``.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ def _form(hint: Any) -> Form:
         parts = typing.get_args(hint)
         any_length = len(parts) == 2 and parts[1] is Ellipsis
         bases = {_form(part) for part in (parts[:1] if any_length else parts)}
-        if len(bases) == 1 and not (base := bases.pop()).is_tuple and not base.optional and base.base is not Scalar:
+        base = bases.pop()
+        if not bases and not base.is_tuple and not base.optional and base.base not in (Scalar, bytes):
             return Form(base.base, is_tuple=True, length=None if any_length else len(parts))
-    elif isinstance(hint, type) and (hint in (bool, int, float, str, Scalar) or issubclass(hint, enum.Enum)):
+    elif isinstance(hint, type) and (hint in (bool, int, float, str, bytes, Scalar) or issubclass(hint, enum.Enum)):
         return Form(hint)
     raise ValueError(f"a field of type {hint} cannot be stored")
 
@@ -97,6 +99,10 @@ def _encode(name: str, value: Any, form: Form) -> tpum.Attribute:
         if value.dtype.is_float:
             return tpum.Attribute(name=name, kind=Kind.SCALAR, dtype=dtype, real=_plain(value.value, float))
         return tpum.Attribute(name=name, kind=Kind.SCALAR, dtype=dtype, integer=_plain(value.value, int))
+    if form.base is bytes:
+        if not isinstance(value, bytes):
+            raise ValueError(f"{value!r} is not of the type bytes")
+        return tpum.Attribute(name=name, kind=Kind.BYTES, octets=tuple(value))
     plain = _plain(value, form.base)
     if form.base is DType:
         return tpum.Attribute(name=name, kind=Kind.DTYPE, dtype=tpum.DType[plain])
@@ -176,6 +182,8 @@ def _decode(attribute: tpum.Attribute, form: Form) -> Any:
     if form.base is Scalar:
         dtype = DType[attribute.dtype.name]
         return Scalar(dtype, attribute.real if dtype.is_float else attribute.integer)
+    if form.base is bytes:
+        return bytes(attribute.octets)
     if form.base is DType:
         return DType[attribute.dtype.name]
     if issubclass(form.base, enum.Enum):
@@ -195,7 +203,17 @@ def _kind(form: Form) -> Kind:
         return Kind.DTYPE
     if issubclass(form.base, enum.Enum):
         return Kind.ENUM
-    return {bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.STRING, Scalar: Kind.SCALAR}[form.base]
+    return _KINDS[form.base]
+
+
+_KINDS = {
+    bool: Kind.BOOL,
+    int: Kind.INT,
+    float: Kind.FLOAT,
+    str: Kind.STRING,
+    bytes: Kind.BYTES,
+    Scalar: Kind.SCALAR,
+}
 
 
 def _decode_tuple(attribute: tpum.Attribute, form: Form) -> tuple[Any, ...]:

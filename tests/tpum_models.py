@@ -58,6 +58,23 @@ class AllKinds(Op):
         return (x,)
 
 
+@tpu_op("format_test_bytes", OpKind.CUSTOM)
+@dataclass(frozen=True)
+class Blocks(Op):
+    """Kinds that the first files did not have: here, so that the bytes of those files stay comparable."""
+
+    block: bytes = b""
+    maybe_block: bytes | None = None
+
+    inputs = (Operand("x"),)
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (x,)
+
+
 @tpu_op("format_test_split", OpKind.CUSTOM)
 @dataclass(frozen=True)
 class Halves(Op):
@@ -83,7 +100,7 @@ class Halves(Op):
         return low, high
 
 
-EVERY_KIND = (
+EVERY_KIND: tuple[Op, ...] = (
     AllKinds(),
     AllKinds(flag=True, number=-(1 << 63), real=-0.0, text="Grüße, 世界", word=Word.NO, color=Color.GREEN, dtype=I8),
     AllKinds(number=(1 << 63) - 1, real=1 / 3, numbers=(0, -1, 1 << 40), pair=(7, -7), reals=(0.1, math.inf, -0.0)),
@@ -92,6 +109,8 @@ EVERY_KIND = (
     AllKinds(real=math.nan, reals=(math.nan, -math.inf), maybe_scalar=Scalar(U8, 255)),
     AllKinds(real=math.nan, scalar=Scalar(F32, -0.0)),
     AllKinds(real=5e-324, text="with \0 inside"),
+    Blocks(),
+    Blocks(b"\0\xff\x80 any bytes", b""),
 )
 
 

@@ -45,6 +45,17 @@ def check_rounding(op: Op, mode: RoundingMode) -> RoundingMode:
     return RoundingMode(mode)
 
 
+def check_amounts(op: Op, shift_axis: int, x: TensorType, amount: TensorType) -> None:
+    """Check that there is one amount per index of the axis.
+
+    Raises:
+        ShapeError: when there is not.
+    """
+    axis = normalize_axis(op.name, shift_axis, x)
+    if amount.rank != 1 or not may_equal(amount.shape[0], x.shape[axis]):
+        raise ShapeError(f"{op.name}: one amount per index of axis {axis}, got {x} and {amount}")
+
+
 @tpu_op("arithmetic_shift")
 @dataclass(frozen=True)
 class ArithmeticShift(Op):
@@ -112,9 +123,7 @@ class ArithmeticPcShift(Op):
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
 
     def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:
-        axis = normalize_axis(self.name, self.shift_axis, x)
-        if amount.rank != 1 or not may_equal(amount.shape[0], x.shape[axis]):
-            raise ShapeError(f"{self.name}: one amount per index of axis {axis}, got {x} and {amount}")
+        check_amounts(self, self.shift_axis, x, amount)
         return (TensorType(self.out_dtype or x.dtype, x.shape),)
 
     def reference(self, x: Array, amount: Array) -> tuple[Array]:

@@ -11,6 +11,24 @@ from tpuconvert.schema.op import LOCAL, case, on, tpu_op
 from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, TensorType
 from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
 
+EXACT_DTYPES = on(
+    bm1682=None,
+    bm1684=None,
+    bm1686=(
+        case(
+            {
+                "tensor_input": (I8, U8),
+                "tensor_weight": (I8, U8),
+                "tensor_bias": (I32, U32),
+                "tensor_o": (I32, U32),
+            },
+            ZP_IN_RANGE_V2,
+            compute="EXACT_INT",
+        ),
+    ),
+)
+"""The data types of every exact convolution, with two or three spatial axes."""
+
 
 @dataclass(frozen=True)
 class ExactConvolution(ConvolutionParams):
@@ -29,22 +47,7 @@ class ExactConvolution(ConvolutionParams):
     out_dtype: DType | None = None
 
     outputs = CONVOLUTION_OUTPUTS
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case(
-                {
-                    "tensor_input": (I8, U8),
-                    "tensor_weight": (I8, U8),
-                    "tensor_bias": (I32, U32),
-                    "tensor_o": (I32, U32),
-                },
-                ZP_IN_RANGE_V2,
-                compute="EXACT_INT",
-            ),
-        ),
-    )
+    dtypes = EXACT_DTYPES
     locality = LOCAL
 
     def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:

@@ -32,9 +32,64 @@ class PoolQuantMode(enum.IntEnum):
     MULTIPLIER_SHIFT = 2
 
 
+class IntegerPooling(Op):
+    """What pool_int and pool3d_int share, whatever the number of axes."""
+
+    out_ceil_mode: OutCeilMode
+    quant_mode: PoolQuantMode
+    scale: int
+    rshift: int
+
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT"),
+        ),
+    )
+    locality = LOCAL
+
+    def count(self, x: TensorType, extent: Dim, pads: tuple[int, int], kernel: int, stride: int) -> Dim:
+        """How many windows fit on one axis.
+
+        Raises:
+            ShapeError: when none fits, or one holds no element of the image.
+        """
+        is_ceil = self.out_ceil_mode is OutCeilMode.ceil
+        count = window_extent(self, extent, sum(pads), kernel, stride, x, ceil=is_ceil)
+        if isinstance(count, int) and isinstance(extent, int):
+            inside = Span(extent, count, kernel, stride, pads[0]).elements()
+            if not inside.all():
+                raise ShapeError(f"{self}: window {int(inside.argmin())} holds no element of the image, got {x}")
+        return count
+
+    def average(self, total: Array, counts: Array, dtype: DType) -> Array:
+        """Exact sums as averages, rounded and saturated."""
+        if self.quant_mode is PoolQuantMode.DIVIDE:
+            return saturate(quotient_half_away(total, counts), dtype)
+        # |total| < 2^31 for windows of up to 2^16 elements: the product stays inside 64 bits.
+        return saturate(rrs(total * self.scale, self.rshift), dtype)
+
+
+def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, ...]) -> None:
+    """Check the parameters of a pooling, and make numbers members of their enumerations.
+
+    Raises:
+        ValueError: for one that is out of its range.
+    """
+    object.__setattr__(op, "out_ceil_mode", OutCeilMode(op.out_ceil_mode))
+    object.__setattr__(op, "quant_mode", PoolQuantMode(op.quant_mode))
+    if min(sizes) < 1:
+        raise ValueError(f"{op.name}: kernel and strides must be at least 1, found {op}")
+    if min(pads) < 0:
+        raise ValueError(f"{op.name}: pads must not be negative, found {op}")
+    if not (I32.holds(op.scale) and 0 <= op.rshift <= 63):
+        raise ValueError(f"{op.name}: scale is INT32 and rshift 0..63, found {op}")
+
+
 @tpu_op("pool_int")
 @dataclass(frozen=True, kw_only=True)
-class PoolInt(Op):
+class PoolInt(IntegerPooling):
     """Average or maximum of the elements of every window that lie inside the image; padding never counts.
 
     An average has one result. A maximum has two: y, and the place h*W + w of the first maximum of every window in its
@@ -61,41 +116,21 @@ class PoolInt(Op):
 
     inputs = (Operand("tensor_i", (4,), "NCHW"),)
     outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("tensor_mask", (4,), "NCHW", optional=True))
-    dtypes = on(
-        bm1682=None,
-        bm1684=None,
-        bm1686=(
-            case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT"),
-        ),
-    )
-    locality = LOCAL
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "out_ceil_mode", OutCeilMode(self.out_ceil_mode))
-        object.__setattr__(self, "quant_mode", PoolQuantMode(self.quant_mode))
-        if min(self.stride_h, self.stride_w, self.kernel_h, self.kernel_w) < 1:
-            raise ValueError(f"pool_int: kernel and strides must be at least 1, found {self}")
-        if min(self.pad_h_t, self.pad_h_b, self.pad_w_l, self.pad_w_r) < 0:
-            raise ValueError(f"pool_int: pads must not be negative, found {self}")
-        if not (I32.holds(self.scale) and 0 <= self.rshift <= 63):
-            raise ValueError(f"pool_int: scale is INT32 and rshift 0..63, found {self}")
+        check_windows(
+            self,
+            (self.kernel_h, self.kernel_w, self.stride_h, self.stride_w),
+            (self.pad_h_t, self.pad_h_b, self.pad_w_l, self.pad_w_r),
+        )
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         check_ranks(self, x)
         n, c, h, w = x.shape
-        oh = self._extent(x, h, self.pad_h_t, self.pad_h_b, self.kernel_h, self.stride_h)
-        ow = self._extent(x, w, self.pad_w_l, self.pad_w_r, self.kernel_w, self.stride_w)
+        oh = self.count(x, h, (self.pad_h_t, self.pad_h_b), self.kernel_h, self.stride_h)
+        ow = self.count(x, w, (self.pad_w_l, self.pad_w_r), self.kernel_w, self.stride_w)
         y = TensorType(x.dtype, (n, c, oh, ow))
         return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
-
-    def _extent(self, x: TensorType, extent: Dim, before: int, after: int, kernel: int, stride: int) -> Dim:
-        is_ceil = self.out_ceil_mode is OutCeilMode.ceil
-        count = window_extent(self, extent, before + after, kernel, stride, x, ceil=is_ceil)
-        if isinstance(count, int) and isinstance(extent, int):
-            inside = Span(extent, count, kernel, stride, before).elements()
-            if not inside.all():
-                raise ShapeError(f"{self}: window {int(inside.argmin())} holds no element of the image, got {x}")
-        return count
 
     def reference(self, x: Array) -> tuple[Array, ...]:
         dtype = DType.of(x.dtype)
@@ -105,8 +140,4 @@ class PoolInt(Op):
         if not self.is_avg_pooling:
             largest, places = first_maxima(x.astype(np.int32), down, along)
             return largest.astype(x.dtype), places
-        total = window_sum(x, down, along)
-        if self.quant_mode is PoolQuantMode.DIVIDE:
-            return (saturate(quotient_half_away(total, window_counts(down, along)), dtype),)
-        # |total| < 2^31 for windows of up to 2^16 elements: the product stays inside 64 bits.
-        return (saturate(rrs(total * self.scale, self.rshift), dtype),)
+        return (self.average(window_sum(x, down, along), window_counts(down, along), dtype),)

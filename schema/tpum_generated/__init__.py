@@ -9,12 +9,12 @@ from tpuconvert.schema.flatbuffer_tables import TableReader
 from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 
-SCHEMA_SHA256 = "d36f2e3b94e06832e56ce5c1503f88fb21e09954d7749d346ccc2f14029923cb"
+SCHEMA_SHA256 = "eca5bb7cc1cca542b25cc21b14a534a0f734479b128330e1cca0460602fd26d5"
 FILE_IDENTIFIER = b"TPUM"
 ROOT_TABLE = "Model"
 SCHEMA = Schema(
     tables={
-        "Attribute": "name:str! kind:u8 integer:i64 real:f64 dtype:u8 string:str integers:[i64] reals:[f64] strings:[str]",
+        "Attribute": "name:str! kind:u8 integer:i64 real:f64 dtype:u8 string:str integers:[i64] reals:[f64] strings:[str] octets:[u8]",
         "Quantization": "scale:[f64] zero_point:[i64] dtype:u8 per_axis:bool axis:i64",
         "Buffer": "offset:u64 size:u64",
         "Value": "name:str! dtype:u8 shape:[i64] quantization:Quantization data:i32=-1 stored:i32=-1 stored_dtype:u8",
@@ -68,6 +68,7 @@ class AttributeKind(enum.IntEnum):
     ENUM = 8
     DTYPE = 9
     SCALAR = 10
+    BYTES = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ class Attribute:
     integers: tuple[int, ...] = ()
     reals: tuple[float, ...] = ()
     strings: tuple[str, ...] = ()
+    octets: tuple[int, ...] = ()
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -95,6 +97,7 @@ class Attribute:
                 (6, "O", writer.scalars("q", self.integers), 0),
                 (7, "O", writer.scalars("d", self.reals), 0),
                 (8, "O", writer.offsets([writer.string(item) for item in self.strings]), 0),
+                (9, "O", writer.scalars("B", self.octets), 0),
                 (1, "B", self.kind, 0),
                 (4, "B", self.dtype, 0),
             ]
@@ -117,6 +120,7 @@ class Attribute:
             integers=table.scalars(6, "q"),
             reals=table.scalars(7, "d"),
             strings=table.strings(8),
+            octets=table.scalars(9, "B"),
         )
 
 

@@ -156,7 +156,8 @@ def test_data_types(entry, chip):
 def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
     """Uses of an operator with the parameters of its examples, each enumeration parameter taking every legal value."""
     seen = set()
-    for example in entry["examples"] or [{"params": {}}]:
+    required = {parameter["name"]: 0 for parameter in entry["params"] if parameter.get("required")}
+    for example in entry["examples"] or [{"params": required}]:
         enums = [parameter for parameter in entry["params"] if "enum" in parameter]
         for values in itertools.product(*(parameter["enum"] for parameter in enums)):
             changed = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tpum_models
-from tpum_models import EVERY_KIND, MODELS, AllKinds, described, rich_model, tiny_model
+from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, described, rich_model, tiny_model
 
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema.errors import InternalError, UsageError
@@ -48,7 +48,7 @@ def test_a_model_can_replace_the_file_it_was_read_from(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_attribute_is_in_the_test_models() -> None:
-    used = {a.kind for op in EVERY_KIND for a in op_attributes.encode(op, op_attributes.forms(AllKinds))}
+    used = {a.kind for op in EVERY_KIND for a in op_attributes.encode(op, op_attributes.forms(type(op)))}
     assert used == set(AttributeKind)
 
 
@@ -187,6 +187,7 @@ def _broken(change: Callable[[FileModel], object]) -> FileModel:
 BROKEN: dict[str, Callable[[FileModel], object]] = {
     "attribute of a wrong type": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(number=1.5)),  # type: ignore[arg-type]
     "integer beyond 64 bits": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(numbers=(1 << 63,))),
+    "text instead of bytes": lambda m: setattr(m.graph.nodes[0], "op", Blocks(block="text")),  # type: ignore[arg-type]
     "None where it is not allowed": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(text=None)),  # type: ignore[arg-type]
     "field that cannot be stored": lambda m: m.graph.add(Unstorable()),
     "port of an unknown type": lambda m: m.graph.output(m.graph.outputs[0], Port("p", "object", ())),

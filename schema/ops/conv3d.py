@@ -1,0 +1,52 @@
+"""conv3d: three-dimensional convolution of floating-point numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.op import LOCAL, Operand, Support, on, same, tpu_op
+from tpuconvert.schema.types import F16, F32, Array, TensorType
+from tpuconvert.schema.volume_convolution import convolve_volume
+from tpuconvert.schema.volume_params import VolumeConvolution, VolumeGeometry, volume_convolution_inputs
+
+
+@tpu_op("conv3d")
+@dataclass(frozen=True)
+class Conv3d(VolumeConvolution):
+    """Convolution: y = x * w + b, summed in binary64 and rounded once.
+
+    Shapes: x [N, ic, D, H, W], w [oc, ic/groups, kd, kh, kw], b [oc] or [1, oc, 1, 1, 1], y [N, oc, od, oh, ow] with
+    od = floor((D + pads - dilation*(kd-1) - 1) / stride) + 1, oh and ow alike.
+    Units: ``dilation`` and ``stride`` of d, h, w; ``pad`` before and behind of d, then of h, then of w.
+    """
+
+    groups: int = 1
+    dilation: tuple[int, int, int] = (1, 1, 1)
+    pad: tuple[int, int, int, int, int, int] = (0, 0, 0, 0, 0, 0)
+    stride: tuple[int, int, int] = (1, 1, 1)
+
+    inputs = volume_convolution_inputs("NCDHW", "OIDHW")
+    outputs = (Operand("tensor_o", (5,), "NCDHW"),)
+    dtypes = on(F32, bm1686=Support((same(F32), same(F16)), todo_dtypes=(F16,)))
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        if (len(self.dilation), len(self.pad), len(self.stride)) != (3, 6, 3):
+            raise ValueError(f"conv3d: three dilations, six pads and three strides are needed, found {self}")
+        self.check_geometry()
+
+    @property
+    def geometry(self) -> VolumeGeometry:
+        """The parameters by axis."""
+        front, back, top, bottom, left, right = self.pad
+        return VolumeGeometry(self.dilation, self.stride, ((front, back), (top, bottom), (left, right)), self.groups)
+
+    def infer(self, x: TensorType, w: TensorType, b: TensorType | None = None) -> tuple[TensorType]:
+        return (TensorType(x.dtype, self.result_shape(x, w, b)),)
+
+    def reference(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
+        bias = None if b is None else b.reshape(-1).astype(np.float64)
+        with np.errstate(all="ignore"):
+            return (convolve_volume(x, w.astype(np.float64), self.window(w), x.dtype, bias=bias),)

@@ -1,0 +1,89 @@
+"""customed_ops: an operator of the user's, executed by a function that is registered for its number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
+
+_DATA = (F32, I32, I8, U8, I16, U16)
+_ANY = case({ALL: _DATA})
+
+
+class CustomedFunction(Protocol):
+    """What is registered for an ``op_type``; ``param`` is the operator's parameter block, None when it has none."""
+
+    def infer(self, param: bytes | None, *types: TensorType) -> Sequence[TensorType]:
+        """The types of the results."""
+
+    def compute(self, param: bytes | None, *arrays: Array) -> Sequence[Array]:
+        """The results."""
+
+
+_FUNCTIONS: dict[int, CustomedFunction] = {}
+
+Function = TypeVar("Function", bound=CustomedFunction)
+
+
+def customed_function(op_type: int) -> Callable[[Function], Function]:
+    """Register a function for a number, to be called when its module is imported.
+
+    Raises:
+        UsageError: when the number is taken.
+    """
+
+    def register(function: Function) -> Function:
+        if op_type in _FUNCTIONS:
+            raise UsageError(f"customed_ops: op_type {op_type} is registered twice", hint="choose another number")
+        _FUNCTIONS[op_type] = function
+        return function
+
+    return register
+
+
+@tpu_op("customed_ops")
+@dataclass(frozen=True)
+class CustomedOps(Op):
+    """What the function registered for ``op_type`` computes.
+
+    Shapes and data types of the results are what the function says.
+    Units: ``param_size`` in bytes; None means the whole of ``param``.
+    Errors: UsageError when no function is registered.
+    """
+
+    op_type: int
+    param: bytes | None = None
+    param_size: int | None = None
+
+    inputs = (Operand("tensor_i", variadic=True),)
+    outputs = (Operand("tensor_o", variadic=True),)
+    dtypes = on(case({ALL: (F32,)}), bm1684=(_ANY,), bm1686=todo(_ANY))
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        if self.param_size is not None and self.param_size != len(self.param or b""):
+            raise ValueError(f"customed_ops: param_size is {self.param_size}, param has {len(self.param or b'')} bytes")
+
+    @property
+    def function(self) -> CustomedFunction:
+        """The registered function.
+
+        Raises:
+            UsageError: when there is none.
+        """
+        if self.op_type not in _FUNCTIONS:
+            raise UsageError(
+                f"customed_ops: no function is registered for op_type {self.op_type}",
+                hint="load the plugin that registers it (--plugin)",
+            )
+        return _FUNCTIONS[self.op_type]
+
+    def infer(self, *types: TensorType) -> tuple[TensorType, ...]:
+        return tuple(self.function.infer(self.param, *types))
+
+    def reference(self, *arrays: Array) -> tuple[Array, ...]:
+        return tuple(self.function.compute(self.param, *arrays))

@@ -1,0 +1,101 @@
+"""Shifts of unsigned numbers, rounding as chosen: logical_shift by one amount, logical_pc_shift by one per channel.
+
+A positive amount multiplies and drops the bits beyond the width, a negative one divides and rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
+from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
+from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.ops.arithmetic_shift import check_amounts, check_rounding
+from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
+
+_DATA = (U32, U16, U8)
+
+
+def shifted(x: Array, amount: Shift, mode: RoundingMode, out: DType) -> Array:
+    """Shift: x * 2^amount modulo the width of ``out``; a negative amount rounds by mode, then saturates."""
+    amount, wide = np.asarray(amount, dtype=np.int64), x.astype(np.int64)
+    left = wrap(wide << np.clip(amount, 0, 63), out)  # from 32 bits on, the low 32 are 0
+    right = saturate(round_shift(wide, np.maximum(-amount, 0), mode), out)
+    result: Array = np.where(amount > 0, left, right)
+    return result
+
+
+@tpu_op("logical_shift")
+@dataclass(frozen=True)
+class LogicalShift(Op):
+    """Shift by one amount: y = x * 2^shift without the bits beyond the width of y, or rounded by ``rounding_mode``.
+
+    Shapes: x [...], y the same. Widths may differ; a narrower y saturates after a shift to the right.
+    Units: ``shift`` in bits, positive to the left; -64 to 31.
+    ``out_dtype`` None means the type of x.
+    """
+
+    shift: int
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, compute="EXACT_INT"),),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+        if not -64 <= self.shift <= 31:
+            raise ValueError(f"logical_shift: shift lies in -64..31, found {self.shift}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (shifted(x, self.shift, self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)
+
+
+@tpu_op("logical_pc_shift")
+@dataclass(frozen=True)
+class LogicalPcShift(Op):
+    """Shift by one amount per channel, otherwise as logical_shift.
+
+    Shapes: x [...], s [extent of ``shift_axis``], y as x. s is not wider than x.
+    ``out_dtype`` None means the type of x.
+    """
+
+    rounding_mode: RoundingMode
+    shift_axis: int = 1
+    out_dtype: DType | None = None
+
+    inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=(
+            case(
+                {"tensor_i": _DATA, "tensor_shift": (I32, I16, I8), "tensor_o": _DATA},
+                SHIFT_NOT_WIDER,
+                compute="EXACT_INT",
+            ),
+        ),
+    )
+    locality = LOCAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+
+    def infer(self, x: TensorType, amount: TensorType) -> tuple[TensorType]:
+        check_amounts(self, self.shift_axis, x, amount)
+        return (TensorType(self.out_dtype or x.dtype, x.shape),)
+
+    def reference(self, x: Array, amount: Array) -> tuple[Array]:
+        shape = [1] * x.ndim
+        shape[self.shift_axis] = -1
+        return (shifted(x, amount.reshape(shape), self.rounding_mode, self.out_dtype or DType.of(x.dtype)),)

@@ -1,0 +1,131 @@
+"""Three-dimensional convolution and transposed convolution, by the two-dimensional ones over the planes.
+
+The places of the kernel on the first spatial axis (depth or time, t here) become channels: of the input for a
+convolution, of the result for a transposed one, whose planes are then added up where they fall. Exactness, bounded
+memory and the one rounding of floats are those of the two-dimensional products.
+
+Source: sections 4 and 8 of the operator set's semantics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from tpuconvert.schema.convolution import Window, convolve
+from tpuconvert.schema.integer_product import integer_convolution, integer_transposed_convolution
+from tpuconvert.schema.types import Array
+
+
+@dataclass(frozen=True)
+class VolumeWindow:
+    """How a kernel moves over a volume: over its planes as ``plane`` says, and along t. Pads are (before, behind)."""
+
+    plane: Window
+    kernel: int
+    stride: int = 1
+    dilation: int = 1
+    pads: tuple[int, int] = (0, 0)
+
+    @property
+    def reach(self) -> int:
+        """Planes that one window covers, gaps included."""
+        return self.dilation * (self.kernel - 1) + 1
+
+
+def convolve_volume(x: Array, w: Array, window: VolumeWindow, out: npt.DTypeLike, *, bias: Array | None) -> Array:
+    """Convolution in the type of ``w``, rounded once to ``out``.
+
+    Shapes: x [N, ic, T, H, W], w [oc, ic/groups, kt, kh, kw], bias [oc] or None; the result is [N, oc, ot, oh, ow].
+    """
+    kernels = _flat_kernels(w)
+    planes = [
+        convolve(_taps(image, window, 0), kernels, window.plane, out, bias=bias) for image in x
+    ]  # every image gives [ot, oc, oh, ow]
+    return np.stack(planes).transpose(0, 2, 1, 3, 4)
+
+
+def integer_volume_convolution(
+    x: Array, w: Array, window: VolumeWindow, *, x_zero: Array | int = 0, w_zero: Array | int = 0
+) -> Array:
+    """Exact convolution of (x - x_zero) with (w - w_zero). Padding contributes nothing.
+
+    Shapes: x [N, ic, T, H, W], w [oc, ic/groups, kt, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the
+    result is [N, oc, ot, oh, ow], INT32 where no sum can leave it, else INT64.
+    """
+    kernels, zero = _flat_kernels(w), np.asarray(x_zero)
+    per_tap = np.repeat(zero, window.kernel) if zero.ndim else zero
+    planes = [
+        integer_convolution(_taps(image, window, zero), kernels, window.plane, x_zero=per_tap, w_zero=w_zero)
+        for image in x
+    ]
+    return np.stack(planes).transpose(0, 2, 1, 3, 4)
+
+
+def _taps(image: Array, window: VolumeWindow, zero: Array | int) -> Array:
+    """The planes under every window along t, as channels. Shapes: [ic, T, H, W] to [ot, ic * kt, H, W].
+
+    Planes of padding hold the zero point, so that it leaves nothing of them.
+    """
+    channels, count, height, width = image.shape
+    before, behind = window.pads
+    padded = np.empty((channels, before + count + behind, height, width), image.dtype)
+    padded[:] = np.asarray(zero).reshape(-1, 1, 1, 1)
+    padded[:, before : before + count] = image
+    # [ic, ot, H, W, kt]
+    windows = sliding_window_view(padded, window.reach, axis=1)[:, :: window.stride, :, :, :: window.dilation]
+    return windows.transpose(1, 0, 4, 2, 3).reshape(windows.shape[1], -1, height, width)
+
+
+def _flat_kernels(w: Array) -> Array:
+    """[first, second, kt, kh, kw] as [first, second * kt, kh, kw]."""
+    return w.reshape(w.shape[0], -1, *w.shape[3:])
+
+
+def integer_volume_transposed_convolution(
+    x: Array, w: Array, window: VolumeWindow, *, x_zero: Array | int = 0, w_zero: Array | int = 0
+) -> Array:
+    """Exact transposed convolution of (x - x_zero) with (w - w_zero).
+
+    Shapes: x [N, ic, T, H, W], w [ic, oc/groups, kt, kh, kw], x_zero one number or [ic], w_zero one number or [oc]; the
+    result is [N, oc, ot, oh, ow], INT64.
+    """
+    zero = np.asarray(w_zero)
+    per_tap = np.repeat(zero, window.kernel) if zero.ndim else zero
+    planes = integer_transposed_convolution(_planes(x), _flat_kernels(w), window.plane, x_zero=x_zero, w_zero=per_tap)
+    return _added_up(planes.astype(np.int64), x, window)
+
+
+def _planes(x: Array) -> Array:
+    """[N, ic, T, H, W] as [N * T, ic, H, W]."""
+    return x.transpose(0, 2, 1, 3, 4).reshape(-1, x.shape[1], *x.shape[3:])
+
+
+def _added_up(planes: Array, x: Array, window: VolumeWindow) -> Array:
+    """Add the planes [N * T, oc * kt, oh, ow] where they fall along t; a negative pad behind appends empty ones."""
+    images, count = x.shape[0], x.shape[2]
+    parts = planes.reshape(images, count, -1, window.kernel, *planes.shape[2:])
+    before, behind = window.pads
+    length = (count - 1) * window.stride + window.reach
+    full = np.zeros((images, parts.shape[2], length + max(-behind, 0), *planes.shape[2:]), planes.dtype)
+    for tap in range(window.kernel):
+        first = tap * window.dilation
+        places = slice(first, first + (count - 1) * window.stride + 1, window.stride)
+        full[:, :, places] += parts[:, :, :, tap].transpose(0, 2, 1, 3, 4)
+    return full[:, :, before : length - behind]
+
+
+def volume_window(
+    kernel: tuple[int, ...],
+    strides: tuple[int, int, int],
+    dilations: tuple[int, int, int],
+    pads: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    groups: int,
+) -> VolumeWindow:
+    """A window from one entry per axis (t, h, w); pads are (before, behind)."""
+    (along, (top, bottom), (left, right)) = pads
+    plane = Window((kernel[1], kernel[2]), strides[1:], dilations[1:], (top, left, bottom, right), groups)
+    return VolumeWindow(plane, kernel[0], strides[0], dilations[0], along)
