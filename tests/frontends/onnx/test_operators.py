@@ -107,6 +107,11 @@ WINDOWS = [
     *(Case("Conv", [IMAGE], [ramp(5, 4, 2, 3, seed=1)], a(auto_pad=p, strides=[2, 2]))
       for p in ("SAME_UPPER", "SAME_LOWER", "VALID")),
     Case("Conv", [ramp(2, 4, 9)], [ramp(6, 2, 3, seed=1), ramp(6, seed=2)], a(group=2, pads=[2, 1], strides=[2])),
+    Case("Conv", [ramp(1, 4, 5, 4, 6)], [ramp(6, 2, 2, 3, 1, seed=1), ramp(6, seed=2)],
+         a(group=2, pads=[1, 0, 2, 0, 1, 1], strides=[2, 1, 3], dilations=[1, 2, 1])),
+    Case("Conv", [ramp(1, 2, 5, 4, 6)], [ramp(3, 2, 2, 3, 3, seed=1)], a(auto_pad="SAME_LOWER", strides=[2, 1, 3])),
+    Case("ConvTranspose", [ramp(1, 4, 3, 2, 3)], [ramp(4, 3, 2, 3, 2, seed=1), ramp(3, seed=2)],
+         a(strides=[2, 1, 3], pads=[1, 0, 0, 0, 1, 1], output_padding=[1, 0, 2])),
     Case("ConvTranspose", [IMAGE], [ramp(4, 5, 3, 3, seed=1), ramp(5, seed=2)], a(strides=[2, 3], pads=[1, 0, 1, 2])),
     Case("ConvTranspose", [IMAGE], [ramp(4, 5, 3, 3, seed=1)], a(strides=[2, 2], output_padding=[1, 1])),
     Case("ConvTranspose", [IMAGE], [ramp(4, 2, 2, 2, seed=1)], a(dilations=[2, 2])),
