@@ -58,12 +58,14 @@ TERMS = {
 OTHERS = {
     "tpu": "Further operators",
     "composite": "Composite operators",
+    "atomic": "Atomic operations",
     "host": "Host functions",
     "custom": "Custom operators",
 }
 """Families of operators that the contract does not put into one, by the value of their kind."""
 
 KINDS = {
+    "atomic": "An atomic operation: one step of a chip's kernels, below the operators that convert produces.",
     "composite": "A composite: one node in graph and file. A chip runs its expansion into operators of the set, which"
     " has to be legal there.",
 }
@@ -135,7 +137,7 @@ def describe(
     return OperatorDescription(
         name=definition.name,
         kind=definition.kind.value,
-        family=note.get("family", OTHERS[definition.kind.value]),
+        family=note.get("family", OTHERS.get(definition.kind.value, OTHERS["tpu"])),
         module=definition.__module__,
         definition=definition.__name__,
         signature=_signature(definition),
@@ -204,8 +206,14 @@ def _result(operand: Operand, symbol: str) -> OperandLine:
 def _form(operand: Operand) -> list[str]:
     layout = [] if operand.layout == "any" else [operand.layout]
     if operand.ranks:
-        return [*layout, f"rank {' or '.join(str(rank) for rank in operand.ranks)}"]
+        return [*layout, f"rank {_numbers(operand.ranks)}"]
     return layout or ["any rank"]
+
+
+def _numbers(ranks: tuple[int, ...]) -> str:
+    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]} to {ranks[-1]}"
+    return " or ".join(str(rank) for rank in ranks)
 
 
 def _presence(operand: Operand) -> list[str]:
@@ -247,7 +255,7 @@ def chip_line(definition: type[Op], chip: Chip) -> ChipLine:
     support = definition.dtypes[chip]
     if not support.cases:
         return ChipLine(chip.value, False, ("this chip does not have it",), ())
-    cases = tuple(_case(support, case) for case in _joined(support.cases))
+    cases = tuple(_case(definition, support, case) for case in _joined(support.cases))
     return ChipLine(chip.value, True, tuple(_remarks(support)), cases)
 
 
@@ -284,9 +292,10 @@ def _only_difference(case: Case, other: Case) -> str | None:
     return names[0] if len(names) == 1 and (names[0] != ALL or ALL_SAME in case.rules) else None
 
 
-def _case(support: Support, case: Case) -> str:
+def _case(definition: type[Op], support: Support, case: Case) -> str:
     alike = ALL_SAME in case.rules
-    rules = [rule.text for rule in case.rules if rule is not ALL_SAME]
+    operands = [operand.name for operand in (*definition.inputs, *definition.outputs) if "_" in operand.name]
+    rules = [_with_names(rule.text, operands) for rule in case.rules if rule is not ALL_SAME]
     types = {name: _listed(dtypes, support.todo_dtypes) for name, dtypes in case.operands.items()}
     if list(types) == [ALL]:
         several = len(set(case.operands[ALL])) > 1
@@ -299,7 +308,16 @@ def _case(support: Support, case: Case) -> str:
     rules += [f"``{name}`` is constant" for name in case.requires_coeff]
     sentences = [words, "; ".join(rules), COMPUTE.get(case.compute, case.compute)]
     text = ". ".join(sentence[:1].upper() + sentence[1:] for sentence in sentences if sentence)
-    return DECISION.sub("", f"When {case.when_text}: {text}" if case.when_text else text)
+    if case.when_text:
+        text = f"When {_with_names(case.when_text, [item.name for item in dataclasses.fields(definition)])}: {text}"
+    return DECISION.sub("", text)
+
+
+def _with_names(text: str, names: Iterable[str]) -> str:
+    """Words with the names in them marked as names."""
+    for name in names:
+        text = re.sub(rf"\b{name}\b", f"``{name}``", text)
+    return text
 
 
 def _listed(dtypes: Iterable[DType], todo: Sequence[DType] = ()) -> str:

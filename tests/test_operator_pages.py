@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import contract
@@ -11,7 +12,8 @@ import operator_pages
 import pytest
 
 from tpuconvert.operator_description import describe, operator_notes
-from tpuconvert.schema.op import ALL_SAME, Op, OpKind, all_ops, case, on, same, todo
+from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.op import ALL_SAME, Op, Operand, OpKind, all_ops, case, on, same, todo
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Chip, Scalar, TensorType
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,6 +100,7 @@ def flat(array: Array) -> list[float]:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Words(Op):
     """y = f(x).
 
@@ -106,8 +109,10 @@ class Words(Op):
     Units: none.
     """
 
+    mode: int = 0
+
     name = "words"
-    inputs = ()
+    inputs = (Operand("tensor_i", tuple(range(2, 9))),)
     dtypes = on(
         bm1682=None,
         bm1684=todo(
@@ -115,11 +120,12 @@ class Words(Op):
             case({"a": (I8,), "y": (F32,)}),
             case({"a": (U8,), "y": (F32,)}),
             case({"a": (I8,), "y": (I32,)}, requires_coeff=("a",)),
+            case({"a": (F32,), "y": (I32,)}, IO_SAME),
         ),
         bm1686=(same(F32), same(F16), same(I8, when=lambda op: True, when_text="mode is 1", compute="EXACT_INT")),
     )
 
-    def infer(self) -> tuple[TensorType]:
+    def infer(self, x: TensorType) -> tuple[TensorType]:
         raise NotImplementedError
 
 
@@ -132,10 +138,11 @@ def test_words_for_data_types() -> None:
         "FLOAT32",
         "``a`` INT8, UINT8; ``y`` FLOAT32",
         "``a`` INT8; ``y`` INT32. ``a`` is constant",
+        "``a`` FLOAT32; ``y`` INT32. ``tensor_i`` and the output have the same dtype",
     )
     assert lines["BM1686"].cases == (
         "FLOAT32, FLOAT16, the same for all operands and results",
-        "When mode is 1: INT8. Computed in integers, without overflow in between",
+        "When ``mode`` is 1: INT8. Computed in integers, without overflow in between",
     )
 
 
@@ -149,6 +156,7 @@ def test_cases_that_mean_something_else_are_not_joined() -> None:
 def test_paragraphs_and_families() -> None:
     about = describe(Words, notes={"words": {"family": "Tests", "example": ["words()"]}})
     assert (about.formula, about.details) == ("y = f(x).", ("Shapes: x [...], y the same.", "Units: none."))
+    assert (about.signature, about.operands[0].about) == ("words(tensor_i; mode=0) -> tensor_o", "rank 2 to 8, tensor")
     assert (about.family, about.example) == ("Tests", ("words()",))
     assert describe(Words, notes={}).family == "Further operators"
 

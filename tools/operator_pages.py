@@ -176,7 +176,7 @@ def index(descriptions: Iterable[OperatorDescription], families: list[str]) -> s
         "",
         f"{len(every)} operators, by family. `tpuconvert ops NAME` prints the same in a terminal.",
         "A chip in parentheses: the vendor marks the operator, or one of its data types, as unfinished there; it is",
-        "legal with a warning.",
+        "legal with a warning. Of an operator that is expanded, the operators in its place decide.",
         "",
     ]
     for family in families:
@@ -192,6 +192,8 @@ def index(descriptions: Iterable[OperatorDescription], families: list[str]) -> s
 def _chip_names(about: OperatorDescription) -> str:
     if about.kind == OpKind.HOST.value:
         return "host"
+    if about.kind == "composite":
+        return "expanded"
     names = []
     for chip in about.chips:
         if chip.supported:
