@@ -17,6 +17,9 @@ from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import ALL, Op, all_ops
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
 
+COMPUTES_NOTHING = ("customed_ops",)
+"""Operators without arithmetic of their own: what this one computes is the user's."""
+
 BYTES = (I8, U8)
 SMALL = (I8, U8, I16, U16)
 WIDE = (I32, U32)
