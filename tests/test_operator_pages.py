@@ -10,6 +10,7 @@ import contract
 import numpy as np
 import operator_pages
 import pytest
+from markdown_it import MarkdownIt
 
 from tpuconvert.operator_description import describe, operator_notes
 from tpuconvert.schema.dtype_rules import IO_SAME
@@ -59,6 +60,19 @@ def test_page_is_sound(page: Path) -> None:
         assert len({len(re.split(r"(?<!\\)\|", row)) for row in block.splitlines()}) == 1, block
     assert not re.search(r"\bD-[A-Z]+-\d", text), "a decision number says nothing here"
     assert "  \n" not in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_renders_as_it_is_meant(page: Path) -> None:
+    """No formula becomes emphasis or a tag, no name loses a character, every table is one."""
+    text = page.read_text(encoding="utf-8")
+    rendered = MarkdownIt("commonmark").enable("table").render(text)
+    words = re.sub(r"<[^>]+>", "", rendered)
+    assert "<em>" not in rendered
+    assert "\\" not in words
+    assert "``" not in words
+    assert rendered.count("<table>") == len(re.findall(r"^\|(?:---\|)+$", text, re.MULTILINE))
+    assert rendered.count("<tr>") == len(re.findall(r"^\| ", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("definition", OPERATORS, ids=lambda definition: definition.name)
