@@ -130,10 +130,7 @@ def describe(
     """Everything about one operator on the given chips; ``notes`` None stands for those of the package."""
     note = (operator_notes() if notes is None else notes).get(definition.name, {})
     formula, *details = _paragraphs(definition.__doc__ or "")
-    symbols = list(inspect.signature(definition.infer).parameters)[1:]
-    if len(symbols) != len(definition.inputs):  # a plugin may take all operands as one argument
-        symbols = [""] * len(definition.inputs)
-    operands = [_operand(operand, symbol) for operand, symbol in zip(definition.inputs, symbols, strict=True)]
+    operands = [_operand(*item) for item in zip(definition.inputs, operand_symbols(definition), strict=True)]
     return OperatorDescription(
         name=definition.name,
         kind=definition.kind.value,
@@ -150,6 +147,15 @@ def describe(
         locality=_locality(definition),
         example=tuple(note.get("example", ())),
     )
+
+
+def operand_symbols(definition: type[Op]) -> list[str]:
+    """What formulas call the operands: the arguments of ``infer``. Empty ones where it takes several as one."""
+    taken = list(inspect.signature(definition.infer).parameters.values())[1:]
+    count = len(definition.inputs)
+    several = any(item.kind is item.VAR_POSITIONAL for item in taken) and count > 1
+    # What it takes beyond the operands is there for relatives of the operator, and has a default.
+    return [""] * count if several or len(taken) < count else [item.name for item in taken[:count]]
 
 
 @functools.cache

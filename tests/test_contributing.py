@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("converter", "examples", "frontends", "optimizer", "runtime", "schema", "tests", "tools", "docs")
 FILES = ("setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 NAME = "soft_shrink"
+GENERATORS = {"operator_pages": f"docs/operators/{NAME}.md", "readme_tables": "README.md"}
+"""Tools that the page names, and what each of them finds out of date."""
 
 
 def section() -> str:
@@ -68,7 +70,11 @@ class Copy:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    return Copy(tmp_path_factory.mktemp("copy"))
+    made = Copy(tmp_path_factory.mktemp("copy"))
+    for tool in GENERATORS:  # what is out of date already is not the page's fault, and has tests of its own
+        done = made.run(f".venv/bin/python tools/{tool}.py")
+        assert done.returncode == 0, done.stderr
+    return made
 
 
 def test_an_operator_is_one_definition_and_one_test_file() -> None:
@@ -85,7 +91,7 @@ def test_following_the_page(copy: Copy) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{NAME} has no case: write CASES in tests/ops/test_{NAME}.py" in done.stdout
     assert "1 failed" in done.stdout, done.stdout
-    for tool, generated in (("operator_pages", f"docs/operators/{NAME}.md"), ("readme_tables", "README.md")):
+    for tool, generated in GENERATORS.items():
         done = copy.run(f".venv/bin/python tools/{tool}.py --check")
         assert done.returncode == 1
         assert generated in done.stderr
@@ -99,7 +105,7 @@ def test_following_the_page(copy: Copy) -> None:
     # Three cases, by the definition and in a model; the definition; its form in the file; the file's own test.
     assert passed is not None, done.stdout
     assert int(passed[1]) >= 3 * 2 + 1 + 1 + 1
-    for tool in ("operator_pages", "readme_tables"):
+    for tool in GENERATORS:
         done = copy.run(f".venv/bin/python tools/{tool}.py --check")
         assert done.returncode == 0, done.stderr
 

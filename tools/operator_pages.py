@@ -63,8 +63,7 @@ def _example(contract: Any, entry: Entry) -> list[str]:
     defaults = {item.name: item.default for item in dataclasses.fields(op)}
     changed = [f"{name}={shown(value)}" for name, value in given.items() if value != defaults[name]]
     lines = _wrapped(f"{op.name}({', '.join(changed)})")
-    for index, item in enumerate(arrays):
-        name = op.inputs[min(index, len(op.inputs) - 1)].name
+    for name, item in zip(_operand_names(contract, entry, example), arrays, strict=True):
         lines += [f"{name}: absent"] if item is None else _tensor(name, item)
     results: dict[str, list[str]] = {}
     for chip in _chips(op, arrays, expected, example.get("only_chip")):
@@ -77,6 +76,15 @@ def _example(contract: Any, entry: Entry) -> list[str]:
         lines += ["gives" if everywhere else f"gives on {' and '.join(chips)}", *text_of_results.split("\n")]
     note = example.get("note", "")  # some only say where the vendor's own numbers differ
     return lines + ([f"note: {note}"] if note and "source" not in note else [])
+
+
+def _operand_names(contract: Any, entry: Entry, example: Entry) -> list[str]:
+    """The name of every array, in the order of ``contract.arguments``."""
+    names = []
+    for operand in entry["inputs"]:
+        given = example["inputs"].get(operand["name"])
+        names += [str(operand["name"])] * (len(given) if isinstance(given, list) else 1)
+    return names + list(contract.tensor_parameters(entry))
 
 
 def _largest(contract: Any, entry: Entry, example: Entry) -> int:
