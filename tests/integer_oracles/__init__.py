@@ -4,7 +4,18 @@
 computes with NumPy; arrays are only made to hand them to the operator.
 """
 
-from integer_oracles import element_wise, movement, products, rescaling, windows
+from integer_oracles import atomics, element_wise, movement, products, rescaling, windows
 from integer_oracles.base import ORACLES, Example, Sampler, examples
 
-__all__ = ["ORACLES", "Example", "Sampler", "element_wise", "examples", "movement", "products", "rescaling", "windows"]
+__all__ = [
+    "ORACLES",
+    "Example",
+    "Sampler",
+    "atomics",
+    "element_wise",
+    "examples",
+    "movement",
+    "products",
+    "rescaling",
+    "windows",
+]

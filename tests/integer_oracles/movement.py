@@ -270,6 +270,15 @@ def tile(name: str, s: Sampler) -> Example:
     return example(make(name, **{"times" if name == "broadcast" else "reps": reps}), [x], value)
 
 
+@oracle("channel_shuffle")
+def channel_shuffle(name: str, s: Sampler) -> Example:
+    groups, size = s.number(1, 3), s.number(1, 3)
+    n, *plane = s.shape(1, 3)
+    x = anything(name, s, (n, groups * size, *plane))
+    value = made(x.dtype, x.shape, lambda i: x.at((i[0], i[1] % groups * size + i[1] // groups, *i[2:])))
+    return example(make(name, groups=groups), [x], value)
+
+
 @oracle("upsample")
 def upsample(name: str, s: Sampler) -> Example:
     x, scale = anything(name, s, s.shape(4, 4)), s.number(1, 4)
