@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import contract
 import numpy as np
 import pytest
 from float_checks import BY_PYTHON, CHECKS, EXACT, SUMS, Check
@@ -92,7 +93,9 @@ def test_half_precision_is_single_precision_rounded_once(name: str) -> None:
     assert compared or name in ("active", "active_param")
 
 
-FLOAT = [name for name, definition in all_ops().items() if is_float(definition)]
+OF_THE_SET = {entry["name"] for entry in contract.document()["ops"]}
+FLOAT = [name for name, definition in all_ops().items() if name in OF_THE_SET and is_float(definition)]
+"""Operators beside the set are compared by the cases of their own test files."""
 
 
 @pytest.mark.parametrize("name", FLOAT)
