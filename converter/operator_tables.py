@@ -50,10 +50,9 @@ def operator_named(name: str) -> type[Op]:
     """
     definition = find_op(name)
     if definition is None:
-        known = list(all_ops())
-        alike = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7) or [
-            one for one in known if name.lower() in one
-        ]
+        known = {one.lower(): one for one in all_ops()}
+        alike = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7)
+        alike = [known[one] for one in alike or [one for one in known if name.lower() in one]]
         hint = f"did you mean {' or '.join(alike)}?" if alike else "tpuconvert ops lists the operators"
         raise UsageError(f"there is no TPU operator '{name}'", hint=hint)
     return definition

@@ -53,6 +53,7 @@ def test_json(capsys: Captured) -> None:
     ("name", "hint"),
     [
         ("Softmx", "did you mean softmax"),
+        ("Matrix_M", "did you mean matrix_mul"),
         ("stride_", "did you mean stride_"),
         ("frobnicate", "tpuconvert ops lists the operators"),
     ],
