@@ -46,6 +46,7 @@ class Options:
         inputs: tensor names where the model is to begin; None for the source's own inputs.
         outputs: tensor names where the model is to end; None for the source's own outputs.
         preprocess: how pictures become the model's input.
+        strict_set: whether composite operators are written as the operators of the set that they consist of.
 
     """
 
@@ -56,6 +57,7 @@ class Options:
     inputs: tuple[str, ...] | None = None
     outputs: tuple[str, ...] | None = None
     preprocess: Preprocess | None = None
+    strict_set: bool = False
 
     @staticmethod
     def of(
@@ -67,6 +69,7 @@ class Options:
         inputs: Iterable[str] | None = None,
         outputs: Iterable[str] | None = None,
         preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+        strict_set: bool = False,
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
@@ -98,6 +101,7 @@ class Options:
             None if inputs is None else tuple(inputs),
             None if outputs is None else tuple(outputs),
             preprocess,
+            strict_set,
         )
 
 
@@ -114,6 +118,7 @@ def convert(
     outputs: Iterable[str] | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     plugins: Iterable[str | Path] = (),
+    strict_set: bool = False,
 ) -> Model:
     """Convert a model file.
 
@@ -130,6 +135,7 @@ def convert(
         outputs: tensor names where it is to end.
         preprocess: how pictures become the model's input; stored in the model.
         plugins: Python files with operators and converters.
+        strict_set: write composite operators (layer_norm, gelu ...) as the operators of the set they consist of.
 
     Returns:
         The model; ``save`` writes its file.
@@ -148,6 +154,7 @@ def convert(
         inputs=inputs,
         outputs=outputs,
         preprocess=preprocess,
+        strict_set=strict_set,
     )
     load_plugins(plugins)
     return convert_source(source, weights, options, calibration)
@@ -250,11 +257,12 @@ def finish(
     trace: Callable[[str], None] | None = None,
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
-    from tpuconvert.optimizer import fit_to_chip, optimize
+    from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip, is_expandable, optimize
     from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
 
     progress.stage("optimize")
     optimize(graph, trace=trace)
+    expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace=trace)
     notes = [Note("source", "", note) for note in graph.notes]
     is_quantized = is_quantized_source(graph)
@@ -277,6 +285,8 @@ def finish(
         progress.stage("refine", len(legalized.graph))
         refine(legalized, graph, feeds, options.chip, progress=progress.advance)
     graph = legalized.graph
+    if options.strict_set:
+        expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)
     graph.validate()

@@ -2,6 +2,15 @@
 
 from tpuconvert.optimizer.chip_forms import fit_to_chip
 from tpuconvert.optimizer.engine import Trace
+from tpuconvert.optimizer.expand_composites import expand_composites, expand_where_illegal, is_expandable
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 
-__all__ = ["STAGES", "Trace", "fit_to_chip", "optimize"]
+__all__ = [
+    "STAGES",
+    "Trace",
+    "expand_composites",
+    "expand_where_illegal",
+    "fit_to_chip",
+    "is_expandable",
+    "optimize",
+]

@@ -1,6 +1,7 @@
 """Whether an operator may be used on a chip with given data types, and in words why not.
 
-The answer is derived from the ``dtypes`` table of the operator's definition.
+The answer is derived from the ``dtypes`` table of the operator's definition; for a composite operator from those of
+the operators it consists of.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList
+from tpuconvert.schema.composite import Composite, expansion
+from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind
 from tpuconvert.schema.types import Chip, DType, TensorType
@@ -50,6 +52,8 @@ def check(
         outputs: result types.
         coeffs: for every operand whether it is a constant; missing entries mean it is not.
     """
+    if isinstance(op, Composite):
+        return _check_expansion(op, chip, inputs, coeffs)
     if op.kind is OpKind.HOST or op.kind is OpKind.CUSTOM:
         return Verdict(Status.WARNING, f"{op.name} runs on the host, not on {chip.value}")
     support = op.dtypes[chip]
@@ -72,6 +76,20 @@ def check(
     # The case that got furthest explains best; cases for other parameters explain nothing.
     depth, text = max(misses, key=lambda miss: miss[0])
     return Verdict(Status.ILLEGAL, f"{op.name} on {chip.value} does not take ({types}): {text}" if depth else text)
+
+
+def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> Verdict:
+    """A composite is as legal as its expansion for these types; the reason is that of an operator inside it."""
+    try:
+        nodes = expansion(op, inputs, coeffs).nodes
+    except ShapeError as error:
+        return Verdict(Status.ILLEGAL, str(error))
+    verdicts = [check_use(node, chip) for node in nodes]
+    for status in (Status.ILLEGAL, Status.WARNING):
+        for verdict in verdicts:
+            if verdict.status is status:
+                return Verdict(status, f"{op.name} consists of other operators: {verdict.reason}")
+    return LEGAL
 
 
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:

@@ -47,7 +47,7 @@ def locality_of_use(
         outputs: result types.
 
     """
-    if op.kind is not OpKind.TPU:
+    if op.kind in (OpKind.HOST, OpKind.CUSTOM):
         return NodeLocality(LocalityKind.GLOBAL, f"{op.name} runs on the host")
     locality = op.locality
     if locality.kind is not LocalityKind.LIMITED_LOCAL or locality.condition is None:

@@ -192,6 +192,7 @@ class OpKind(enum.Enum):
     TPU = "tpu"
     HOST = "host"
     CUSTOM = "custom"
+    COMPOSITE = "composite"
 
 
 @dataclass(frozen=True)

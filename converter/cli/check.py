@@ -6,13 +6,21 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
+from tpuconvert.cli.source_options import (
+    chip_option,
+    make_options,
+    model_arguments,
+    plugin_option,
+    source_options,
+    strict_set_option,
+)
 
 
 @click.command("check", short_help="Say whether a source model can be converted.")
 @model_arguments
 @source_options
 @chip_option
+@strict_set_option
 @plugin_option
 def command(model: str, weights: str | None, plugins: tuple[str, ...], **options: Any) -> None:
     """Say whether MODEL can be converted: every problem in one pass, nothing written.

@@ -8,7 +8,14 @@ from typing import Any
 import click
 
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
-from tpuconvert.cli.source_options import chip_option, make_options, model_arguments, plugin_option, source_options
+from tpuconvert.cli.source_options import (
+    chip_option,
+    make_options,
+    model_arguments,
+    plugin_option,
+    source_options,
+    strict_set_option,
+)
 
 
 @click.command("convert", short_help="Convert a source model to a .tpum file.")
@@ -31,6 +38,7 @@ from tpuconvert.cli.source_options import chip_option, make_options, model_argum
     show_default=True,
     help="How ranges are found.",
 )
+@strict_set_option
 @plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")

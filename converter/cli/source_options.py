@@ -50,6 +50,15 @@ def chip_option(function: F) -> F:
     )
 
 
+def strict_set_option(function: F) -> F:
+    """Add --strict-set."""
+    return click.option(
+        "--strict-set",
+        is_flag=True,
+        help="Write composite operators (layer_norm, gelu ...) as the operators of the set they consist of.",
+    )(function)
+
+
 def plugin_option(function: F) -> F:
     """Add --plugin."""
     return click.option(
@@ -93,9 +102,9 @@ def make_options(
     inputs: str | None,
     outputs: str | None,
     preprocess: str | None,
-    **conversion: str | None,
+    **conversion: str | bool | None,
 ) -> Options:
-    """The options of a conversion from what was typed; ``conversion`` are chip, quantize and calibration_method."""
+    """The options of a conversion from what was typed; ``conversion`` are the keywords of ``Options.of``."""
     from tpuconvert.pipeline import Options
 
     given: dict[str, Any] = dict(conversion)

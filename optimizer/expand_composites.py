@@ -1,0 +1,85 @@
+"""Replacing composite operators by the operators of the set that they consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpuconvert.schema.composite import Composite, expansion
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.legality import Status, check_use
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.types import Chip
+
+
+def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) -> int:
+    """Replace composite nodes by their expansions, in place.
+
+    Results keep their names and annotations, the new nodes the sources of the composite; what is new in between is
+    named after the composite's first result.
+
+    Args:
+        graph: any graph.
+        only: which of the composite nodes to replace; by default all.
+
+    Returns:
+        The number of composite nodes that were replaced.
+
+    Raises:
+        ShapeError: when an expansion has to know an extent that is symbolic (see ``is_expandable``).
+
+    """
+    expanded = 0
+    # What a composite of a plugin consists of may be composite again.
+    while wanted := [node for node in graph.nodes if _is_wanted(node, only)]:
+        for node in wanted:
+            _expand(graph, node)
+        expanded += len(wanted)
+    if expanded:
+        graph.prune()
+        graph.sort()
+    return expanded
+
+
+def is_expandable(node: Node) -> bool:
+    """Whether a node is composite and can be expanded for the types of its operands."""
+    if not isinstance(node.op, Composite):
+        return False
+    types = [None if value is None else value.type for value in node.inputs]
+    try:
+        expansion(node.op, types, [value is not None and value.is_constant for value in node.inputs])
+    except ShapeError:
+        return False
+    return True
+
+
+def expand_where_illegal(graph: Graph, chip: Chip) -> int:
+    """Expand the composites that the chip cannot run, so that other forms can take the place of what it lacks."""
+    return expand_composites(graph, lambda node: check_use(node, chip).status is Status.ILLEGAL and is_expandable(node))
+
+
+def _is_wanted(node: Node, only: Callable[[Node], bool] | None) -> bool:
+    return isinstance(node.op, Composite) and (only is None or only(node))
+
+
+def _expand(graph: Graph, node: Node) -> None:
+    assert isinstance(node.op, Composite)
+    before = len(graph)
+    with graph.source(*node.sources):
+        results = [graph.add(Copy(), new) if new in node.inputs else new for new in node.op.expand(graph, *node.inputs)]
+    added = graph.latest(len(graph) - before)
+    names = [value.name for value in node.outputs]
+    for old, new in zip(node.outputs, results, strict=True):
+        new.quant = old.quant
+        graph.replace_uses(old, new)
+    graph.remove(node)
+    for name, new in zip(names, results, strict=True):
+        graph.rename(new, name)
+    for value in _inner(added, {*node.inputs, *results}):
+        graph.rename(value, graph.unique(f"{names[0]}:{value.name.split('.')[0]}"))
+
+
+def _inner(nodes: list[Node], outer: set[Value | None]) -> list[Value]:
+    """The values that were made along with nodes, each once: their results and constants."""
+    values = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.outputs))
+    return [value for value in values if value is not None and value not in outer]

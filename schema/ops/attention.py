@@ -1,0 +1,100 @@
+"""attention: a composite of two batched products with a softmax between them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.composite import Composite, check_float
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import broadcast_shapes, may_equal
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.compare import Eqs
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.shape_checks import check_extent, listed, number
+from tpuconvert.schema.types import F32, Array, Scalar, TensorType
+
+_RANKS = tuple(range(2, 9))
+_LOWEST = float(np.finfo(np.float32).min)
+
+
+@tpu_op("attention", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class Attention(Composite):
+    """Scaled dot-product attention: y = softmax(query @ key' * scale + mask) @ value, per batch and head.
+
+    A row of scores that the mask makes minus infinity everywhere gives zeros.
+
+    Shapes: query [..., M, D], key [..., N, D], value [..., N, V], mask of the same rank broadcasts to [..., M, N],
+    y [..., M, V]; the other axes broadcast.
+    Units: ``scale`` None means 1 / sqrt(D).
+    Source: Vaswani et al., Attention Is All You Need; ONNX Attention-23.
+    """
+
+    scale: float | None = None
+
+    inputs = (
+        Operand("query", _RANKS),
+        Operand("key", _RANKS),
+        Operand("value", _RANKS),
+        Operand("mask", _RANKS, coeff=True, optional=True),
+    )
+
+    def infer(
+        self, query: TensorType, key: TensorType, value: TensorType, mask: TensorType | None = None
+    ) -> tuple[TensorType]:
+        """Shapes: as the class says."""
+        types = (query, key, value, mask)
+        check_float(self, *types)
+        if any(found is not None and found.rank != query.rank for found in types) or query.rank < 2:
+            raise ShapeError(f"{self.name} needs operands of one rank, at least 2, got {listed(types)}")
+        check_extent(self, "the number of rows of value", value.shape[-2], key.shape[-2], *types)
+        if self.scale is None:
+            number(self, "the size of a query", query.shape[-1], *types)
+        (scores,) = BatchMatmul(right_transpose=True).infer(query, key)
+        if mask is not None:
+            merged = broadcast_shapes(self.name, scores, mask)
+            if not all(map(may_equal, merged, scores.shape)):
+                raise ShapeError(f"{self.name}: the mask does not broadcast to {scores}, got {listed(types)}")
+        return BatchMatmul().infer(scores, value)
+
+    def reference(self, query: Array, key: Array, value: Array, mask: Array | None = None) -> tuple[Array]:
+        """In binary64, rounded once."""
+        q, k, v = (x.astype(np.float64) for x in (query, key, value))
+        with np.errstate(all="ignore"):
+            scores = np.matmul(q, k.swapaxes(-1, -2)) * self._factor(query.shape[-1])
+            scores = scores if mask is None else scores + mask
+            largest = scores.max(axis=-1, keepdims=True)
+            powers = np.exp(scores - (largest if mask is None else np.maximum(largest, _LOWEST)))
+            sums = powers.sum(axis=-1, keepdims=True)
+            weights = powers / (sums if mask is None else sums + (sums == 0))
+            return (np.matmul(weights, v).astype(np.float32),)
+
+    def expand(self, g: Graph, query: Value, key: Value, value: Value, mask: Value | None = None) -> tuple[Value]:
+        """Two batched products; softmax, or with a mask its formula guarded against rows without a score."""
+        factor = self._factor(f.extents(self, query)[-1])
+        (scores,) = BatchMatmul(right_transpose=True).expand(g, f.muls(g, query, factor), key)
+        if mask is None:
+            weights = g.add(Softmax(scores.rank - 1), scores)
+        else:
+            weights = _guarded_softmax(g, f.add(g, scores, mask))
+        return BatchMatmul().expand(g, weights, value)
+
+    def _factor(self, size: int) -> float:
+        return 1 / math.sqrt(size) if self.scale is None else self.scale
+
+
+def _guarded_softmax(g: Graph, x: Value) -> Value:
+    """Softmax along the last axis in which a row of minus infinities becomes zeros."""
+    axis = (x.rank - 1,)
+    largest = g.add(Maxs(Scalar(F32, _LOWEST)), f.reduce(g, ReduceMethodType.REDUCE_MAX, x, axis))
+    powers = f.exp(g, f.sub(g, x, largest))
+    sums = f.total(g, powers, axis)
+    return f.div(g, powers, f.add(g, sums, g.add(Eqs(Scalar.f32(0)), sums)))

@@ -1,0 +1,56 @@
+"""channel_shuffle: a composite that deals the channels of groups out in turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Operand, OpKind, on, tpu_op
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.shape_checks import check_ranks
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
+
+_FIXED = (F32, I32, I8, U8, I16, U16)
+
+
+@tpu_op("channel_shuffle", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class ChannelShuffle(Composite):
+    """Channel ``i * groups + j`` of y is channel ``j * (C / groups) + i`` of x.
+
+    Shapes: x [N, C, ...] with C a multiple of ``groups``, y the same.
+    Source: Zhang et al., ShuffleNet; Caffe ShuffleChannel.
+    """
+
+    groups: int
+
+    # Seven axes: the expansion needs one more.
+    inputs = (Operand("tensor_i", tuple(range(2, 8)), layout="NCHW"),)
+    dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=(*_FIXED, F16))
+
+    def __post_init__(self) -> None:
+        if self.groups < 1:
+            raise ValueError(f"channel_shuffle: groups is {self.groups}")
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: the groups are equal."""
+        check_ranks(self, x)
+        channels = x.shape[1]
+        if isinstance(channels, int) and channels % self.groups:
+            raise ShapeError(f"{self.name}: {channels} channels do not form {self.groups} groups, got {x}")
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """Elements only move."""
+        split = x.reshape(x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
+        return (np.ascontiguousarray(split.swapaxes(1, 2)).reshape(x.shape),)
+
+    def expand(self, g: Graph, x: Value) -> tuple[Value]:
+        """Reshape, permute, reshape."""
+        shape = f.extents(self, x)
+        split = f.reshape(g, x, (shape[0], self.groups, shape[1] // self.groups, *shape[2:]))
+        return (f.reshape(g, f.permute(g, split, (0, 2, 1, *range(3, split.rank))), shape),)

@@ -1,0 +1,193 @@
+"""Operators of the set as functions of values, in which expansions of composite operators are written.
+
+All take and give FLOAT32. Constants are reshaped and cut at once, without a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import Scalar
+
+
+def extents(op: Op, x: Value) -> tuple[int, ...]:
+    """The shape of an operand whose extents an expansion has to know.
+
+    Raises:
+        ShapeError: when one of them is only known when the model runs.
+
+    """
+    if not x.type.is_static:
+        raise ShapeError(f"{op.name} can only be expanded for extents that are numbers, got {x.type}")
+    return x.type.static_shape
+
+
+def add(g: Graph, x: Value, y: Value) -> Value:
+    """``x + y``."""
+    return g.add(Add(), x, y)
+
+
+def sub(g: Graph, x: Value, y: Value) -> Value:
+    """``x - y``."""
+    return g.add(Sub(), x, y)
+
+
+def mul(g: Graph, x: Value, y: Value) -> Value:
+    """The product, element by element."""
+    return g.add(Mul(), x, y)
+
+
+def div(g: Graph, x: Value, y: Value) -> Value:
+    """``x / y``."""
+    return g.add(Div(), x, y)
+
+
+def adds(g: Graph, x: Value, number: float) -> Value:
+    """``x + number``."""
+    return g.add(Adds(Scalar.f32(number)), x)
+
+
+def muls(g: Graph, x: Value, number: float) -> Value:
+    """A number times x."""
+    return g.add(Muls(Scalar.f32(number)), x)
+
+
+def rsubs(g: Graph, number: float, x: Value) -> Value:
+    """``number - x``."""
+    return g.add(Rsubs(Scalar.f32(number)), x)
+
+
+def reciprocal(g: Graph, x: Value) -> Value:
+    """1 / x, with div: every chip has it."""
+    return g.add(Div(), g.constant(np.ones((1,) * x.rank, np.float32), "one"), x)
+
+
+def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
+    """Limit x to an interval."""
+    return g.add(Clamp(Scalar.f32(low), Scalar.f32(high)), x)
+
+
+def active(g: Graph, function: ActiveType, x: Value) -> Value:
+    """One of the functions of ``active``."""
+    return g.add(Active(function), x)
+
+
+def relu(g: Graph, x: Value) -> Value:
+    """max(x, 0)."""
+    return active(g, ActiveType.ACTIVE_RELU, x)
+
+
+def sigmoid(g: Graph, x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
+    return active(g, ActiveType.ACTIVE_SIGMOID, x)
+
+
+def tanh(g: Graph, x: Value) -> Value:
+    """Hyperbolic tangent."""
+    return active(g, ActiveType.ACTIVE_TANH, x)
+
+
+def exp(g: Graph, x: Value) -> Value:
+    """The exponential."""
+    return active(g, ActiveType.ACTIVE_EXP, x)
+
+
+def ln(g: Graph, x: Value) -> Value:
+    """The natural logarithm."""
+    return active(g, ActiveType.ACTIVE_LN, x)
+
+
+def square(g: Graph, x: Value) -> Value:
+    """The square."""
+    return active(g, ActiveType.ACTIVE_SQUARE, x)
+
+
+def rsqrt(g: Graph, x: Value) -> Value:
+    """1 / sqrt(x)."""
+    return active(g, ActiveType.ACTIVE_RSQRT, x)
+
+
+def absolute(g: Graph, x: Value) -> Value:
+    """The magnitude."""
+    return active(g, ActiveType.ACTIVE_ABSVAL, x)
+
+
+def sign(g: Graph, x: Value) -> Value:
+    """1, 0 or -1."""
+    return sub(g, g.add(Gts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), x))
+
+
+def erf(g: Graph, x: Value) -> Value:
+    """Error function by a polynomial, absolute error below 1e-6.
+
+    erf(x) = sign(x) * (1 - p(t) * exp(-x * x)) with t = 1 / (1 + 0.3275911 * |x|).
+    """
+    t = reciprocal(g, adds(g, muls(g, absolute(g, x), 0.3275911), 1))
+    p = muls(g, t, 1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+        p = mul(g, adds(g, p, coefficient), t)
+    tail = mul(g, p, exp(g, muls(g, square(g, x), -1)))
+    return mul(g, sign(g, x), rsubs(g, 1, tail))
+
+
+def softplus(g: Graph, x: Value) -> Value:
+    """The larger of x and 0 plus ln(1 + exp(-|x|)), which cannot overflow."""
+    return add(g, relu(g, x), ln(g, adds(g, exp(g, muls(g, absolute(g, x), -1)), 1)))
+
+
+def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int]) -> Value:
+    """One number along the axes, which keep extent 1."""
+    return g.add(Reduce(tuple(axes), method), x)
+
+
+def mean(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """The mean along the axes, which keep extent 1."""
+    return reduce(g, ReduceMethodType.REDUCE_MEAN, x, axes)
+
+
+def total(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """The sum along the axes, which keep extent 1."""
+    return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes)
+
+
+def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
+    """The elements in another shape; no node where that changes nothing."""
+    if tuple(shape) == x.shape:
+        return x
+    if x.data is not None:
+        return g.constant(x.data.reshape(shape), x.name)
+    return g.add(Reshape(tuple(shape)), x)
+
+
+def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
+    """Axis k of the result is axis ``order[k]`` of x."""
+    if x.data is not None:
+        return g.constant(np.ascontiguousarray(x.data.transpose(order)), x.name)
+    return g.add(Permute(tuple(order)), x)
+
+
+def cut(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
+    """The part of a static x between two positions of one axis; no node where that is all of it."""
+    shape = x.type.static_shape
+    if (start, end) == (0, shape[axis]):
+        return x
+    if x.data is not None:
+        return g.constant(np.ascontiguousarray(x.data[(slice(None),) * axis + (slice(start, end),)]), x.name)
+    first = [0] * len(shape)
+    last = list(shape)
+    first[axis], last[axis] = start, end
+    return g.add(Extract(tuple(first), tuple(last), (1,) * len(shape)), x)

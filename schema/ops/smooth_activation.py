@@ -1,0 +1,191 @@
+"""Composite activations: functions of one element that the operator set says with several operators.
+
+References are evaluated in binary64 and rounded once. On 8 bits each of them is one table.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.composite import Composite, check_float
+from tpuconvert.schema.elementwise import in_binary64
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import LOCAL, Operand, OpKind, tpu_op
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.types import Array, TensorType
+
+
+class CompositeActivation(Composite):
+    """A function of one element."""
+
+    inputs = (Operand("tensor_i"),)
+    locality = LOCAL
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        check_float(self, x)
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """In binary64, rounded once."""
+        return (in_binary64(self.function, x),)
+
+    def expand(self, g: Graph, x: Value) -> tuple[Value]:
+        """Operators that compute the function."""
+        return (self.formula(g, x),)
+
+    def function(self, x: Array) -> Array:
+        """The function of binary64 numbers."""
+        raise NotImplementedError
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """The function in operators of the set."""
+        raise NotImplementedError
+
+
+_ERFC = np.frompyfunc(math.erfc, 1, 1)
+
+
+class GeluForm(enum.IntEnum):
+    """How the normal distribution of gelu is computed."""
+
+    ERF = 0
+    TANH = 1
+
+
+@tpu_op("gelu", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class Gelu(CompositeActivation):
+    """y = x/2 * (1 + erf(x / sqrt(2))), or with TANH y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).
+
+    Source: Hendrycks and Gimpel, Gaussian Error Linear Units; ONNX Gelu-20.
+    """
+
+    form: GeluForm = GeluForm.ERF
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "form", GeluForm(self.form))
+
+    def function(self, x: Array) -> Array:
+        """By erf itself: its complement keeps the digits of the small values at negative x."""
+        if self.form is GeluForm.TANH:
+            # 1 + tanh(u) = 2 / (1 + exp(-2u)), without cancellation at negative u
+            return _zero_below(x, x / (1 + np.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+        tails = np.asarray(_ERFC(-x * math.sqrt(0.5)), dtype=np.float64)
+        return _zero_below(x, x * 0.5 * tails)
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """Through the polynomial of erf, or through tanh."""
+        if self.form is GeluForm.ERF:
+            inner = f.erf(g, f.muls(g, x, math.sqrt(0.5)))
+        else:
+            cube = f.mul(g, f.square(g, x), x)
+            inner = f.tanh(g, f.muls(g, f.add(g, x, f.muls(g, cube, 0.044715)), math.sqrt(2 / math.pi)))
+        return f.mul(g, f.muls(g, x, 0.5), f.adds(g, inner, 1))
+
+
+@tpu_op("silu", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class Silu(CompositeActivation):
+    """``y = x / (1 + exp(-alpha * x))``, also called swish.
+
+    Source: ONNX Swish-24.
+    """
+
+    alpha: float = 1.0
+
+    def function(self, x: Array) -> Array:
+        """The formula of the class."""
+        y = x / (1 + np.exp(-self.alpha * x))
+        return y if self.alpha <= 0 else _zero_below(x, y)
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """``x * sigmoid(alpha * x)``."""
+        return f.mul(g, x, f.sigmoid(g, x if self.alpha == 1 else f.muls(g, x, self.alpha)))
+
+
+@tpu_op("hard_sigmoid", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class HardSigmoid(CompositeActivation):
+    """``y = min(max(alpha * x + beta, 0), 1)``.
+
+    Source: ONNX HardSigmoid-6.
+    """
+
+    alpha: float = 0.2
+    beta: float = 0.5
+
+    def function(self, x: Array) -> Array:
+        """The formula of the class."""
+        result: Array = np.clip(self.alpha * x + self.beta, 0, 1)
+        return result
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """A product, a sum and a clamp."""
+        return f.clamp(g, f.adds(g, f.muls(g, x, self.alpha), self.beta), 0, 1)
+
+
+@tpu_op("hard_swish", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class HardSwish(CompositeActivation):
+    """``y = x * min(max(x / 6 + 1/2, 0), 1)``.
+
+    Source: ONNX HardSwish-14.
+    """
+
+    def function(self, x: Array) -> Array:
+        """The formula of the class."""
+        return _zero_below(x, x * np.clip(x / 6 + 0.5, 0, 1))
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """The gate, then the product."""
+        return f.mul(g, x, f.clamp(g, f.adds(g, f.muls(g, x, 1 / 6), 0.5), 0, 1))
+
+
+@tpu_op("softplus", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class Softplus(CompositeActivation):
+    """y = ln(1 + exp(x)).
+
+    Source: ONNX Softplus-1; Caffe BNLL.
+    """
+
+    def function(self, x: Array) -> Array:
+        """Without overflow."""
+        return _softplus(x)
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """max(x, 0) + ln(1 + exp(-|x|))."""
+        return f.softplus(g, x)
+
+
+@tpu_op("mish", OpKind.COMPOSITE)
+@dataclass(frozen=True)
+class Mish(CompositeActivation):
+    """``y = x * tanh(ln(1 + exp(x)))``.
+
+    Source: ONNX Mish-18.
+    """
+
+    def function(self, x: Array) -> Array:
+        """The formula of the class."""
+        result: Array = _zero_below(x, x * np.tanh(_softplus(x)))
+        return result
+
+    def formula(self, g: Graph, x: Value) -> Value:
+        """The product with tanh of softplus."""
+        return f.mul(g, x, f.tanh(g, f.softplus(g, x)))
+
+
+def _softplus(x: Array) -> Array:
+    result: Array = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+    return result
+
+
+def _zero_below(x: Array, y: Array) -> Array:
+    """The limit 0 at minus infinity, where the formula is infinity times 0."""
+    return np.where(np.isneginf(x), 0.0, y)
