@@ -13,6 +13,7 @@ from tpuconvert.schema.types import I16, U16, DType
 __all__ = [
     "ADDSHIFT_SIGN",
     "ALL_SAME",
+    "INPUTS_SAME_WIDTH",
     "IO_SAME",
     "IO_SAME_SIGN",
     "MULSHIFT_SIGN",
@@ -66,6 +67,12 @@ POOL_INT_SAME = Rule(
     "pool_int_same",
     "tensor_i and tensor_o share the dtype (decision D-POOL-1)",
     lambda a: a.d["tensor_i"] is a.outs[0],
+)
+
+INPUTS_SAME_WIDTH = Rule(
+    "inputs_same_width",
+    "both inputs have the same width",
+    lambda a: len({a.d[name].bits for name in ("input0", "input1") if name in a.d}) <= 1,
 )
 
 SHIFT_NOT_WIDER = Rule(

@@ -173,6 +173,15 @@ def wrap(x: Array, dtype: DType) -> Array:
     return np.asarray(x, dtype=np.int64).astype(dtype.numpy)
 
 
+def shift_wrapping(x: Array, amount: Shift) -> Array:
+    """Shift: x * 2^amount modulo the width of x; for negative amounts floor(x / 2^-amount). In the type of x."""
+    amount = np.asarray(amount, dtype=np.int64)
+    # 63 bits are as good as more: the low 32 bits are 0 by then, and on the right only the sign is left.
+    left = x.astype(np.int64) << np.clip(amount, 0, 63)
+    right = shift_down(x, np.maximum(-amount, 0))
+    return wrap(np.where(amount >= 0, left, right), DType.of(x.dtype))
+
+
 # --- real numbers -----------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from typing import cast
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
 
@@ -477,21 +477,16 @@ def _compatible(first: TensorType, second: TensorType) -> bool:
 
 def _check_operands(op: Op, types: list[TensorType | None]) -> None:
     """Number, presence and ranks of the operands, before ``infer`` sees them."""
-    declared = op.inputs
-    variadic = bool(declared) and declared[-1].variadic
-    if len(types) > len(declared) and not variadic:
-        raise ShapeError(f"{op.name} takes {len(declared)} operands, got {len(types)}")
-    for index, operand in enumerate(declared):
-        if index >= len(types) or types[index] is None:
+    given = operands_given(op.inputs, max(len(types), len(op.inputs)))
+    if len(types) > len(given):
+        raise ShapeError(f"{op.name} takes {len(given)} operands, got {len(types)}")
+    for operand, type_ in itertools.zip_longest(given, types):
+        if type_ is None:
             if not operand.optional:
                 raise ShapeError(f"{op.name} lacks its operand {operand.name}")
-            continue
-        for type_ in types[index:] if operand.variadic else types[index : index + 1]:
-            if type_ is None:
-                raise ShapeError(f"{op.name} lacks its operand {operand.name}")
-            if not 1 <= type_.rank <= 8 or (operand.ranks and type_.rank not in operand.ranks):
-                ranks = " or ".join(map(str, operand.ranks)) or "1 to 8"
-                raise ShapeError(f"{op.name}: {operand.name} {format_shape(type_.shape)} must have rank {ranks}")
+        elif not 1 <= type_.rank <= 8 or (operand.ranks and type_.rank not in operand.ranks):
+            ranks = " or ".join(map(str, operand.ranks)) or "1 to 8"
+            raise ShapeError(f"{op.name}: {operand.name} {format_shape(type_.shape)} must have rank {ranks}")
 
 
 def static(shape: Iterable[Dim]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tpuconvert.schema.composite import Composite, expansion
 from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind
+from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind, operands_given
 from tpuconvert.schema.types import Chip, DType, TensorType
 
 
@@ -54,8 +54,9 @@ def check(
     """
     if isinstance(op, Composite):
         return _check_expansion(op, chip, inputs, coeffs)
-    if op.kind is OpKind.HOST or op.kind is OpKind.CUSTOM:
-        return Verdict(Status.WARNING, f"{op.name} runs on the host, not on {chip.value}")
+    on_host = Verdict(Status.WARNING, f"{op.name} runs on the host, not on {chip.value}")
+    if op.kind is OpKind.CUSTOM:
+        return on_host
     support = op.dtypes[chip]
     if not support.cases:
         have = [other.value for other, entry in op.dtypes.items() if entry.cases]
@@ -70,7 +71,7 @@ def check(
             if support.todo or used:
                 what = op.name if support.todo else f"{op.name} with {', '.join(sorted(d.value for d in used))}"
                 return Verdict(Status.WARNING, f"the vendor marks {what} as unfinished on {chip.value}")
-            return LEGAL
+            return on_host if op.kind is OpKind.HOST else LEGAL
         misses.append(miss)
     types = ", ".join(f"{name}: {dtype.value}" for name, dtype in assignment.d.items())
     # The case that got furthest explains best; cases for other parameters explain nothing.
@@ -141,10 +142,9 @@ def _assignment(
     types: dict[str, DType] = {}
     ins: list[DType] = []
     constant = set()
-    for index, type_ in enumerate(inputs):
+    for index, (operand, type_) in enumerate(zip(operands_given(op.inputs, len(inputs)), inputs, strict=False)):
         if type_ is None:
             continue
-        operand = op.inputs[min(index, len(op.inputs) - 1)]
         types.setdefault(operand.name, type_.dtype)
         ins.append(type_.dtype)
         if index < len(coeffs) and coeffs[index]:
@@ -152,8 +152,8 @@ def _assignment(
     for name, scalar in op.scalars().items():
         types[name] = scalar.dtype
         ins.append(scalar.dtype)
-    for index, type_ in enumerate(outputs):
-        types.setdefault(op.outputs[min(index, len(op.outputs) - 1)].name, type_.dtype)
+    for operand, type_ in zip(operands_given(op.outputs, len(outputs)), outputs, strict=False):
+        types.setdefault(operand.name, type_.dtype)
     return Assignment(op, chip, types, tuple(ins), tuple(t.dtype for t in outputs), frozenset(constant))
 
 

@@ -26,7 +26,8 @@ class Operand:
         layout: axis order, such as ``NCHW``, or ``any``.
         coeff: whether a constant is accepted.
         optional: whether it may be absent.
-        variadic: whether it stands for one or more tensors; only the last operand can.
+        variadic: whether it stands for one or more tensors; at most one operand does. The operands behind it are then
+            always given, as None when they are absent.
 
     """
 
@@ -36,6 +37,16 @@ class Operand:
     coeff: bool = False
     optional: bool = False
     variadic: bool = False
+
+
+def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
+    """The declaration of each of ``count`` given operands or results; those beyond the declared ones have none."""
+    places = [index for index, operand in enumerate(declared) if operand.variadic]
+    if not places:
+        return list(declared[:count])
+    first = places[0]
+    repeated = max(count - len(declared) + 1, 0)
+    return [*declared[:first], *[declared[first]] * repeated, *declared[first + 1 :]][:count]
 
 
 @dataclass(frozen=True)
@@ -192,6 +203,7 @@ class OpKind(enum.Enum):
     TPU = "tpu"
     HOST = "host"
     CUSTOM = "custom"
+    ATOMIC = "atomic"
     COMPOSITE = "composite"
 
 

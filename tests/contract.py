@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from tpuconvert.schema.op import Op, all_ops
-from tpuconvert.schema.types import Array, DType, Scalar, TensorType
+from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
 SPEC = Path(__file__).resolve().parent / "spec"
 FILES = ("operators.yaml", "atomics.yaml", "synet.yaml")
@@ -32,6 +32,36 @@ def every_entry() -> list[Entry]:
     return [entry for file in FILES for entry in document(file)["ops"]]
 
 
+def dtype_rules() -> Entry:
+    """The named conditions of all files; the same name means the same everywhere."""
+    rules: Entry = {}
+    for file in FILES:
+        for name, rule in document(file)["dtype_rules"].items():
+            assert rules.setdefault(name, rule)["expr"] == rule["expr"], name
+    return rules
+
+
+def table(entry: Entry, chip: Chip) -> Entry:
+    """The data types of an entry on a chip. Functions of the host are the same beside every chip.
+
+    BFLOAT16 is not a data type of the set: its words are UINT16 here, as in the library that the functions are from.
+    """
+    found: Entry = entry["dtypes"].get("HOST") or entry["dtypes"][chip.value]
+    cases = [
+        {
+            **case,
+            "operands": {name: [storage(dtype).value for dtype in dtypes] for name, dtypes in case["operands"].items()},
+        }
+        for case in found.get("cases", [])
+    ]
+    return {**found, "cases": cases}
+
+
+def storage(dtype: str) -> DType:
+    """The data type that holds elements of a type of the contract."""
+    return DType.UINT16 if dtype == "BFLOAT16" else DType(dtype)
+
+
 def defined() -> list[Entry]:
     """The entries that have a definition."""
     known = all_ops()
@@ -46,6 +76,10 @@ def undefined() -> list[str]:
 
 def array(tensor: Entry) -> Array:
     """A tensor of an example as an array."""
+    if tensor["dtype"] == "BFLOAT16":
+        words = np.array(tensor["data"], np.float32).view(np.uint32)
+        # Contract data are exact, or rounded to eight digits: the nearest word is what is meant.
+        return ((words + 0x8000) >> 16).astype(np.uint16).reshape(tensor["shape"])
     dtype = DType(tensor["dtype"])
     return np.array(tensor["data"], dtype=dtype.numpy).reshape(tensor["shape"])
 

@@ -22,7 +22,7 @@ class Logic(enum.Enum):
     XOR = "xor"
 
 
-_OPERATIONS: dict[Logic, Callable[[Array, Array], Array]] = {
+LOGIC: dict[Logic, Callable[[Array, Array], Array]] = {
     Logic.AND: np.bitwise_and,
     Logic.OR: np.bitwise_or,
     Logic.XOR: np.bitwise_xor,
@@ -46,7 +46,7 @@ class TensorLogic(Op):
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:
         """Bit by bit."""
-        return (_OPERATIONS[self.logic](x0, x1),)
+        return (LOGIC[self.logic](x0, x1),)
 
 
 @tpu_op("bit_and")
@@ -89,7 +89,7 @@ class ScalarLogic(Op):
 
     def reference(self, x: Array) -> tuple[Array]:
         """Bit by bit."""
-        return (_OPERATIONS[self.logic](x, self.scalar_i.array),)
+        return (LOGIC[self.logic](x, self.scalar_i.array),)
 
 
 @tpu_op("bit_ands")

@@ -8,6 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
+from tpuconvert.schema.rescaling import dequantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
 
 
@@ -48,5 +49,4 @@ class DequantIntToFp32(Op):
     def reference(self, x: Array) -> tuple[Array]:
         scale = along_channels(self.scale_vec if self.is_scale_pc else self.scale_val, np.float32, x.ndim)
         offset = along_channels(self.offset_vec if self.is_offset_pc else self.offset_val, np.int64, x.ndim)
-        with np.errstate(all="ignore"):
-            return ((x - offset).astype(np.float32) * scale,)
+        return (dequantize(x, offset, scale),)

@@ -10,6 +10,7 @@ import numpy as np
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
+from tpuconvert.schema.rescaling import requantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
 
 
@@ -86,10 +87,9 @@ class RequantFp32ToInt(Op):
     def reference(self, x: Array) -> tuple[Array]:
         scale = along_channels(self.scale_vec if self.is_scale_pc else self.scale_val, np.float32, x.ndim)
         offset = getattr(self, f"{self._offsets}_{'vec' if self.is_offset_pc else 'val'}")
+        out = self.out_dtype or I8
+        if self.mode is RequantFp32Mode.SCALE_OFFSET_ROUND:
+            return (requantize(x, scale, along_channels(offset, np.float32, x.ndim), out),)
         with np.errstate(all="ignore"):
             scaled = x.astype(np.float32, copy=False) * scale
-            if self.mode is RequantFp32Mode.SCALE_ROUND_OFFSET:
-                result = rhaz_i32(scaled) + along_channels(offset, np.int64, x.ndim)
-            else:
-                result = rhaz_i32(scaled + along_channels(offset, np.float32, x.ndim))
-        return (saturate(result, self.out_dtype or I8),)
+        return (saturate(rhaz_i32(scaled) + along_channels(offset, np.int64, x.ndim), out),)

@@ -12,21 +12,13 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of
-from tpuconvert.schema.fixed_point import rrs, saturate, shift_down, wrap
+from tpuconvert.schema.fixed_point import rrs, saturate, shift_wrapping
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, Scalar, TensorType
 
 _WIDE = (I32, I16, U16)
 _HALF = (I16, U16)
 _SMALL = (I8, U8, I16, U16)
-
-
-def _shift_left(x: Array, amount: Array) -> Array:
-    """The product x * 2^amount modulo the width of x; for negative amounts floor(x / 2^-amount)."""
-    # 63 bits are as good as more: the low 32 bits are 0 by then, and on the right only the sign is left.
-    left = x.astype(np.int64) << np.clip(amount, 0, 63)
-    right = shift_down(x, np.maximum(-amount, 0))
-    return wrap(np.where(amount >= 0, left, right), DType.of(x.dtype))
 
 
 class ShiftByTensor(Op):
@@ -63,7 +55,7 @@ class ArithLshift(ShiftByTensor):
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
         """Amounts beyond the width follow the same formulas."""
-        return (_shift_left(x, num.astype(np.int64)),)
+        return (shift_wrapping(x, num.astype(np.int64)),)
 
 
 @tpu_op("arith_rshift")
@@ -75,7 +67,7 @@ class ArithRshift(ShiftByTensor):
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
         """Amounts beyond the width follow the same formulas."""
-        return (_shift_left(x, -num.astype(np.int64)),)
+        return (shift_wrapping(x, -num.astype(np.int64)),)
 
 
 _ROUND = case({"tensor_i": _HALF, "tensor_num": (I16,), "tensor_o": _SMALL}, IO_SAME_SIGN, compute="INT32")
@@ -136,7 +128,7 @@ class ArithLshifts(ShiftByScalar):
 
     def reference(self, x: Array) -> tuple[Array]:
         """Amounts beyond the width follow the same formulas."""
-        return (_shift_left(x, self.amount),)
+        return (shift_wrapping(x, self.amount),)
 
 
 @tpu_op("arith_rshifts")
@@ -150,7 +142,7 @@ class ArithRshifts(ShiftByScalar):
 
     def reference(self, x: Array) -> tuple[Array]:
         """Amounts beyond the width follow the same formulas."""
-        return (_shift_left(x, -self.amount),)
+        return (shift_wrapping(x, -self.amount),)
 
 
 _ROUNDS = case({"tensor_i": _HALF, "scalar_num": (I16, I32), "tensor_o": _SMALL}, IO_SAME_SIGN, compute="INT32")

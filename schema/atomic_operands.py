@@ -1,0 +1,90 @@
+"""Operands of the atomic operations: their shapes, and what is checked about them.
+
+An atomic operation works on four axes, each of 1 to 65535 elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal
+from tpuconvert.schema.op import Op, Operand
+from tpuconvert.schema.shape_checks import check_extent, listed
+from tpuconvert.schema.types import Dim, DType, Shape, TensorType
+
+LARGEST_EXTENT = 65535
+LAYOUT = "NCHW, 64-byte aligned, every extent 1..65535"
+
+SOURCE = Operand("src", (4,), LAYOUT)
+RESULT = Operand("dst", (4,), "NCHW, 64-byte aligned")
+
+
+def per_channel_operand(name: str) -> Operand:
+    """Parameters that are a tensor with one line per channel."""
+    return Operand(name, (4,), "64-byte aligned", coeff=True)
+
+
+def check_atomic(op: Op, x: TensorType) -> None:
+    """Check rank and extents of a tensor.
+
+    Raises:
+        ShapeError: when the operation cannot take it.
+    """
+    if x.rank != 4 or any(isinstance(extent, int) and not 1 <= extent <= LARGEST_EXTENT for extent in x.shape):
+        raise ShapeError(f"{op.name} takes four axes of 1 to {LARGEST_EXTENT} elements, got {x}")
+
+
+def check_per_channel(op: Op, x: TensorType, quant: TensorType, count: int) -> None:
+    """Check that parameters are [1, C, 1, count].
+
+    Raises:
+        ShapeError: when they are not.
+    """
+    wanted = (1, x.shape[1], 1, count)
+    if quant.rank != 4 or not all(map(may_equal, quant.shape, wanted)):
+        raise ShapeError(f"{op.name}: the parameters must be [1, {x.shape[1]}, 1, {count}], got {x} and {quant}")
+
+
+def check_offset(op: Op, offset: int, narrow: DType, wide: DType, of: DType) -> None:
+    """Check that an offset fits ``narrow`` when ``of`` is signed, else ``wide``.
+
+    Raises:
+        ShapeError: when it does not.
+    """
+    limit = narrow if of.is_signed else wide
+    if not limit.holds(offset):
+        raise ShapeError(f"{op.name}: with {of.value} the offset is {limit.value}, found {offset}")
+
+
+Expands = Callable[[int], bool]
+"""Whether the second operand is expanded along an axis."""
+
+
+def combined_shape(op: Op, first: TensorType | None, second: TensorType | None, expands: Expands) -> Shape:
+    """The shape of two operands of which only the second may be expanded; None stands for a constant.
+
+    Raises:
+        ShapeError: when the shapes do not fit, or there is no operand with a shape.
+    """
+    types = [operand for operand in (first, second) if operand is not None]
+    for operand in types:
+        check_atomic(op, operand)
+    if not types:
+        raise ShapeError(f"{op.name}: two constants have no shape")
+    if first is None or second is None:
+        return types[0].shape
+    for axis, (own, other) in enumerate(zip(first.shape, second.shape, strict=True)):
+        wanted: Dim = 1 if expands(axis) else own
+        check_extent(op, f"extent {axis} of input1", other, wanted, first, second)
+    return first.shape
+
+
+def check_same_shape(op: Op, shape: Shape, old: TensorType) -> None:
+    """Check that the previous content of the result has the shape of the result.
+
+    Raises:
+        ShapeError: when it has not.
+    """
+    if old.rank != len(shape) or not all(map(may_equal, shape, old.shape)):
+        raise ShapeError(f"{op.name}: output_old must be {list(shape)}, got {listed((old,))}")

@@ -1,0 +1,376 @@
+"""bm_atomic_tensor_arithmetic: element by element on 32-bit words, one operation code per operator.
+
+Either operand may be a constant instead of a tensor. A constant is a binary32 number; operations on bits see its bit
+pattern. Only input1 is expanded, along N, H and W.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.atomic_operands import check_same_shape, combined_shape
+from tpuconvert.schema.elementwise import Arithmetic, combine
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.fixed_point import shift_wrapping
+from tpuconvert.schema.op import LOCAL, Op, Operand, OpKind, Support, on, same, tpu_op
+from tpuconvert.schema.ops.bit_logic import LOGIC, Logic
+from tpuconvert.schema.types import F32, I32, U32, Array, Chip, DType, TensorType
+
+
+class BmAtomicOp(enum.IntEnum):
+    """Every operation code. Those without an operator are not available through these instructions."""
+
+    BM_MUL = 0
+    BM_MAC = 1
+    BM_ADD = 2
+    BM_SUB = 3
+    BM_MAX = 4
+    BM_MIN = 5
+    BM_SHIFT = 6
+    BM_AND = 7
+    BM_OR = 8
+    BM_XOR = 9
+    BM_SG = 10
+    BM_SE = 11
+    BM_DIV = 12
+    BM_TAYLOR = 13
+    BM_FP32_INT32 = 14
+    BM_NORMALIZE_INT32 = 15
+    BM_NORMALIZE_FP32 = 16
+    BM_RSQRT = 17
+    BM_CPY = 19
+    BM_SQR_SUM = 20
+    BM_SQR_DIFF = 21
+
+
+class ShiftType(enum.IntEnum):
+    """What a right shift fills with: zeros, or the sign."""
+
+    LOGICAL = 0
+    ARITHMETIC = 1
+
+
+FIRST = Operand("input0", (4,), "NCHW, strided", coeff=True, optional=True)
+SECOND = Operand("input1", (4,), "NCHW, strided", coeff=True, optional=True)
+OLD = Operand("output_old", (4,), "NCHW, strided")
+
+WIDTH_AXES = (0, 2, 3)
+"""Axes along which input1 may be expanded."""
+
+
+def _bm1684(*dtypes: DType) -> Support:
+    """The 32-bit atomic operations; the source does not name the chip."""
+    return Support((same(*dtypes),), inferred=True)
+
+
+_FLOAT = on(bm1682=None, bm1684=_bm1684(F32), bm1686=None)
+_WORDS = on(bm1682=None, bm1684=_bm1684(F32, I32, U32), bm1686=None)
+_INTEGERS = on(bm1682=None, bm1684=_bm1684(I32, U32), bm1686=None)
+
+
+def check_code(op: Op, found: BmAtomicOp, wanted: BmAtomicOp) -> None:
+    """Check that an operator has its own operation code.
+
+    Raises:
+        ValueError: when it has another one.
+    """
+    if BmAtomicOp(found) is not wanted:
+        raise ValueError(f"{op.name}: the operation code is {wanted.name}, found {BmAtomicOp(found).name}")
+
+
+def words(x: Array) -> Array:
+    """The bit patterns of 32-bit elements, as INT32."""
+    result: Array = np.ascontiguousarray(x).view(np.int32)
+    return result
+
+
+def shifted_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
+    """Shift every element by its own amount, positive to the left, without rounding or saturation; in the type of x.
+
+    Unsigned numbers have no sign to fill with.
+    """
+    if shift_type is ShiftType.ARITHMETIC:
+        return shift_wrapping(x, amount)
+    pattern = np.ascontiguousarray(x).view(np.dtype(f"u{x.dtype.itemsize}"))
+    return shift_wrapping(pattern, amount).view(x.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtomicArithmetic(Op, abc.ABC):
+    """What the family shares: constants for operands, shapes, and the data type of the result."""
+
+    op: BmAtomicOp
+    input0_is_const: bool = False
+    input0_const: float = 0.0
+    input1_is_const: bool = False
+    input1_const: float = 0.0
+
+    inputs: ClassVar[tuple[Operand, ...]] = (FIRST, SECOND)
+    outputs = (Operand("output", (4,), "NCHW, strided"),)
+    dtypes = _FLOAT
+    locality = LOCAL
+    code: ClassVar[BmAtomicOp]
+
+    def __post_init__(self) -> None:
+        check_code(self, self.op, self.code)
+
+    def infer(
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+    ) -> tuple[TensorType]:
+        """Shapes: x0 [N, C, H, W]; extents of x1 are the same or, for N, H and W, 1; y as x0."""
+        for name, is_const, given in (("input0", self.input0_is_const, x0), ("input1", self.input1_is_const, x1)):
+            if is_const == (given is not None):
+                raise ShapeError(f"{self.name}: {name}_is_const is {is_const}, and the operand is {given}")
+        first, second = (x1, None) if x0 is None else (x0, x1)
+        if old is not None and first is None:
+            first = old
+        shape = combined_shape(
+            self, first, second, lambda axis: axis in WIDTH_AXES and second is not None and second.shape[axis] == 1
+        )
+        if old is not None:
+            check_same_shape(self, shape, old)
+        dtypes = [operand.dtype for operand in (x0, x1, old) if operand is not None]
+        return (TensorType(dtypes[0], shape),)
+
+    def reference(self, x0: Array | None = None, x1: Array | None = None, old: Array | None = None) -> tuple[Array]:
+        """One operation per element."""
+        dtype = next(array.dtype for array in (x0, x1, old) if array is not None)
+        first = _constant(self.input0_const, dtype) if x0 is None else x0
+        second = _constant(self.input1_const, dtype) if x1 is None else x1
+        return (self.compute(first, second) if old is None else self.accumulate(first, second, old),)
+
+    @abc.abstractmethod
+    def compute(self, x0: Array, x1: Array) -> Array:
+        """The result for two operands of one data type that broadcast."""
+
+    def accumulate(self, x0: Array, x1: Array, old: Array) -> Array:
+        """The result for an operation that reads the previous content of the result."""
+        raise ValueError(f"{self.name} does not read its result")
+
+
+def _constant(value: float, dtype: np.dtype[np.generic]) -> Array:
+    """A constant operand: the bit pattern of a binary32 number, read as the given type."""
+    with np.errstate(over="ignore"):
+        pattern: Array = np.array([value], np.float32).view(dtype)
+    return pattern
+
+
+class _FloatArithmetic(AtomicArithmetic):
+    """One IEEE operation."""
+
+    arithmetic: ClassVar[Arithmetic]
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        return combine(self.arithmetic, x0, x1, F32, Chip.BM1684)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_ADD", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmAdd(_FloatArithmetic):
+    """y = x0 + x1."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_ADD
+
+    code = BmAtomicOp.BM_ADD
+    arithmetic = Arithmetic.ADD
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SUB", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmSub(_FloatArithmetic):
+    """y = x0 - x1."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_SUB
+
+    code = BmAtomicOp.BM_SUB
+    arithmetic = Arithmetic.SUB
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MUL", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmMul(_FloatArithmetic):
+    """y = x0 * x1."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MUL
+
+    code = BmAtomicOp.BM_MUL
+    arithmetic = Arithmetic.MUL
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_DIV", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmDiv(_FloatArithmetic):
+    """y = x0 / x1."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_DIV
+
+    code = BmAtomicOp.BM_DIV
+    arithmetic = Arithmetic.DIV
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MAX", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmMax(_FloatArithmetic):
+    """y = max(x0, x1); NaN where one is NaN."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MAX
+
+    code = BmAtomicOp.BM_MAX
+    arithmetic = Arithmetic.MAX
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MIN", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmMin(_FloatArithmetic):
+    """y = min(x0, x1); NaN where one is NaN."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MIN
+
+    code = BmAtomicOp.BM_MIN
+    arithmetic = Arithmetic.MIN
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_MAC", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmMac(_FloatArithmetic):
+    """y = x0 * x1 + the previous y, which is an ordinary operand here; product and sum are rounded on their own."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MAC
+
+    inputs = (FIRST, SECOND, OLD)
+    code = BmAtomicOp.BM_MAC
+    arithmetic = Arithmetic.MUL
+
+    def accumulate(self, x0: Array, x1: Array, old: Array) -> Array:
+        return combine(Arithmetic.ADD, self.compute(x0, x1), old, F32, Chip.BM1684)
+
+
+class _BitLogic(AtomicArithmetic):
+    """The 32-bit patterns, whatever the data type."""
+
+    dtypes = _WORDS
+    logic: ClassVar[Logic]
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        return LOGIC[self.logic](words(x0), words(x1)).view(x0.dtype)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_AND", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmAnd(_BitLogic):
+    """y = x0 and x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_AND
+
+    code = BmAtomicOp.BM_AND
+    logic = Logic.AND
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_OR", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmOr(_BitLogic):
+    """y = x0 or x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_OR
+
+    code = BmAtomicOp.BM_OR
+    logic = Logic.OR
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_XOR", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmXor(_BitLogic):
+    """y = x0 exclusive-or x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_XOR
+
+    code = BmAtomicOp.BM_XOR
+    logic = Logic.XOR
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SHIFT", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmShift(AtomicArithmetic):
+    """y = x0 shifted by the amount that the lowest six bits of x1 are with their sign, -32 to 31; positive is left.
+
+    Bits are dropped on the left, and on the right without rounding.
+    """
+
+    op: BmAtomicOp = BmAtomicOp.BM_SHIFT
+    shift_type: ShiftType
+
+    dtypes = _INTEGERS
+    code = BmAtomicOp.BM_SHIFT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shift_type", ShiftType(self.shift_type))
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        amount = ((x1.astype(np.int64) & 63) ^ 32) - 32
+        return shifted_pattern(x0, amount, self.shift_type)
+
+
+class _Selection(AtomicArithmetic):
+    """``select_value`` where a condition holds, else 0."""
+
+    select_value: float
+
+    def selected(self, condition: Array, dtype: np.dtype[np.generic]) -> Array:
+        return np.where(condition, _constant(self.select_value, dtype), _constant(0.0, dtype))
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SG", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmSg(_Selection):
+    """y = select_value where x0 > x1, else 0; false for NaN."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_SG
+    select_value: float
+
+    code = BmAtomicOp.BM_SG
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        return self.selected(x0 > x1, x0.dtype)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_SE", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmSe(_Selection):
+    """y = the bit pattern of select_value where the bits of x0 and x1 are the same, else 0."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_SE
+    select_value: float
+
+    dtypes = _WORDS
+    code = BmAtomicOp.BM_SE
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        return self.selected(words(x0) == words(x1), x0.dtype)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic.BM_CPY", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmCpy(AtomicArithmetic):
+    """y = x0, bit for bit. x1 is not read."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_CPY
+
+    dtypes = _WORDS
+    code = BmAtomicOp.BM_CPY
+
+    def infer(
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+    ) -> tuple[TensorType]:
+        """Shapes: y as x0."""
+        if x0 is None:
+            raise ShapeError(f"{self.name}: there is no tensor to copy")
+        return (TensorType(x0.dtype, combined_shape(self, x0, None, lambda _: False)),)
+
+    def compute(self, x0: Array, x1: Array) -> Array:
+        return x0.copy()

@@ -1,0 +1,159 @@
+"""Atomic dequantization: tpu_bdc_int_dequant and tpu_bdc_fp32_dequant, with ``pc`` with parameters per channel.
+
+dequant_int_to_fp32 is tpu_bdc_fp32_dequant with a free offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.atomic_operands import (
+    RESULT,
+    SOURCE,
+    check_atomic,
+    check_offset,
+    check_per_channel,
+    per_channel_operand,
+)
+from tpuconvert.schema.fixed_point import RoundingMode, Shift, rescale_one_rounding, saturate
+from tpuconvert.schema.op import LOCAL, Op, OpKind, on, tpu_op
+from tpuconvert.schema.ops.arithmetic_shift import check_rounding
+from tpuconvert.schema.ops.atomic_requant import bdc_support, check_multiplier_shift, per_channel
+from tpuconvert.schema.rescaling import dequantize
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
+
+_SOURCES = (I16, U16, I8, U8)
+_INTEGERS = (I32, I16, U16)
+
+
+class Dequantization(Op):
+    """What the four share: the kind of operation, and the check of the rounding mode."""
+
+    outputs = (RESULT,)
+    locality = LOCAL
+
+    rounding_mode: RoundingMode
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+
+
+def _rescaled(x: Array, offset: int | Array, multiplier: int | Array, shift: Shift, mode: RoundingMode) -> Array:
+    """The exact difference of 16-bit numbers times an INT32 has at most 49 bits."""
+    return rescale_one_rounding(x.astype(np.int64) - offset, multiplier, shift, mode)
+
+
+@tpu_op("tpu_bdc_int_dequant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcIntDequant(Dequantization):
+    """Rescale: y = (x - offset) * multiplier * 2^shift, rounded once by ``rounding_mode``, saturated.
+
+    Shapes: x [N, C, H, W], y the same.
+    Units: a positive shift is to the left; -64 to 31. The offset is INT16 for a signed x, UINT16 for an unsigned one.
+    ``out_dtype`` None means INT32.
+    """
+
+    offset: int
+    multiplier: int
+    shift: int
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE,)
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=_INTEGERS))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_multiplier_shift(self, self.multiplier, self.shift)
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_offset(self, self.offset, I16, U16, x.dtype)
+        return (TensorType(self.out_dtype or I32, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        rescaled = _rescaled(x, self.offset, self.multiplier, self.shift, self.rounding_mode)
+        return (saturate(rescaled, self.out_dtype or I32),)
+
+
+@tpu_op("tpu_bdc_int_pc_dequant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcIntPcDequant(Dequantization):
+    """tpu_bdc_int_dequant with parameters per channel.
+
+    Shapes: x [N, C, H, W], quant [1, C, 1, 3] with offset, multiplier and shift (another order than to requantize), y
+    as x.
+    ``out_dtype`` None means INT32.
+    """
+
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE, per_channel_operand("quant"))
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=_INTEGERS, quant=(I32,)))
+
+    def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_per_channel(self, x, quant, 3)
+        return (TensorType(self.out_dtype or I32, x.shape),)
+
+    def reference(self, x: Array, quant: Array) -> tuple[Array]:
+        offset, multiplier, shift = (per_channel(quant, place).astype(np.int64) for place in range(3))
+        rescaled = _rescaled(x, offset, multiplier, shift, self.rounding_mode)
+        return (saturate(rescaled, self.out_dtype or I32),)
+
+
+@tpu_op("tpu_bdc_fp32_dequant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcFp32Dequant(Dequantization):
+    """Dequantize: y = (x - offset) * scale in binary32; the difference is exact, so ``rounding_mode`` never matters.
+
+    Shapes: x [N, C, H, W], y the same.
+    Units: the offset has the data type of x.
+    """
+
+    offset: int
+    scale: float
+    rounding_mode: RoundingMode
+
+    inputs = (SOURCE,)
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=_SOURCES, dst=(F32,)))
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_offset(self, self.offset, x.dtype, x.dtype, x.dtype)
+        return (TensorType(F32, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        offset, scale = np.asarray(self.offset, np.int64), np.asarray(self.scale, np.float32)
+        return (dequantize(x, offset, scale, self.rounding_mode),)
+
+
+@tpu_op("tpu_bdc_fp32_pc_dequant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcFp32PcDequant(Dequantization):
+    """tpu_bdc_fp32_dequant with parameters per channel.
+
+    Shapes: x [N, C, H, W], quant_offset and quant_scale [1, C, 1, 1], y as x. The chip interleaves the two.
+    """
+
+    rounding_mode: RoundingMode
+
+    inputs = (SOURCE, per_channel_operand("quant_offset"), per_channel_operand("quant_scale"))
+    dtypes = on(
+        bm1682=None,
+        bm1684=None,
+        bm1686=bdc_support(src=_SOURCES, dst=(F32,), quant_offset=(I32,), quant_scale=(F32,)),
+    )
+
+    def infer(self, x: TensorType, quant_offset: TensorType, quant_scale: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_per_channel(self, x, quant_offset, 1)
+        check_per_channel(self, x, quant_scale, 1)
+        return (TensorType(F32, x.shape),)
+
+    def reference(self, x: Array, quant_offset: Array, quant_scale: Array) -> tuple[Array]:
+        offset, scale = per_channel(quant_offset, 0).astype(np.int64), per_channel(quant_scale, 0)
+        return (dequantize(x, offset, scale, self.rounding_mode),)

@@ -1,0 +1,287 @@
+"""bm_atomic_tensor_arithmetic_quantized: element by element on 8- and 16-bit words, one operation code per operator.
+
+An operand that is a constant is a tensor of one element. input1 is expanded along the axes that are said to be 1.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tpuconvert.schema.atomic_operands import check_same_shape, combined_shape
+from tpuconvert.schema.dtype_rules import INPUTS_SAME_WIDTH
+from tpuconvert.schema.elementwise import Arithmetic, combine
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.fixed_point import rrs, saturate, wrap
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, OpKind, Rule, Support, case, on, same, tpu_op
+from tpuconvert.schema.ops.atomic_arithmetic import (
+    FIRST,
+    OLD,
+    SECOND,
+    BmAtomicOp,
+    ShiftType,
+    check_code,
+    shifted_pattern,
+)
+from tpuconvert.schema.ops.bit_logic import LOGIC, Logic
+from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, TensorType
+
+_BYTES = (I8, U8)
+_HALVES = (I16, U16)
+_ALL = (*_BYTES, *_HALVES)
+
+
+def _bm1684(*rules: Rule, **operands: tuple[DType, ...]) -> ChipTable:
+    """The fixed-point atomic operations; the source does not name the chip."""
+    return on(bm1682=None, bm1684=Support((case(operands, *rules),), inferred=True), bm1686=None)
+
+
+def _one_dtype(*dtypes: DType) -> ChipTable:
+    return on(bm1682=None, bm1684=Support((same(*dtypes),), inferred=True), bm1686=None)
+
+
+_SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=_ALL, input1=_ALL, output=_ALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPointArithmetic(Op, abc.ABC):
+    """What the family shares: constants of one element, expansion of input1, and shapes."""
+
+    op: BmAtomicOp
+    input0_is_const: bool = False
+    input1_is_const: bool = False
+    input1_n_is1: bool = False
+    input1_h_is1: bool = False
+    input1_w_is1: bool = False
+
+    inputs: ClassVar[tuple[Operand, ...]] = (FIRST, SECOND)
+    outputs = (Operand("output", (4,), "NCHW; 8-bit data in 4N, 16-bit in 2N storage"),)
+    locality = LOCAL
+    code: ClassVar[BmAtomicOp]
+
+    def __post_init__(self) -> None:
+        check_code(self, self.op, self.code)
+
+    def infer(
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+    ) -> tuple[TensorType]:
+        """Shapes: x0 [N, C, H, W]; extents of x1 are the same, or 1 where it is expanded; y as x0."""
+        if x0 is None or x1 is None:
+            raise ShapeError(f"{self.name} lacks an operand; a constant is a tensor of one element")
+        for is_const, given in ((self.input0_is_const, x0), (self.input1_is_const, x1)):
+            if is_const and given.shape != (1, 1, 1, 1):
+                raise ShapeError(f"{self.name}: a constant has one element, got {given}")
+        if self.input0_is_const or self.input1_is_const:
+            shape = combined_shape(self, x1 if self.input0_is_const else x0, None, lambda _: False)
+        else:
+            is_one = (self.input1_n_is1, False, self.input1_h_is1, self.input1_w_is1)
+            shape = combined_shape(self, x0, x1, lambda axis: is_one[axis])
+        if old is not None:
+            check_same_shape(self, shape, old)
+        return (TensorType(self.result_dtype(x0.dtype if old is None else old.dtype), shape),)
+
+    def result_dtype(self, first: DType) -> DType:
+        """The type of the result: ``out_dtype`` where the operation has one, else that of the first operand."""
+        chosen: DType | None = getattr(self, "out_dtype", None)
+        return first if chosen is None else chosen
+
+
+class _Combination(FixedPointArithmetic):
+    """Two operands, exact inside, saturated once."""
+
+    arithmetic: ClassVar[Arithmetic]
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), Chip.BM1684),)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_ADD", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedAdd(_Combination):
+    """y = x0 + x1, saturated."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_ADD
+    out_dtype: DType | None = None
+
+    dtypes = _SUMS
+    code = BmAtomicOp.BM_ADD
+    arithmetic = Arithmetic.ADD
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SUB", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedSub(_Combination):
+    """y = x0 - x1, saturated."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_SUB
+    out_dtype: DType | None = None
+
+    dtypes = _SUMS
+    code = BmAtomicOp.BM_SUB
+    arithmetic = Arithmetic.SUB
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAX", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedMax(_Combination):
+    """y = max(x0, x1)."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MAX
+
+    dtypes = _one_dtype(*_ALL)
+    code = BmAtomicOp.BM_MAX
+    arithmetic = Arithmetic.MAX
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MIN", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedMin(_Combination):
+    """y = min(x0, x1)."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MIN
+
+    dtypes = _one_dtype(*_ALL)
+    code = BmAtomicOp.BM_MIN
+    arithmetic = Arithmetic.MIN
+
+
+def _check_shift(op: Op, name: str, shift: int) -> None:
+    if not 0 <= shift <= 31:
+        raise ValueError(f"{op.name}: {name} lies in 0..31, found {shift}")
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MUL", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedMul(FixedPointArithmetic):
+    """y = x0 * x1 / 2^rshift_bit, rounded half up, saturated."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_MUL
+    rshift_bit: int = 0
+    out_dtype: DType | None = None
+
+    dtypes = _bm1684(input0=_BYTES, input1=_BYTES, output=_ALL)
+    code = BmAtomicOp.BM_MUL
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_shift(self, "rshift_bit", self.rshift_bit)
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        product = x0.astype(np.int64) * x1
+        return (saturate(rrs(product, self.rshift_bit), self.result_dtype(DType.of(x0.dtype))),)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAC", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedMac(FixedPointArithmetic):
+    """y = (x0 * x1 + old * 2^lshift_bit) / 2^rshift_bit, rounded half up, saturated; old is the previous y.
+
+    ``out_dtype`` None means the type of old.
+    """
+
+    op: BmAtomicOp = BmAtomicOp.BM_MAC
+    rshift_bit: int = 0
+    lshift_bit: int = 0
+    out_dtype: DType | None = None
+
+    inputs = (FIRST, SECOND, OLD)
+    dtypes = _bm1684(input0=_BYTES, input1=_BYTES, output_old=_HALVES, output=_HALVES)
+    code = BmAtomicOp.BM_MAC
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_shift(self, "rshift_bit", self.rshift_bit)
+        _check_shift(self, "lshift_bit", self.lshift_bit)
+
+    def reference(self, x0: Array, x1: Array, old: Array) -> tuple[Array]:
+        total = x0.astype(np.int64) * x1 + (old.astype(np.int64) << self.lshift_bit)
+        return (saturate(rrs(total, self.rshift_bit), self.result_dtype(DType.of(old.dtype))),)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SHIFT", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedShift(FixedPointArithmetic):
+    """y = x0 shifted by x1, positive to the left; bits are dropped on both sides, the pattern is read as y's type."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_SHIFT
+    shift_type: ShiftType
+    out_dtype: DType | None = None
+
+    dtypes = _bm1684(input0=_HALVES, input1=(I16,), output=_HALVES)
+    code = BmAtomicOp.BM_SHIFT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "shift_type", ShiftType(self.shift_type))
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        out = self.result_dtype(DType.of(x0.dtype))
+        return (wrap(shifted_pattern(x0, x1.astype(np.int64), self.shift_type), out),)
+
+
+class _BitLogic(FixedPointArithmetic):
+    """The bit patterns of two operands."""
+
+    dtypes = _one_dtype(*_ALL)
+    logic: ClassVar[Logic]
+
+    def reference(self, x0: Array, x1: Array) -> tuple[Array]:
+        return (LOGIC[self.logic](x0, x1),)
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_AND", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedAnd(_BitLogic):
+    """y = x0 and x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_AND
+
+    code = BmAtomicOp.BM_AND
+    logic = Logic.AND
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_OR", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedOr(_BitLogic):
+    """y = x0 or x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_OR
+
+    code = BmAtomicOp.BM_OR
+    logic = Logic.OR
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_XOR", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedXor(_BitLogic):
+    """y = x0 exclusive-or x1, bit by bit."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_XOR
+
+    code = BmAtomicOp.BM_XOR
+    logic = Logic.XOR
+
+
+@tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_CPY", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class BmQuantizedCpy(FixedPointArithmetic):
+    """y = x0. x1 is not read."""
+
+    op: BmAtomicOp = BmAtomicOp.BM_CPY
+
+    dtypes = _one_dtype(*_BYTES)
+    code = BmAtomicOp.BM_CPY
+
+    def infer(
+        self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
+    ) -> tuple[TensorType]:
+        """Shapes: y as x0."""
+        if x0 is None:
+            raise ShapeError(f"{self.name}: there is no tensor to copy")
+        return (TensorType(x0.dtype, combined_shape(self, x0, None, lambda _: False)),)
+
+    def reference(self, x0: Array, x1: Array | None = None) -> tuple[Array]:
+        return (x0.copy(),)

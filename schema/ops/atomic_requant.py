@@ -1,0 +1,183 @@
+"""Atomic requantization: tpu_bdc_int_requant and tpu_bdc_fp32_requant, with ``pc`` with parameters per channel.
+
+requant_int32 in mode 2 and requant_fp32_to_int in mode 1 are these with rounding half up, and half away from zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.atomic_operands import (
+    RESULT,
+    SOURCE,
+    check_atomic,
+    check_offset,
+    check_per_channel,
+    per_channel_operand,
+)
+from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, saturate
+from tpuconvert.schema.op import LOCAL, Op, OpKind, Support, case, on, tpu_op
+from tpuconvert.schema.ops.arithmetic_shift import check_rounding
+from tpuconvert.schema.rescaling import requantize
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
+
+SOURCES = (I32, I16, U16)
+RESULTS = (I16, U16, I8, U8)
+
+
+def bdc_support(**operands: tuple[DType, ...]) -> Support:
+    """The kernel interface of BM1686; the source does not name the chip."""
+    return Support((case(operands),), inferred=True)
+
+
+class Requantization(Op):
+    """What the four share: the kind of operation, and a free result type. ``out_dtype`` None means INT8."""
+
+    outputs = (RESULT,)
+    locality = LOCAL
+
+    out_dtype: DType | None
+
+    @property
+    def result_dtype(self) -> DType:
+        """The type of the result."""
+        return self.out_dtype or I8
+
+
+def check_multiplier_shift(op: Op, multiplier: int, shift: int) -> None:
+    """Check the range of a multiplier and a shift.
+
+    Raises:
+        ValueError: when one is outside.
+    """
+    if not I32.holds(multiplier) or not -64 <= shift <= 31:
+        raise ValueError(f"{op.name}: multiplier is INT32 and shift -64..31, found {multiplier} and {shift}")
+
+
+def per_channel(quant: Array, place: int) -> Array:
+    """One of the parameters, so that it broadcasts along axis 1 of NCHW."""
+    return quant[0, :, 0, place].reshape(-1, 1, 1)
+
+
+@tpu_op("tpu_bdc_int_requant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcIntRequant(Requantization):
+    """Rescale: y = x * multiplier * 2^shift, rounded once by ``rounding_mode``, plus offset, saturated.
+
+    Shapes: x [N, C, H, W], y the same.
+    Units: a positive shift is to the left; -64 to 31. The offset is INT16 for a signed y, UINT16 for an unsigned one.
+    """
+
+    multiplier: int
+    shift: int
+    offset: int
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE,)
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+        check_multiplier_shift(self, self.multiplier, self.shift)
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_offset(self, self.offset, I16, U16, self.result_dtype)
+        return (TensorType(self.result_dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        rescaled = rescale_one_rounding(x, self.multiplier, self.shift, self.rounding_mode)
+        return (saturate(rescaled + self.offset, self.result_dtype),)
+
+
+@tpu_op("tpu_bdc_int_pc_requant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcIntPcRequant(Requantization):
+    """tpu_bdc_int_requant with parameters per channel.
+
+    Shapes: x [N, C, H, W], quant [1, C, 1, 3] with multiplier, shift and offset, y as x.
+    """
+
+    rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE, per_channel_operand("quant"))
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS, quant=(I32,)))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
+
+    def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_per_channel(self, x, quant, 3)
+        return (TensorType(self.result_dtype, x.shape),)
+
+    def reference(self, x: Array, quant: Array) -> tuple[Array]:
+        multiplier, shift, offset = (per_channel(quant, place).astype(np.int64) for place in range(3))
+        rescaled = rescale_one_rounding(x, multiplier, shift, self.rounding_mode)
+        return (saturate(rescaled + offset, self.result_dtype),)
+
+
+@tpu_op("tpu_bdc_fp32_requant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcFp32Requant(Requantization):
+    """Rescale in binary32: y = round(x * scale + offset), saturated; the product and the sum are rounded on their own.
+
+    Shapes: x [N, C, H, W], y the same.
+    Units: ``src_rounding_mode`` is that of INT32 beyond 24 bits, ``dst_rounding_mode`` that of the result.
+    """
+
+    scale: float
+    offset: float
+    dst_rounding_mode: RoundingMode
+    src_rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE,)
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dst_rounding_mode", check_rounding(self, self.dst_rounding_mode))
+        object.__setattr__(self, "src_rounding_mode", check_rounding(self, self.src_rounding_mode))
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        return (TensorType(self.result_dtype, x.shape),)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        scale, offset = np.asarray(self.scale, np.float32), np.asarray(self.offset, np.float32)
+        modes = {"to_integer": self.dst_rounding_mode, "to_real": self.src_rounding_mode}
+        return (requantize(x, scale, offset, self.result_dtype, **modes),)
+
+
+@tpu_op("tpu_bdc_fp32_pc_requant", OpKind.ATOMIC)
+@dataclass(frozen=True, kw_only=True)
+class TpuBdcFp32PcRequant(Requantization):
+    """tpu_bdc_fp32_requant with parameters per channel.
+
+    Shapes: x [N, C, H, W], quant [1, C, 1, 2] with scale and offset, y as x.
+    """
+
+    dst_rounding_mode: RoundingMode
+    src_rounding_mode: RoundingMode
+    out_dtype: DType | None = None
+
+    inputs = (SOURCE, per_channel_operand("quant"))
+    dtypes = on(bm1682=None, bm1684=None, bm1686=bdc_support(src=SOURCES, dst=RESULTS, quant=(F32,)))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dst_rounding_mode", check_rounding(self, self.dst_rounding_mode))
+        object.__setattr__(self, "src_rounding_mode", check_rounding(self, self.src_rounding_mode))
+
+    def infer(self, x: TensorType, quant: TensorType) -> tuple[TensorType]:
+        check_atomic(self, x)
+        check_per_channel(self, x, quant, 2)
+        return (TensorType(self.result_dtype, x.shape),)
+
+    def reference(self, x: Array, quant: Array) -> tuple[Array]:
+        scale, offset = per_channel(quant, 0), per_channel(quant, 1)
+        modes = {"to_integer": self.dst_rounding_mode, "to_real": self.src_rounding_mode}
+        return (requantize(x, scale, offset, self.result_dtype, **modes),)

@@ -1,0 +1,71 @@
+"""Functions of the host: softmax along the middle of three extents, for binary32 and for BFLOAT16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpuconvert.schema.bfloat16 import narrowed, widened
+from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
+from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, U16, Array, TensorType
+
+
+class FlatSoftmax(Op):
+    """What the two share."""
+
+    inputs = (flat("src"),)
+    outputs = (flat("dst"),)
+    locality = GLOBAL
+
+    outer: int
+    count: int
+    inner: int
+
+    def __post_init__(self) -> None:
+        check_extents(self, outer=self.outer, count=self.count, inner=self.inner)
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: the product of the three extents."""
+        check_size(self, "src", x, self.outer * self.count * self.inner)
+        return (x,)
+
+    def probabilities(self, x: Array) -> Array:
+        """The operator of the set, along the middle axis."""
+        return Softmax(1).reference(x.reshape(self.outer, self.count, self.inner))[0].reshape(-1)
+
+
+@tpu_op("softmax_32f", OpKind.HOST)
+@dataclass(frozen=True, kw_only=True)
+class Softmax32f(FlatSoftmax):
+    """y = exp(x - max(x)) / sum(exp(x - max(x))) along ``count``.
+
+    Shapes: x [outer * count * inner], y the same.
+    """
+
+    outer: int
+    count: int
+    inner: int
+
+    dtypes = on(F32)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (self.probabilities(x),)
+
+
+@tpu_op("softmax_16b", OpKind.HOST)
+@dataclass(frozen=True, kw_only=True)
+class Softmax16b(FlatSoftmax):
+    """softmax_32f of BFLOAT16 words (UINT16), the result rounded to the nearest word, ties to even.
+
+    Shapes: x [outer * count * inner], y the same.
+    """
+
+    outer: int
+    count: int
+    inner: int
+
+    dtypes = on(U16)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        return (narrowed(self.probabilities(widened(x))),)
