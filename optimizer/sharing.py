@@ -39,7 +39,7 @@ def share_nodes(graph: Graph) -> int:
     known: dict[tuple[type[Op], str, tuple[int, ...]], Node] = {}
     merged = 0
     for node in graph.sorted_nodes():
-        if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.inputs:
+        if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
         operands = tuple(0 if value is None else id(value) for value in node.inputs)
         first = known.setdefault((type(node.op), repr(node.op), operands), node)

@@ -214,6 +214,7 @@ class Op:
     A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
     (legal types per chip), ``locality``, ``infer`` and ``reference``.
 
+    ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     """
 
@@ -224,6 +225,7 @@ class Op:
     dtypes: ClassVar[ChipTable] = MappingProxyType({})
     locality: ClassVar[Locality] = GLOBAL
     chip_dependent: ClassVar[bool] = False
+    is_pure: ClassVar[bool] = True
 
     # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.
     infer: ClassVar[Callable[..., tuple[TensorType, ...]]]

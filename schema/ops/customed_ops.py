@@ -59,6 +59,8 @@ class CustomedOps(Op):
     param: bytes | None = None
     param_size: int | None = None
 
+    is_pure = False  # what a registered function does is its own business
+
     inputs = (Operand("tensor_i", variadic=True),)
     outputs = (Operand("tensor_o", variadic=True),)
     dtypes = on(case({ALL: (F32,)}), bm1684=(_ANY,), bm1686=todo(_ANY))

@@ -110,6 +110,7 @@ def test_plugins_register_from_outside() -> None:
 
 @pytest.mark.parametrize("source_format", ["onnx", "tflite", "caffe"])
 def test_every_converter_says_what_it_does(source_format: str) -> None:
-    entries = registry(source_format).entries()
+    """Ours do; other tests of the same run register plugins, which are free not to."""
+    entries = [entry for entry in registry(source_format).entries() if entry.module.startswith("tpuconvert.")]
     assert len(entries) > 20
-    assert [entry.name for entry in entries if not entry.summary and entry.domain != "com.acme.test"] == []
+    assert [entry.name for entry in entries if not entry.summary] == []

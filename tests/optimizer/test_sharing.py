@@ -4,11 +4,13 @@ import numpy as np
 from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, random_constant
 
 from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.graph import Source
 from tpuconvert.schema.op import OpKind
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.customed_ops import CustomedOps
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 
 SHAPE = (2, 4)
@@ -109,3 +111,13 @@ def test_what_is_not_of_the_set_is_not_shared(monkeypatch):
     monkeypatch.setattr(type(RELU), "kind", OpKind.CUSTOM)
     graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.add(RELU, x)), SHAPE)
     assert share_nodes(graph) == 0
+
+
+def test_what_is_not_pure_is_neither_shared_nor_folded(monkeypatch):
+    """``customed_ops`` is of the set, but calls a function of the user."""
+    monkeypatch.setattr(type(RELU), "is_pure", False)
+    graph = graph_of(lambda g, x: g.add(Add(), g.add(RELU, x), g.add(RELU, x)), SHAPE)
+    assert share_nodes(graph) == 0
+    graph = graph_of(lambda g, x: g.add(Add(), x, g.add(RELU, random_constant(g, *SHAPE))), SHAPE)
+    assert fold_constants(graph)[0] == 0
+    assert not CustomedOps(op_type=1).is_pure
