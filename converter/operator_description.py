@@ -262,11 +262,11 @@ def chip_line(definition: type[Op], chip: Chip) -> ChipLine:
     if not support.cases:
         return ChipLine(chip.value, False, ("this chip does not have it",), ())
     cases = tuple(_case(definition, support, case) for case in _joined(support.cases))
-    return ChipLine(chip.value, True, tuple(_remarks(support)), cases)
+    return ChipLine(chip.value, True, tuple(_remarks(definition, support)), cases)
 
 
-def _remarks(support: Support) -> Iterable[str]:
-    if support.todo:
+def _remarks(definition: type[Op], support: Support) -> Iterable[str]:
+    if support.todo or definition.unfinished:
         yield "marked unfinished by the vendor: legal with a warning"
     elif support.todo_dtypes:
         yield f"{_listed(support.todo_dtypes)}* is marked unfinished by the vendor: legal with a warning"

@@ -68,8 +68,10 @@ def check(
         miss = _miss(case, assignment)
         if miss is None:
             used = {dtype for dtype in assignment.d.values() if dtype in support.todo_dtypes}
-            if support.todo or used:
-                what = op.name if support.todo else f"{op.name} with {', '.join(sorted(d.value for d in used))}"
+            if support.todo or op.is_unfinished():
+                return Verdict(Status.WARNING, f"the vendor marks {op.name} as unfinished on {chip.value}")
+            if used:
+                what = f"{op.name} with {', '.join(sorted(dtype.value for dtype in used))}"
                 return Verdict(Status.WARNING, f"the vendor marks {what} as unfinished on {chip.value}")
             return on_host if op.kind is OpKind.HOST else LEGAL
         misses.append(miss)

@@ -214,6 +214,7 @@ class Op:
     A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
     (legal types per chip), ``locality``, ``infer`` and ``reference``.
 
+    ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     """
@@ -226,10 +227,15 @@ class Op:
     locality: ClassVar[Locality] = GLOBAL
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
+    unfinished: ClassVar[bool] = False
 
     # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.
     infer: ClassVar[Callable[..., tuple[TensorType, ...]]]
     reference: ClassVar[Callable[..., tuple[Array, ...]]]
+
+    def is_unfinished(self) -> bool:
+        """Whether the vendor marks the operator with these parameters as unfinished, whatever the chip."""
+        return self.unfinished
 
     def attributes(self) -> dict[str, Any]:
         """Parameter names and values, in declaration order."""

@@ -71,6 +71,7 @@ class ArithmeticShift(Op):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"),)
+    unfinished = True
     dtypes = on(
         bm1682=None,
         bm1684=None,
@@ -105,6 +106,7 @@ class ArithmeticPcShift(Op):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
+    unfinished = True
     dtypes = on(
         bm1682=None,
         bm1684=None,

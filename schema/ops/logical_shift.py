@@ -42,6 +42,7 @@ class LogicalShift(Op):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"),)
+    unfinished = True
     dtypes = on(
         bm1682=None,
         bm1684=None,
@@ -75,6 +76,7 @@ class LogicalPcShift(Op):
     out_dtype: DType | None = None
 
     inputs = (Operand("tensor_i"), Operand("tensor_shift", (1,), coeff=True))
+    unfinished = True
     dtypes = on(
         bm1682=None,
         bm1684=None,

@@ -88,6 +88,8 @@ class NmsV2(Suppression):
     max_output_size: int
     stable: bool = False
 
+    unfinished = True
+
     def __post_init__(self) -> None:
         if self.max_output_size < 0:
             raise ValueError(f"nms_v2: max_output_size is {self.max_output_size}")

@@ -69,6 +69,10 @@ class RequantFp32ToInt(Op):
     )
     locality = LOCAL
 
+    def is_unfinished(self) -> bool:
+        """Only mode 1 is."""
+        return self.mode == RequantFp32Mode.SCALE_OFFSET_ROUND
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", RequantFp32Mode(self.mode))
         for value in (self.offset_val, *self.offset_vec):

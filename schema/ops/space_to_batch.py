@@ -140,6 +140,7 @@ class SpaceToBatchV2(Op):
         Operand("pad", ranks=(1,), coeff=True),
     )
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
+    unfinished = True
     dtypes = on(bm1682=_with("pad", (F32,)), bm1684=_with("pad", _FIXED), bm1686=_with("pad", _ALL))
     locality = GLOBAL
 
@@ -170,6 +171,7 @@ class BatchToSpaceV2(Op):
         Operand("crop_size", ranks=(1,), coeff=True),
     )
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
+    unfinished = True
     dtypes = on(bm1682=_with("crop_size", (F32,)), bm1684=_with("crop_size", _FIXED), bm1686=None)
     locality = GLOBAL
 

@@ -102,6 +102,7 @@ class TileV2(Op):
     """
 
     inputs = (Operand("tensor_i"), Operand("reps", ranks=(1,), coeff=True))
+    unfinished = True
     dtypes = on(
         bm1682=(case({"tensor_i": (F32,), "reps": (I32,), "tensor_o": (F32,)}, IO_SAME),),
         bm1684=(case({"tensor_i": _FIXED, "reps": (I32,), "tensor_o": _FIXED}, IO_SAME),),

@@ -19,6 +19,7 @@ from contract import Entry
 
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import ALL, Op, Operand, all_ops
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
 ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined()]
@@ -127,6 +128,18 @@ def test_locality_condition(entry, example):
 
 
 # --- data types -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_unfinished(entry):
+    """What the vendor marks as a whole; marks of single chips and types are in the tables."""
+    scope = set(entry.get("todo_scope", ())) - {chip.value for chip in Chip}
+    assert all_ops()[entry["name"]].unfinished == ("op" in scope)
+    assert scope <= {"op", "mode==1"}
+    if "mode==1" in scope:
+        assert entry["name"] == "requant_fp32_to_int"
+        assert RequantFp32ToInt(mode=RequantFp32Mode.SCALE_OFFSET_ROUND).is_unfinished()
+        assert not RequantFp32ToInt().is_unfinished()
 
 
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from tpuconvert.schema.errors import ProblemList, UnsupportedError
+from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.legality import Status, check, check_graph
 from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.quantized_modes import QCalMode
@@ -23,6 +25,13 @@ def test_legal_and_unfinished():
     assert check(Add(), Chip.BM1684, types(I8, U8), types(I16)).status is Status.LEGAL
     resize = Interpolate(size=(4, 4), platform=PlatForm.TENSORFLOW, method=InterpolateMode.BILINEAR)
     assert check(resize, Chip.BM1686, types(F32), types(F32)).status is Status.LEGAL
+
+
+def test_operators_that_are_unfinished_as_a_whole():
+    shift = ArithmeticShift(-1, RoundingMode.DOWN)
+    verdict = check(shift, Chip.BM1686, types(I8), types(I8))
+    assert verdict.status is Status.WARNING
+    assert "marks arithmetic_shift as unfinished" in verdict.reason
 
 
 def test_a_chip_without_the_operator_names_those_that_have_it():
