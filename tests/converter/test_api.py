@@ -1,6 +1,7 @@
 """The names that other people's scripts rely on, and what is said about calls that cannot work."""
 
 import ast
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,14 @@ def test_weights_that_belong_to_nothing(repository: Path) -> None:
     folder = repository / "examples" / "digits"
     with pytest.raises(UsageError, match="Caffe models only"):
         tc.convert(folder / "digits.onnx", folder / "digits.caffemodel")
+
+
+def test_calibration_methods_are_spelled_alike_everywhere() -> None:
+    """The command line must not load what computes them, so their names stand there a second time."""
+    from tpuconvert.cli.convert import command
+    from tpuconvert.optimizer.quantize import Method
+    from tpuconvert.pipeline import CALIBRATION_METHODS
+
+    (option,) = (item for item in command.params if item.name == "calibration_method")
+    assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(option.type.choices)
+    assert option.default == Options().calibration_method
