@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,16 +27,16 @@ class VolumeGeometry:
     groups: int
 
 
-class VolumeConvolution(Op):
+class VolumeConvolution(Op, abc.ABC):
     """An operator whose geometry is a :class:`VolumeGeometry`, however its parameters spell it."""
 
     weight_layout: ClassVar[str] = "OITHW"
     """OITHW for convolutions, IOTHW for transposed ones."""
 
     @property
+    @abc.abstractmethod
     def geometry(self) -> VolumeGeometry:
         """The parameters by axis."""
-        raise NotImplementedError(f"{type(self).__name__}.geometry")
 
     @property
     def _is_transposed(self) -> bool:

@@ -5,6 +5,7 @@ References are evaluated in binary64 and rounded once. On 8 bits each of them is
 
 from __future__ import annotations
 
+import abc
 import enum
 import math
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import Array, TensorType
 
 
-class CompositeActivation(Composite):
+class CompositeActivation(Composite, abc.ABC):
     """A function of one element."""
 
     inputs = (Operand("tensor_i"),)
@@ -38,13 +39,13 @@ class CompositeActivation(Composite):
         """Operators that compute the function."""
         return (self.formula(g, x),)
 
+    @abc.abstractmethod
     def function(self, x: Array) -> Array:
         """The function of binary64 numbers."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def formula(self, g: Graph, x: Value) -> Value:
         """The function in operators of the set."""
-        raise NotImplementedError
 
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
