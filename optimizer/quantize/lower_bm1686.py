@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.optimizer.quantize.exact_sums import exact_sum
 from tpuconvert.optimizer.quantize.lower_shared import (
     average_then_rescale,
     geometry,
@@ -154,8 +155,11 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
 def add(node: Node, lowering: Lowering) -> Lowered:
     """Both operands as INT32 in one fine unit, their sum, and one rescale to the result.
 
-    The unit is that of TFLite's reference: 2 * max(s1, s2) / 2^20.
+    For a source that is quantized the unit is that of TFLite's reference, 2 * max(s1, s2) / 2^20, to the bit; for
+    scales of our own ``exact_sums`` needs fewer operators and rounds less.
     """
+    if not lowering.rescale:
+        return exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized(value) for value in node.inputs if value is not None]
     scales = [value.quant.scale for value in values if value.quant is not None]

@@ -1,0 +1,113 @@
+"""Sums and differences of BM1686 for scales that we chose ourselves: exact integers, then one rescale.
+
+For every channel one common unit is taken, so fine that each operand's scale is nearly a whole number m of it:
+
+    unit = max(s1, s2) / (2^15 - 1),    m_k = round(s_k / unit) < 2^15.
+
+One requant_int32 per operand gives (x - zero point) * m exactly: the multiplier m * 2^16 with shift 15 stands for
+x * m * 2^16 * 2^(15 - 31), and -zero point * m is its offset. Their sum is exact too, at most 2 * 255 * (2^15 - 1) <
+2^24 in magnitude, which binary32 holds as well. What is left is one rescale of the sum, rounded once.
+
+Error: the operand with the larger scale is exact (m * unit is its scale), the other's scale is off by at most half a
+unit, so that the sum is off by 255 / 2 units: 0.004 of the larger scale, beside the half step of the last rounding.
+
+A constant operand is held in the common unit from the start, which is finer than its 8 bits, and needs no operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.optimizer.quantize.lower_shared import result_params
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I32, QuantParams
+
+Vector = npt.NDArray[np.float64]
+
+LARGEST = 2**15 - 1
+"""The largest m."""
+
+_LARGEST_OPERAND = 255
+"""The magnitude of an 8-bit operand without its zero point."""
+
+
+def exact_sum(node: Node, lowering: Lowering) -> Lowered:
+    """``add`` or ``sub`` of 8-bit operands, one of which may be constant."""
+    name, params = node.outputs[0].name, result_params(node)
+    operands = [value for value in node.inputs if value is not None]
+    if any(value.quant is not None and value.quant.dtype.bits != 8 for value in operands if not value.is_constant):
+        return Declined("an operand is not quantized to 8 bits")
+    units = common_units(operands)
+    terms = []
+    for index, value in enumerate(operands):
+        if value.is_constant:
+            terms.append(_constant_in_units(lowering, value, units))
+        else:
+            terms.append(_in_units(lowering, lowering.quantized(value), units, f"{name}:operand{index}"))
+    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
+    total.quant = QuantParams(tuple(units.tolist()), (0,) * units.size, I32, axis=1 if units.size > 1 else None)
+    factors = np.broadcast_to(units / np.asarray(params.scale), (max(units.size, len(params.scale)),))
+    return (lowering.requantize(total, _shortest(factors), params, name),)
+
+
+def common_units(operands: Sequence[Value]) -> Vector:
+    """The common unit, one number or one per channel."""
+    largest: Vector = np.zeros(1)
+    for value in operands:
+        if value.is_constant:
+            # Not more than what an 8-bit operand may reach, so that the bound of the sum holds for it too.
+            scale = np.asarray([float(np.abs(value.array).max(initial=0.0)) / _LARGEST_OPERAND])
+        else:
+            assert value.quant is not None
+            scale = np.asarray(value.quant.scale)
+        largest = np.maximum(largest, scale)
+    return largest / LARGEST
+
+
+def _constant_in_units(lowering: Lowering, value: Value, units: Vector) -> Value:
+    channels = units.reshape([-1 if axis == 1 else 1 for axis in range(value.rank)]) if units.size > 1 else units
+    integers = np.rint(value.array / channels).astype(np.int32)
+    assert np.abs(integers).max(initial=0) <= _LARGEST_OPERAND * LARGEST
+    params = QuantParams(tuple(units.tolist()), (0,) * units.size, I32, axis=1 if units.size > 1 else None)
+    return lowering.g.constant(integers, value.name, params)
+
+
+def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
+    """(x - zero point) * m as INT32."""
+    assert x.quant is not None
+    scales, zeros = np.asarray(x.quant.scale), np.asarray(x.quant.zero_point)
+    whole = np.rint(scales / units).astype(np.int64)
+    assert whole.max() <= LARGEST
+    pairs = list(dict.fromkeys(zip(whole.tolist(), np.broadcast_to(-zeros * whole, whole.shape).tolist(), strict=True)))
+    if len(pairs) == 1:
+        ((multiplier, offset),) = pairs
+        op = RequantInt32(
+            multiplier_val=multiplier << 16,
+            shift_val=15,
+            offset_val=offset,
+            mode=RequantMode.TFLITE_LSHIFT,
+            out_dtype=I32,
+        )
+    else:
+        has_offset = bool(zeros.any())
+        op = RequantInt32(
+            is_mul_shift_pc=True,
+            multiplier_vec=tuple((whole << 16).tolist()),
+            shift_vec=(15,) * whole.size,
+            is_offset_pc=has_offset,
+            offset_vec=tuple(np.broadcast_to(-zeros * whole, whole.shape).tolist()) if has_offset else (),
+            mode=RequantMode.TFLITE_LSHIFT,
+            out_dtype=I32,
+        )
+    return lowering.g.add(op, x, name=name)
+
+
+def _shortest(factors: Vector) -> list[float]:
+    """One factor where all are equal."""
+    found: list[float] = factors.tolist()
+    return found[:1] if len(set(found)) == 1 else found
