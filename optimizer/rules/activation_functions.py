@@ -1,0 +1,205 @@
+"""Activations that the source spells out become one operator: silu, hard_swish, gelu, softplus, mish.
+
+There are too many spellings to list: GELU alone is x/2 * (1 + erf(x/sqrt(2))), x * (1 + erf) / 2, x * (erf/2 + 1/2),
+each with quotients or products, and erf is a polynomial of sixteen operators with three orders of operands. What they
+have in common is that all of their operators work on one element at a time and start from one value x, so that the
+whole is a function y = f(x) of one number. Such functions are compared, not their spellings:
+
+- A cone is a node together with operands of its operands, all of them functions of elements, down to the one value x
+  that everything else in it depends on. Cones of one x are tried from the smallest on.
+- f is evaluated in binary32 at 1,500 points from -10^4 to 10^4, dense around zero. It is taken for the activation when
+  it differs nowhere by more than ``_TOLERANCE`` * max(1, |x|), which is what erf by its polynomial needs. The closest
+  two of the activations, both forms of GELU, differ by 200 times as much, and no exact formula of a few operators
+  comes that close to another one by accident.
+- A point where f overflows says nothing: ln(1 + exp(x)) is infinite above 88, where softplus is x.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.smooth_activation import (
+    CompositeActivation,
+    Gelu,
+    GeluForm,
+    HardSwish,
+    Mish,
+    Silu,
+    Softplus,
+)
+from tpuconvert.schema.types import F32, Array
+
+_OF_ELEMENTS = (
+    *(Add, Div, Max, Min, Mul, Sub),
+    *(Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs),
+    *(Active, ActiveParam, Clamp, CompositeActivation, Gts, Lts),
+)
+
+_MOST_NODES = 32
+"""No cone is larger; the longest known spelling, GELU with the polynomial of erf, has 22."""
+
+_TOLERANCE = 2e-6
+
+_POINTS: Array = np.concatenate(
+    [np.linspace(-12, 12, 1001), np.geomspace(1e-4, 1e4, 250), -np.geomspace(1e-4, 1e4, 250)]
+)
+_FEWEST_FINITE = 1000
+
+
+@dataclass(frozen=True)
+class _Cone:
+    """Nodes in an order in which they can run, and the value that they are a function of."""
+
+    x: Value
+    nodes: tuple[Node, ...]
+
+
+def _ends_a_cone(node: Node) -> bool:
+    """Whether there is something to compare: what fails here is not worth a line in the trace."""
+    return _may_end_an_activation(node) and next(_cones(node), None) is not None
+
+
+def _may_end_an_activation(node: Node) -> bool:
+    """The last operators of all spellings: something of two values, a factor behind a product, a logarithm."""
+    if node.outputs[0].dtype is not F32:
+        return False
+    if isinstance(node.op, (Mul, Add, Div)):
+        return all(value is not None and not value.is_constant for value in node.inputs)
+    before = None if node.inputs[0] is None else node.inputs[0].producer
+    if isinstance(node.op, Active):
+        return node.op.active_type == ActiveType.ACTIVE_LN and before is not None and isinstance(before.op, Adds)
+    return before is not None and isinstance(before.op, Mul)
+
+
+@rule(
+    p((Mul, Add, Div, Muls, Divs, Active), name="op", where=_ends_a_cone),
+    stage="fuse",
+    sees_annotations=True,
+)
+def recognize_activation(graph: Graph, m: Match) -> Replacement:
+    """A cone that computes a known activation becomes that."""
+    reason = "no known function of one value"
+    for cone in _cones(m.op):
+        found = _activation(cone)
+        if found is None:
+            continue
+        inner = cone.nodes[:-1]
+        if any(rounds(node) for node in inner):
+            reason = "the source file quantizes what lies inside"
+        elif any(graph.is_output(node.outputs[0]) or set(node.outputs[0].users) - set(cone.nodes) for node in inner):
+            reason = "what lies inside has other users"
+        else:
+            sources = tuple(dict.fromkeys(source for node in cone.nodes for source in node.sources))
+            return graph.add(found, cone.x, sources=sources)
+    return Skip(reason)
+
+
+def _cones(root: Node) -> Iterator[_Cone]:
+    """All cones that end in a node, the smallest first."""
+    order = _elementwise_ancestors(root)
+    frontier: dict[Value, None] = dict.fromkeys(root.outputs)
+    for position in range(len(order) - 1, -1, -1):
+        node = order[position]
+        frontier.pop(node.outputs[0])
+        frontier.update(dict.fromkeys(value for value in node.inputs if value is not None and not value.is_constant))
+        if len(frontier) == 1 and position < len(order) - 1:
+            (x,) = frontier
+            if x.type == root.outputs[0].type:
+                yield _Cone(x, tuple(order[position:]))
+
+
+def _elementwise_ancestors(root: Node) -> list[Node]:
+    """The nearest functions of elements upwards from a node, in an order in which they can run."""
+    found: dict[Node, None] = {root: None}
+    level = [root]
+    while level and len(found) < _MOST_NODES:
+        above = [value.producer for node in level for value in node.inputs if value is not None]
+        level = [node for node in dict.fromkeys(above) if node is not None and node not in found]
+        level = [node for node in level if _is_of_elements(node, root)][: _MOST_NODES - len(found)]
+        found.update(dict.fromkeys(level))
+    order: dict[Node, None] = {}
+    _visit(root, found, order)
+    return list(order)
+
+
+def _is_of_elements(node: Node, root: Node) -> bool:
+    """Whether a node works on elements of one shape, with single numbers as its only constants."""
+    return isinstance(node.op, _OF_ELEMENTS) and all(
+        value is None or (value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type)
+        for value in (*node.inputs, node.outputs[0])
+    )
+
+
+def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:
+    """Operands first. No deeper than the number of wanted nodes."""
+    for value in node.inputs:
+        if value is not None and value.producer in wanted and value.producer not in order:
+            _visit(value.producer, wanted, order)
+    order[node] = None
+
+
+def _activation(cone: _Cone) -> CompositeActivation | None:
+    y = _evaluate(cone)
+    if y is None:
+        return None
+    finite = np.isfinite(y)
+    if finite.sum() < _FEWEST_FINITE:
+        return None
+    limit = _TOLERANCE * np.maximum(1, np.abs(_POINTS))[finite]
+    for op in (*_KNOWN, *_silus(cone)):
+        if (np.abs(y - _values(op))[finite] <= limit).all():
+            return op
+    return None
+
+
+def _evaluate(cone: _Cone) -> Array | None:
+    """The function at all points; None when an operand along the way is not a function of x."""
+    known: dict[Value, Array] = {cone.x: _POINTS.astype(np.float32)}
+    with np.errstate(all="ignore"):
+        for node in cone.nodes:
+            operands = []
+            for value in node.inputs:
+                assert value is not None
+                if not value.is_constant and value not in known:
+                    return None
+                operands.append(value.array.reshape(1) if value.is_constant else known[value])
+            (known[node.outputs[0]],) = node.op.evaluate(*operands)
+    return known[cone.nodes[-1].outputs[0]]
+
+
+_KNOWN: tuple[CompositeActivation, ...] = (
+    Silu(),
+    HardSwish(),
+    Gelu(GeluForm.ERF),
+    Gelu(GeluForm.TANH),
+    Softplus(),
+    Mish(),
+)
+
+
+def _silus(cone: _Cone) -> list[CompositeActivation]:
+    """The function x * sigmoid(alpha * x), for the factors that occur."""
+    factors = [node.op for node in cone.nodes if isinstance(node.op, (Muls, Divs))]
+    alphas = [op.scalar.value if isinstance(op, Muls) else 1 / (op.scalar.value or np.inf) for op in factors]
+    return [Silu(float(np.float32(alpha))) for alpha in alphas if np.isfinite(alpha)]
+
+
+@functools.lru_cache(maxsize=64)
+def _values(op: Op) -> Array:
+    assert isinstance(op, CompositeActivation)
+    with np.errstate(all="ignore"):
+        return op.function(_POINTS.astype(np.float32).astype(np.float64))
