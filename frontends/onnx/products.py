@@ -9,7 +9,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 
 
@@ -82,7 +82,7 @@ def matmul_values(
 
 
 def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
-    """[.., M, K] x [.., K, N] with broadcast batches; one matrix product per batch where both have one."""
+    """[.., M, K] x [.., K, N] with broadcast batches; a product over all rows where the batch has one right matrix."""
     left, right = emit.extents(a), emit.extents(b)
     m, k, n = left[-2], left[-1], right[-1]
     batch = emit.broadcast_shape(left[:-2], right[:-2])
@@ -91,32 +91,11 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
         y = matrix_product(g, rows, emit.reshape(g, b, (k, n)))
         return emit.reshape(g, y, (*batch, m, n))
     count = math.prod(batch)
-    if count > node.limits.max_unrolled_nodes:
+    if count > node.limits.max_unrolled_nodes:  # a chip without batched products takes them one by one
         raise node.fail(TOO_LARGE, f"{count} separate matrix products")
-    lefts = _matrices(g, a, batch, (m, k))
-    rights = _matrices(g, b, batch, (k, n))
-    products = [matrix_product(g, x, y) for x, y in zip(lefts, rights, strict=True)]
-    joined = products[0] if count == 1 else g.add(Concat(axis=0), *products)
-    return emit.reshape(g, joined, (*batch, m, n))
-
-
-def _matrices(g: Graph, x: Value, batch: tuple[int, ...], matrix: tuple[int, int]) -> list[Value]:
-    """One matrix per index of the broadcast batch; a matrix that is used more than once is cut out once."""
-    own = emit.extents(x)[:-2]
-    flat = emit.reshape(g, x, (math.prod(own), *matrix))
-    aligned = (1,) * (len(batch) - len(own)) + own
-    index = np.broadcast_to(np.arange(math.prod(own)).reshape(aligned), batch).reshape(-1)
-    made: dict[int, Value] = {}
-    for position in index.tolist():
-        if position not in made:
-            made[position] = _matrix(g, flat, position, matrix)
-    return [made[position] for position in index.tolist()]
-
-
-def _matrix(g: Graph, flat: Value, position: int, matrix: tuple[int, int]) -> Value:
-    if flat.is_constant:
-        return g.constant(flat.array[position], name=flat.name)
-    return emit.reshape(g, emit.cut(g, flat, 0, position, position + 1), matrix)
+    rank = len(batch) + 2
+    a, b = (emit.reshape(g, x, (1,) * (rank - x.rank) + emit.extents(x)) for x in (a, b))
+    return g.add(BatchMatmul(), a, b)
 
 
 @onnx_op("Einsum", since=12)

@@ -8,11 +8,11 @@ from tpuconvert.frontends.tflite.lowering import bias, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 
-_MOST_PRODUCTS = 4096  # matrices of a batched product that are written out one by one
+_MOST_PRODUCTS = 4096  # matrices of a batched product: a chip takes them one by one
 
 
 @tflite_op("FULLY_CONNECTED")
@@ -44,7 +44,7 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BATCH_MATMUL")
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
-    """Matrix products over leading axes: one product when the right side is shared, else one per matrix."""
+    """Matrix products over leading axes: one product over all rows when the right side is shared."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     a = _transposed(node, g, 0, bool(node.option("adj_x")))
     b = _transposed(node, g, 1, bool(node.option("adj_y")))
@@ -57,49 +57,19 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
         batch = a_batch if len(a_batch) >= len(b_batch) else (1,) * (len(b_batch) - len(a_batch)) + a_batch
         product = g.add(MatrixMul(), reshaped(g, a, (-1, inner)), reshaped(g, b, (inner, columns)))
         return reshaped(g, product, (*batch, rows, columns))
-    return _one_by_one(node, g, a, b)
+    return _batched(node, g, a, b)
 
 
-def _one_by_one(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
+def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
     a_shape, b_shape = static(a.shape), static(b.shape)
-    rank = max(len(a_shape), len(b_shape)) - 2
-    a_batch = (1,) * (rank + 2 - len(a_shape)) + a_shape[:-2]
-    b_batch = (1,) * (rank + 2 - len(b_shape)) + b_shape[:-2]
-    if any(p != q and 1 not in (p, q) for p, q in zip(a_batch, b_batch, strict=True)):
+    rank = max(len(a_shape), len(b_shape))
+    a_shape, b_shape = (1,) * (rank - len(a_shape)) + a_shape, (1,) * (rank - len(b_shape)) + b_shape
+    if any(p != q and 1 not in (p, q) for p, q in zip(a_shape[:-2], b_shape[:-2], strict=True)):
         raise node.fail(INVALID_NODE, f"{list(a_shape)} times {list(b_shape)}")
-    batch = tuple(max(p, q) for p, q in zip(a_batch, b_batch, strict=True))
-    count = math.prod(batch)
+    count = math.prod(map(max, a_shape[:-2], b_shape[:-2]))
     if count > _MOST_PRODUCTS:
         raise node.fail(TOO_LARGE, f"{count} matrix products, more than {_MOST_PRODUCTS}")
-    left, right = _matrices(g, a), _matrices(g, b)
-    products = []
-    for number in range(count):
-        position = _unravel(number, batch)
-        products.append(g.add(MatrixMul(), left[_ravel(position, a_batch)], right[_ravel(position, b_batch)]))
-    stacked = products[0] if count == 1 else g.add(Concat(axis=0), *products)
-    return reshaped(g, stacked, (*batch, a_shape[-2], b_shape[-1]))
-
-
-def _matrices(g: Graph, value: Value) -> tuple[Value, ...]:
-    *batch, rows, columns = static(value.shape)
-    count = math.prod(batch)
-    flat = reshaped(g, value, (count * rows, columns))
-    return (flat,) if count == 1 else g.add_all(Split(axis=0, num=count), flat, names=("matrix",) * count)
-
-
-def _unravel(number: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-    position = []
-    for extent in reversed(shape):
-        number, rest = divmod(number, extent)
-        position.append(rest)
-    return tuple(reversed(position))
-
-
-def _ravel(position: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    number = 0
-    for place, extent in zip(position, shape, strict=True):
-        number = number * extent + (place if extent > 1 else 0)
-    return number
+    return g.add(BatchMatmul(), reshaped(g, a, a_shape), reshaped(g, b, b_shape))
 
 
 def _transposed(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> Value:

@@ -1,0 +1,35 @@
+"""A permutation that swaps the last two axes of a matrix product's operand becomes a property of the product.
+
+Reading a matrix by columns costs no copy. Only for products of two computed operands: weights are permuted when the
+model is converted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tpuconvert.optimizer.engine import Replacement, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.permute import Permute
+
+
+def _swaps_last_axes(node: Node) -> bool:
+    order = tuple(node.op.attributes()["order"])
+    rank = len(order)
+    return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@rule(p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"), stage="fuse")
+def transposed_left(graph: Graph, m: Match) -> Replacement:
+    """permute(a) @ b reads a by columns."""
+    op = m.product.op
+    return graph.add(dataclasses.replace(op, left_transpose=not op.left_transpose), m.a, m.b)
+
+
+@rule(p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"), stage="fuse")
+def transposed_right(graph: Graph, m: Match) -> Replacement:
+    """A @ permute(b) reads b by columns."""
+    op = m.product.op
+    return graph.add(dataclasses.replace(op, right_transpose=not op.right_transpose), m.a, m.b)

@@ -1,0 +1,110 @@
+"""Layer normalization that the source spells out."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import annotated, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.normalization import LayerNorm
+
+SHAPE = (2, 5, 8)
+EPSILON = float(np.float32(1e-3))
+
+
+def standardized(g, x, axes=(2,), other=None, quotient="rsqrt", square="square"):
+    c = f.sub(g, x, f.mean(g, x, axes))
+    squares = f.square(g, c) if square == "square" else f.mul(g, c, c)
+    shifted = f.adds(g, f.mean(g, squares, other or axes), 1e-3)
+    if quotient == "sqrt":
+        return f.div(g, c, g.add(Active(ActiveType.ACTIVE_SQRT), shifted))
+    root = f.rsqrt(g, shifted)
+    return f.mul(g, c, root) if quotient == "rsqrt" else f.mul(g, root, c)
+
+
+@pytest.mark.parametrize("square", ["square", "product"])
+@pytest.mark.parametrize("quotient", ["rsqrt", "rsqrt first", "sqrt"])
+def test_fires(quotient, square):
+    graph, _ = optimized(lambda g, x: standardized(g, x, quotient=quotient, square=square), SHAPE)
+    assert [node.op for node in graph.nodes] == [LayerNorm(2, EPSILON)]
+
+
+FACTORS = {
+    "scale and bias": lambda g, y: f.add(g, f.mul(g, y, random_constant(g, 1, 1, 8)), random_constant(g, 1, 1, 8)),
+    "constants first": lambda g, y: f.add(g, random_constant(g, 1, 1, 8), f.mul(g, random_constant(g, 1, 1, 8), y)),
+    "bias": lambda g, y: f.add(g, y, random_constant(g, 1, 1, 8)),
+    "scale": lambda g, y: f.mul(g, y, random_constant(g, 1, 1, 8)),
+}
+
+
+@pytest.mark.parametrize("form", FACTORS)
+def test_factors_join_it(form):
+    graph, _ = optimized(lambda g, x: FACTORS[form](g, standardized(g, x)), SHAPE)
+    assert ops(graph) == ["layer_norm"]
+    scale, bias = (*graph.nodes[0].inputs, None)[1:3]
+    assert (scale is not None, bias is not None) == (form != "bias", form != "scale")
+    assert all(value is None or value.shape == (8,) for value in (scale, bias))
+
+
+def test_several_axes():
+    def build(g, x):
+        return f.mul(g, standardized(g, x, (1, 2)), random_constant(g, 1, 5, 8))
+
+    graph, _ = optimized(build, SHAPE)
+    assert [node.op for node in graph.nodes] == [LayerNorm(1, EPSILON)]
+    assert graph.nodes[0].inputs[1].shape == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("build", "rule", "reason"),
+    [
+        (
+            lambda g, x: standardized(g, x, (1,)),
+            "recognize_layer_norm",
+            "it does not normalize the last axes",
+        ),
+        (
+            lambda g, x: standardized(g, x, (2,), (1, 2)),
+            "recognize_layer_norm",
+            "mean and variance are taken over different axes",
+        ),
+        (
+            lambda g, x: (standardized(g, x), f.square(g, f.sub(g, x, f.mean(g, x, (2,))))),
+            "recognize_layer_norm",
+            "centred has other users",
+        ),
+        (
+            lambda g, x: f.mul(g, standardized(g, x), random_constant(g, 1, 5, 1)),
+            "layer_norm_with_scale",
+            "the constant does not vary along the normalized axes alone",
+        ),
+        (
+            lambda g, x: f.add(g, standardized(g, x), random_constant(g, 2, 5, 8)),
+            "layer_norm_with_bias",
+            "the constant does not vary along the normalized axes alone",
+        ),
+    ],
+)
+def test_declines(build, rule, reason):
+    _, trace = optimized(build, SHAPE)
+    assert reasons(trace, rule) == {reason}
+
+
+def test_a_centred_value_that_leaves_the_graph_stays():
+    def build(g, x):
+        c = f.sub(g, x, f.mean(g, x, (2,)))
+        return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3))), c
+
+    graph, trace = optimized(build, SHAPE)
+    assert reasons(trace, "recognize_layer_norm") == {"centred has other users"}
+    assert "layer_norm" not in ops(graph)
+
+
+def test_a_grid_between_stays():
+    def build(g, x):
+        c = annotated(f.sub(g, x, f.mean(g, x, (2,))))
+        return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3)))
+
+    trace = optimize(graph_of(build, SHAPE))
+    assert reasons(trace, "recognize_layer_norm") == {"the source file quantizes the result of centred"}
