@@ -1,0 +1,119 @@
+"""What a node costs: multiply-accumulate steps, and bytes that it has to read and write at least.
+
+Both follow from the operator's parameters and the types of its operands and results. They say how much work there is,
+not how long it takes. A node whose extents are only known when the model runs costs ``None``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.attention import Attention
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.fc_int import FcInt
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.pool3d_int import Pool3dInt
+from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.recurrent_cell import RecurrentCell
+from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.volume_params import VolumeConvolution
+
+Extents = tuple[int, ...]
+
+_Count = Callable[[Op, list[Extents], list[Extents]], int]
+
+
+def macs(node: Node) -> int | None:
+    """Multiply-accumulate steps of a node.
+
+    Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
+    that work element by element have none.
+    """
+    count = _rule(node.op)
+    if count is None:
+        return 0
+    operands = [_extents(value) for value in node.inputs if value is not None]
+    results = [_extents(value) for value in node.outputs]
+    known_operands = [shape for shape in operands if shape is not None]
+    known_results = [shape for shape in results if shape is not None]
+    if len(known_operands) < len(operands) or len(known_results) < len(results):
+        return None
+    return count(node.op, known_operands, known_results)
+
+
+def bytes_moved(node: Node) -> int | None:
+    """Bytes of all operands, constants included, and of all results, each counted once."""
+    sizes = [_size(value) for value in {*node.inputs, *node.outputs} if value is not None]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _rule(op: Op) -> _Count | None:
+    return next((count for kind, count in _RULES if isinstance(op, kind)), None)
+
+
+def _convolution(op: Op, operands: list[Extents], results: list[Extents]) -> int:
+    """Every element of the result is a sum over the kernel; transposed, every element of x is spread over it."""
+    x, w = operands[:2]
+    assert isinstance(op, (ConvolutionParams, VolumeConvolution)), op
+    is_transposed = op.weight_layout.startswith("I")
+    # Second extent of the weight: input channels of a group, or transposed the output channels of one.
+    return math.prod(x if is_transposed else results[0]) * math.prod(w[1:])
+
+
+def _matrix_product(op: Op, operands: list[Extents], results: list[Extents]) -> int:
+    """Rows of the left matrix are as long as a sum."""
+    left = operands[0]
+    is_transposed = getattr(op, "is_left_trans", False) or getattr(op, "left_transpose", False)
+    return math.prod(results[0]) * left[-2 if is_transposed else -1]
+
+
+def _attention(_op: Op, operands: list[Extents], results: list[Extents]) -> int:
+    """Scores of every query with every key, then as many weighted rows of the value."""
+    query, key = operands[:2]
+    batch_and_rows = math.prod(results[0][:-1])
+    return batch_and_rows * key[-2] * (query[-1] + results[0][-1])
+
+
+def _recurrent_cell(op: Op, operands: list[Extents], _results: list[Extents]) -> int:
+    """Two matrix products: the input and the state, each with the weights of all gates."""
+    names = [operand.name for operand in op.inputs]
+    weights = (operands[names.index(name)] for name in ("weight", "recurrent_weight"))
+    return operands[0][0] * sum(map(math.prod, weights))
+
+
+def _pooling(op: Op, operands: list[Extents], results: list[Extents]) -> int:
+    """One step per element of every window."""
+    if isinstance(op, Pool) and op.is_global_pooling:
+        return math.prod(operands[0])
+    window = [getattr(op, name) for name in ("kernel_t", "kernel_h", "kernel_w") if hasattr(op, name)]
+    return math.prod(results[0]) * math.prod(window)
+
+
+def _reduction(_op: Op, operands: list[Extents], _results: list[Extents]) -> int:
+    return math.prod(operands[0])
+
+
+_RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], _Count], ...] = (
+    ((ConvolutionParams, VolumeConvolution), _convolution),
+    ((MatrixMul, MatrixMulV2, FcInt, BatchMatmul), _matrix_product),
+    (Attention, _attention),
+    (RecurrentCell, _recurrent_cell),
+    ((Pool, PoolInt, Pool3dInt), _pooling),
+    (Reduce, _reduction),
+)
+
+
+def _extents(value: Value) -> Extents | None:
+    return value.type.static_shape if value.type.is_static else None
+
+
+def _size(value: Value) -> int | None:
+    shape = _extents(value)
+    return None if shape is None else math.prod(shape) * value.dtype.bits // 8
