@@ -4,19 +4,21 @@ The graph stays a float graph; what is decided is written onto its values as ``q
 scales of the activations. Which integer operators this becomes is the business of legalization.
 
 Decisions, in this order:
-1. Which nodes have an integer form. Products with constant weights always; element-wise arithmetic and data movement
-   when their operands are quantized; everything else stays float.
+1. Which nodes have an integer form. Products always, those of two computed operands where the chip has them;
+   element-wise arithmetic and data movement when their operands are quantized; everything else stays float.
 2. Results that only float nodes and graph outputs read are wide (INT16): an 8-bit rounding just before the end of the
-   integer part would cost accuracy and buy nothing. A non-linear function or an average in that place stays float.
+   integer part would cost accuracy and buy nothing. A non-linear function, an average or a sum in that place stays
+   float: so does the whole residual stream of a transformer, which normalizations and sums read.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
    threshold / 127; data movement keeps its operand's scale.
 4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
-   twice.
+   twice; one that only a factor reads takes it over divided by the factor, which then changes no integer.
 5. Where the chip can, activations get one scale per channel (``channel_scales``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
@@ -27,10 +29,12 @@ from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     ARITHMETIC,
     ELEMENTWISE_UNARY,
-    WEIGHTED,
     has_constant_weight,
     is_average_pool,
+    is_product,
     keeps_scale,
+    positive_factor,
+    why_no_runtime_product,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
@@ -47,7 +51,7 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     Returns:
         For every node that stays float, by the name of its first result: the reason.
     """
-    reasons = _nodes_that_stay_float(graph)
+    reasons = _nodes_that_stay_float(graph, chip)
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
     _annotate_activations(graph, ranges, floats, wide, _WIDE_HEADROOM[chip])
@@ -57,11 +61,11 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     return reasons
 
 
-def _nodes_that_stay_float(graph: Graph) -> dict[str, str]:
+def _nodes_that_stay_float(graph: Graph, chip: Chip) -> dict[str, str]:
     reasons: dict[str, str] = {}
     quantized = {value for value in graph.inputs if value.dtype.is_float}
     for node in graph.sorted_nodes():
-        reason = _why_float(node, quantized)
+        reason = _why_float(node, quantized, chip)
         if reason:
             reasons[node.name] = reason
         else:
@@ -69,46 +73,51 @@ def _nodes_that_stay_float(graph: Graph) -> dict[str, str]:
     return reasons
 
 
-def _why_float(node: Node, quantized: set[Value]) -> str:
+def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     op = node.op
     if not all(value.dtype.is_float for value in node.outputs):
         return "works on integers of the source, not on quantized reals"
     operands = [value for value in node.inputs if value is not None and not value.is_constant]
     if not operands:
         return "does not depend on the input"
-    if isinstance(op, WEIGHTED):
-        if not has_constant_weight(node):
-            return "its weights are computed while the model runs"
-    elif op.name == "softmax":
+    if is_product(op):
+        return "" if has_constant_weight(node) else why_no_runtime_product(node, chip)
+    if op.name == "softmax":
         return "8-bit probabilities would lose accuracy"
-    elif not (keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY):
+    if not (keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY):
         return f"{op.name} has no integer form here"
     unquantized = [value.name for value in operands if value not in quantized]
-    if unquantized and not isinstance(op, WEIGHTED):
-        return f"its operand '{unquantized[0]}' is float"
-    return ""
+    return f"its operand '{unquantized[0]}' is float" if unquantized else ""
 
 
 def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[str, str]) -> set[Value]:
-    """Values that no 8-bit node reads. Adds the non-linear functions and averages in that place to the float nodes."""
+    """Values that no 8-bit node reads. Adds functions, averages and sums in that place to the float nodes."""
     wide: set[Value] = set()
     for node in reversed(graph.sorted_nodes()):
         if node.name in floats:
             continue
         if not all(_read_by_float_only(value, floats, wide) for value in node.outputs):
             continue
-        if is_average_pool(node.op) or (node.op.name in ELEMENTWISE_UNARY and interval(node.op) is None):
+        if is_product(node.op) or _passes_wide(graph, node):
+            wide.update(node.outputs)
+        elif is_average_pool(node.op) or node.op.name in ELEMENTWISE_UNARY or node.op.name in ARITHMETIC:
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
-        elif isinstance(node.op, WEIGHTED) or _passes_wide(graph, node):
-            wide.update(node.outputs)
-    # Data movement and clamps are wide only when what they read is: they do not widen anything themselves.
+    # Data movement and clamps are wide only when what they read is: they do not widen anything themselves. What moves
+    # the result of a float node stays float: rounding it on the way to other float nodes would buy nothing.
     changed = True
     while changed:
+        moved = False
+        for node in graph.sorted_nodes():
+            if node.outputs[0] in wide and _reads_float_node(node, floats):
+                floats.add(node.name)
+                reasons[node.name] = "nothing before or after it is quantized"
+                wide.difference_update(node.outputs)
+                moved = True
         narrow = [
             node
             for node in graph.nodes
-            if node.outputs[0] in wide and not isinstance(node.op, WEIGHTED) and not wide.issuperset(node.inputs)
+            if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(_computed(node))
         ]
         # An operand of a narrow concatenation is narrow too, and so on upwards.
         narrow_operands = {
@@ -116,14 +125,18 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
             for value in node.inputs if value in wide
         }  # fmt: skip
         wide.difference_update(*(node.outputs for node in narrow), narrow_operands)
-        changed = bool(narrow or narrow_operands)
+        changed = moved or bool(narrow or narrow_operands)
     return wide
+
+
+def _reads_float_node(node: Node, floats: set[str]) -> bool:
+    made = [value.producer for value in _computed(node)]
+    return not is_product(node.op) and any(producer is not None and producer.name in floats for producer in made)
 
 
 def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> bool:
     return all(
-        user.name in floats or (not isinstance(user.op, WEIGHTED) and wide.issuperset(user.outputs))
-        for user in value.users
+        user.name in floats or (not is_product(user.op) and wide.issuperset(user.outputs)) for user in value.users
     )
 
 
@@ -131,10 +144,15 @@ _PASSES_WIDE = frozenset({"permute", "reshape", "squeeze", "expand_dims", "extra
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Nodes that handle 16 bits as they handle 8: permute and the like, clamps, concatenations of their own."""
-    if node.op.name == "concat":
-        return all(value is not None and graph.is_sole_use(value) for value in node.inputs)
+    """Nodes that take 16 bits as they take 8: permute and the like, clamps; factors, concatenations of their own."""
+    if node.op.name == "concat" or positive_factor(node.op) is not None:
+        return all(graph.is_sole_use(value) for value in _computed(node))
     return node.op.name in _PASSES_WIDE or interval(node.op) is not None
+
+
+def _computed(node: Node) -> list[Value]:
+    """The operands that are not constant."""
+    return [value for value in node.inputs if value is not None and not value.is_constant]
 
 
 def _annotate_activations(
@@ -156,6 +174,10 @@ def _annotate_activations(
                 value.quant = wide_params(ranges[value.name], headroom)
             else:
                 value.quant = activation_params(ranges[value.name])
+    for node in graph.nodes:
+        if is_product(node.op) and node.name not in floats:
+            for value in _computed(node):
+                value.quant = value.quant or activation_params(ranges[value.name])
 
 
 def _forget_unread(value: Value | None, floats: set[str]) -> None:
@@ -193,12 +215,29 @@ def share_scales(graph: Graph, stated: bool) -> None:
             fused activation, are given one.
     """
     for node in reversed(graph.sorted_nodes()):
-        operands = [value for value in node.inputs if value is not None and not value.is_constant]
         result = node.outputs[0].quant
         if result is None or len(node.outputs) != 1:
             continue
-        takes_over = keeps_scale(node.op) or interval(node.op) is not None
-        for value in operands:
-            free = graph.is_sole_use(value) and value.producer is not None
-            if takes_over and free and not (stated and value.quant is not None):
+        factor = None if stated else positive_factor(node.op)
+        if factor is not None:
+            result = _divided(result, factor)
+        elif not keeps_scale(node.op) and interval(node.op) is None:
+            continue
+        for value in _computed(node):
+            is_free = _is_free(graph, value)
+            is_float = factor is not None and value.quant is None
+            if is_free and not is_float and not (stated and value.quant is not None):
                 value.quant = result
+
+
+def _is_free(graph: Graph, value: Value) -> bool:
+    """Whether only one node reads the value, and it was not moved from a value that others read at another scale."""
+    if value.producer is None or not graph.is_sole_use(value):
+        return False
+    before = _computed(value.producer)
+    return not keeps_scale(value.producer.op) or len(before) > 1 or _is_free(graph, before[0])
+
+
+def _divided(params: QuantParams, factor: float) -> QuantParams:
+    """Scales by a factor smaller."""
+    return dataclasses.replace(params, scale=tuple(float(np.float32(scale / factor)) for scale in params.scale))

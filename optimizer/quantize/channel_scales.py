@@ -17,7 +17,13 @@ import numpy.typing as npt
 
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.ranges import Range
-from tpuconvert.optimizer.quantize.traits import WEIGHTED, is_average_pool, is_max_pool, whole_window
+from tpuconvert.optimizer.quantize.traits import (
+    WEIGHTED,
+    has_constant_weight,
+    is_average_pool,
+    is_max_pool,
+    whole_window,
+)
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
@@ -108,7 +114,7 @@ def _readers(value: Value, chosen: set[Value]) -> list[Node]:
     for user in value.users:
         if user.outputs[0] in chosen and (_passes_on(user) or _joins_channels(user)):
             found += _readers(user.outputs[0], chosen)
-        elif isinstance(user.op, WEIGHTED) or _sum_can_read(user):
+        elif has_constant_weight(user) or _sum_can_read(user):
             found.append(user)
     return found
 
@@ -194,7 +200,7 @@ def _extent(found: Range) -> int:
 
 
 def _can_make(node: Node) -> bool:
-    return isinstance(node.op, WEIGHTED) or node.op.name in ("add", "sub") or _passes_on(node) or _joins_channels(node)
+    return has_constant_weight(node) or node.op.name in ("add", "sub") or _passes_on(node) or _joins_channels(node)
 
 
 def _passes_on(node: Node) -> bool:
@@ -239,7 +245,7 @@ def _all_can_read(value: Value, chosen: set[Value], floats: set[str]) -> bool:
 
 def _product_can_read(user: Node, index: int, value: Value) -> bool:
     weight = user.inputs[1] if len(user.inputs) > 1 else None
-    if not isinstance(user.op, WEIGHTED) or index != 0 or weight is None or weight.stored is not None:
+    if not has_constant_weight(user) or index != 0 or weight is None or weight.stored is not None:
         return False
     groups = user.op.attributes().get("groups", 1)
     return groups == 1 or (isinstance(user.op, Conv) and groups == value.shape[1] and weight.shape[1] == 1)
@@ -270,4 +276,6 @@ def _joined(node: Node, quant: QuantParams) -> QuantParams:
         extent = operand.shape[1]
         assert isinstance(extent, int)
         scales += operand.quant.scale if operand.quant.axis is not None else operand.quant.scale * extent
+    if len(set(scales)) == 1:
+        return QuantParams.per_tensor(scales[0], 0, quant.dtype)
     return QuantParams(tuple(scales), (0,) * len(scales), quant.dtype, axis=1)

@@ -60,10 +60,10 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         _input(lowering, value, port)
     for node in graph.sorted_nodes():
         with lowering.g.source(*node.sources):
-            lowered = _lower(node, lowering)
+            reason = (reasons or {}).get(node.name)
+            lowered = _lower(node, lowering) if reason is None else Declined(reason)
             if isinstance(lowered, Declined):
-                reason = (reasons or {}).get(node.name, lowered.reason)
-                floats.append(FloatNode(node.name, node.op.name, reason))
+                floats.append(FloatNode(node.name, node.op.name, lowered.reason))
                 _keep(node, lowering)
             else:
                 _state(node, lowering, lowered)

@@ -16,7 +16,12 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     with_params,
 )
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers
-from tpuconvert.optimizer.quantize.traits import is_average_pool, whole_window
+from tpuconvert.optimizer.quantize.traits import (
+    has_constant_weight,
+    is_average_pool,
+    whole_window,
+    why_no_runtime_product,
+)
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights, quantize_bias
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
@@ -56,7 +61,9 @@ def convolution(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("matrix_mul", chips=CHIP)
 def matrix_product(node: Node, lowering: Lowering) -> Lowered:
-    """matrix_mul_v2, then requant_int32 with one factor per column."""
+    """matrix_mul_v2, then requant_int32 with one factor per column; for two computed operands with one factor."""
+    if not has_constant_weight(node):
+        return runtime_product(node, lowering)
     weights = _weights(node)
     if isinstance(weights, Declined):
         return weights
@@ -70,6 +77,32 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
         rzp_vec=() if one_zero else zeros,
     )
     return _product(node, lowering, op, weights)
+
+
+@lowers("batch_matmul", chips=CHIP)
+def runtime_product(node: Node, lowering: Lowering) -> Lowered:
+    """A product of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
+    if lowering.rescale:
+        return Declined("how the source rounds a product of two activations is not stated")
+    reason = why_no_runtime_product(node, lowering.chip)
+    if reason:
+        return Declined(reason)
+    left, right = (lowering.quantized(value) for value in node.inputs if value is not None)
+    assert left.quant is not None and right.quant is not None
+    if left.dtype.bits != 8 or right.dtype.bits != 8 or len(left.quant.scale) > 1 or len(right.quant.scale) > 1:
+        return Declined("its operands do not have 8 bits and one scale each")
+    attributes = node.op.attributes()
+    op = MatrixMulV2(
+        is_left_trans=bool(attributes.get("left_transpose", False)),
+        is_right_trans=bool(attributes.get("right_transpose", False)),
+        lzp_val=left.quant.zero_point[0],
+        rzp_val=right.quant.zero_point[0],
+    )
+    name, params = node.outputs[0].name, result_params(node)
+    accumulator = lowering.g.add(op, left, right, name=f"{name}:int32")
+    unit = left.quant.scale[0] * right.quant.scale[0]
+    accumulator.quant = QuantParams.per_tensor(unit, 0, I32)
+    return (lowering.requantize(accumulator, ratios((unit,), params.scale), params, name),)
 
 
 def _weights(node: Node) -> IntegerWeights | Declined:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
-from tpuconvert.optimizer.quantize.traits import ELEMENTWISE_UNARY
+from tpuconvert.optimizer.quantize.traits import ELEMENTWISE_UNARY, positive_factor
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.clamp import Clamp
@@ -89,11 +89,24 @@ def unary(node: Node, lowering: Lowering) -> Lowered:
     bounds = interval(node.op)
     if bounds is not None and params == x.quant:
         return clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name)
+    if _is_the_scale_alone(node, params) and lowering.old.is_sole_use(x):
+        return with_params((lowering.quantized(x),), params)
     if x.quant.axis is not None or params.axis is not None:
         return Declined("a table serves one scale, the channels have several")
     if x.quant.dtype.bits != 8 or params.dtype.bits != 8:
         return Declined("a table has 256 entries: its operand must have 8 bits")
     return (lowering.table(lowering.quantized(x), params, _function(node.op), node.outputs[0].name),)
+
+
+def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
+    """Whether the node multiplies by what the scales differ by: the integers are the same."""
+    factor, (x,) = positive_factor(node.op), node.inputs
+    if factor is None or x is None or x.quant is None:
+        return False
+    if (x.quant.dtype, x.quant.zero_point, x.quant.axis) != (params.dtype, params.zero_point, params.axis):
+        return False
+    # The scales are binary32 numbers: that is as near as they can be.
+    return bool(np.allclose(np.asarray(x.quant.scale) * factor, params.scale, rtol=2.0**-22, atol=0))
 
 
 def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:

@@ -82,6 +82,7 @@ class Lowering:
     """
 
     def __init__(self, old: Graph, chip: Chip) -> None:
+        self.old = old
         self.chip = chip
         self.g = Graph(old.name, old.file)
         self.g.notes = list(old.notes)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.types import Chip
 
 WEIGHTED = (Conv, Deconv, MatrixMul)
-"""Products with constant weights: what integers are for."""
+"""Products that may have constant weights."""
 
 MOVES_DATA = frozenset(
     {
@@ -84,6 +89,35 @@ def keeps_scale(op: Op) -> bool:
     return op.name in MOVES_DATA or is_max_pool(op)
 
 
+def is_product(op: Op) -> bool:
+    """Whether the operator sums products: of constant weights, or of two computed operands."""
+    return isinstance(op, (*WEIGHTED, BatchMatmul))
+
+
+def positive_factor(op: Op) -> float | None:
+    """The positive number that the operator multiplies with, if that is all it does: then only the scale changes."""
+    factor = 0.0
+    if isinstance(op, Muls):
+        factor = op.scalar.value
+    elif isinstance(op, Divs) and op.scalar.value:
+        factor = 1.0 / op.scalar.value
+    return factor if factor > 0 and math.isfinite(factor) else None
+
+
+def why_no_runtime_product(node: Node, chip: Chip) -> str:
+    """Why a product of two computed operands has no integer form, or nothing.
+
+    BM1686 has one: matrix_mul_v2, for up to five axes of which the leading ones are equal.
+    """
+    if chip is not Chip.BM1686 or not isinstance(node.op, (MatrixMul, BatchMatmul)) or len(node.inputs) > 2:
+        return "its weights are computed while the model runs"
+    left, right = node.inputs
+    assert left is not None and right is not None
+    if left.shape[:-2] != right.shape[:-2] or left.rank > 5:
+        return "its operands do not have the same leading axes, five in all at most"
+    return ""
+
+
 def whole_window(node: Node) -> tuple[int, int] | None:
     """Kernel height and width when every window lies inside the image, else None."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
@@ -101,6 +135,6 @@ def whole_window(node: Node) -> tuple[int, int] | None:
 
 
 def has_constant_weight(node: Node) -> bool:
-    """Whether the second operand of a product is constant."""
-    weight = node.inputs[1]
+    """Whether the node is a product with constant weights."""
+    weight = node.inputs[1] if isinstance(node.op, WEIGHTED) else None
     return weight is not None and weight.is_constant

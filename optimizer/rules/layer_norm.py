@@ -69,7 +69,7 @@ def _spellings() -> list[Pattern]:
     return found
 
 
-@rule(*_spellings(), stage="fuse")
+@rule(*_spellings(), stage="canonicalize")
 def recognize_layer_norm(graph: Graph, m: Match) -> Replacement:
     """(x - mean) / sqrt(mean((x - mean)^2) + epsilon)."""
     rank = m.x.rank
@@ -97,7 +97,7 @@ def _has_no_bias(node: Node) -> bool:
 @rule(
     p(Mul, p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_scale), "C", name="op"),
     p(Mul, "C", p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_scale), name="op"),
-    stage="fuse",
+    stage="canonicalize",
 )
 def layer_norm_with_scale(graph: Graph, m: Match) -> Replacement:
     """layer_norm(x) * C."""
@@ -108,7 +108,7 @@ def layer_norm_with_scale(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(Add, p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias), "C", name="op"),
     p(Add, "C", p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias), name="op"),
-    stage="fuse",
+    stage="canonicalize",
 )
 def layer_norm_with_bias(graph: Graph, m: Match) -> Replacement:
     """layer_norm(x) * SCALE + C."""

@@ -31,6 +31,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.smooth_activation import CompositeActivation
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
@@ -40,7 +41,7 @@ Order = tuple[int, ...]
 PERMUTED = p(Permute, "x", name="permute")
 UNARY = (
     *(Active, ActiveParam, Adds, Cast, Ceil, Clamp, Copy, Cos, Divs, Eqs, Floor, Ges, Gts, Les, Lts, Maxs, Mins, Muls),
-    *(Nes, Rdivs, Round, Rsubs, Sin, Subs),
+    *(Nes, Rdivs, Round, Rsubs, Sin, Subs, CompositeActivation),
 )
 BINARY = (Add, Div, Eq, Ge, Gt, Le, Lt, Max, Min, Mul, Ne, Sub)
 _SINKABLE = (*UNARY, *BINARY, Concat, Extract, Pad, Permute, Reduce, Softmax, Split, Tile)

@@ -146,3 +146,44 @@ def test_bm1684_has_one_scale_per_tensor():
     graph = net.done(net.conv(net.conv(net.x, 4, "a"), 4, "b"))
     annotated(net, graph, Chip.BM1684)
     assert graph.find("a").quant.axis is None
+
+
+def test_a_sum_at_the_end_is_float_and_its_operands_wide():
+    net = Net()
+    a, b = net.conv(net.x, 4, "a", relu=False), net.conv(net.x, 4, "b", relu=False)
+    graph = net.done(net.graph.add(Add(), a, b, name="s"))
+    _, _, reasons = annotated(net, graph)
+    assert {graph.find(name).quant.dtype for name in "ab"} == {I16}
+    assert graph.find("s").quant is None
+    assert reasons == {"s": "nothing after it is quantized"}
+
+
+def test_what_moves_a_float_result_to_the_end_is_float():
+    net = Net()
+    y = net.graph.add(SIGMOID, net.conv(net.x, 4, "a", relu=False), name="s")
+    moved = net.graph.add(Reshape((4, 36)), net.graph.add(Reshape((1, 144)), y, name="m1"), name="m2")
+    graph = net.done(moved)
+    _, _, reasons = annotated(net, graph)
+    assert graph.find("a").quant.dtype is I16
+    assert {name: graph.find(name).quant for name in ("s", "m1", "m2")} == {"s": None, "m1": None, "m2": None}
+    assert reasons["m1"] == reasons["m2"] == "nothing before or after it is quantized"
+
+
+def test_a_moved_value_keeps_the_scale_that_other_readers_of_its_source_have():
+    net = Net()
+    a = net.graph.add(SIGMOID, net.conv(net.x, 4, "a", relu=False), name="s")
+    pooled = net.graph.add(Pool(stride_h=1, stride_w=1, kernel_h=3, kernel_w=3, pad_h=1, pad_w=1), a, name="pooled")
+    both = net.graph.add(Concat(1), a, pooled, net.conv(net.x, 4, "b"), name="both")
+    graph = net.done(net.conv(both, 4, "c"))
+    annotated(net, graph, Chip.BM1686)
+    assert graph.find("pooled").quant == graph.find("s").quant
+
+
+def test_products_quantize_what_float_nodes_give_them():
+    net = Net((1, 8))
+    y = net.graph.add(Softmax(1), net.x, name="probabilities")
+    product = net.graph.add(MatrixMul(), y, net.constant(8, 5, name="w"), net.constant(1, 5), name="y")
+    graph = net.done(product)
+    _, _, reasons = annotated(net, graph)
+    assert graph.find("probabilities").quant.dtype is U8
+    assert set(reasons) == {"probabilities"}
