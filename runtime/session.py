@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
-from tpuconvert.runtime.plan import Plan, Step, make_plan
-from tpuconvert.schema.errors import MissingExtraError, RunError, UsageError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.native.loader import chosen_isa, extension
+from tpuconvert.runtime.plan import Plan, make_plan
+from tpuconvert.runtime.profile import StepProfile, profile_reference
+from tpuconvert.schema.errors import RunError, UsageError
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array, Chip
+
+if TYPE_CHECKING:
+    from tpuconvert.runtime.native.plan import NativePlan
 
 Observer = Callable[[Value, Array], None]
 """Called with every graph input and every result of a run, in the order in which they are made."""
@@ -38,10 +44,11 @@ class Session:
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
         backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
-        threads: of the native engine. The NumPy executor leaves threads to the BLAS library behind NumPy.
+        threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
+            executor leaves threads to the BLAS library behind NumPy.
 
     Raises:
-        UsageError: for an unknown backend.
+        UsageError: for an unknown backend, or a native one for a model with open extents.
         MissingExtraError: when the native engine is asked for and was not built.
         CorruptInputError: when the file is damaged.
     """
@@ -55,18 +62,34 @@ class Session:
     ) -> None:
         if backend not in ("auto", "native", "reference"):
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
-        if backend == "native":
-            raise MissingExtraError(
-                "this build of tpuconvert has no native engine", hint="use backend='auto' or backend='reference'"
-            )
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: at least one thread is needed")
         if isinstance(model, (str, os.PathLike)):
             model = _load(model)
-        self.backend: Literal["native", "reference"] = "reference"
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
-        self._plan: Plan | None = make_plan(self._graph)
+        self._native = None if backend == "reference" else self._native_plan(backend == "native", threads)
+        self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
+        self._is_open = True
+        self._reference: Plan | None = None
+
+    def _native_plan(self, is_wanted: bool, threads: int | None) -> NativePlan | None:
+        """The compiled plan, or None where there is no engine or an extent is open, and ``auto`` was asked for."""
+        if not is_wanted and extension() is None:
+            return None
+        isa = chosen_isa()
+        is_static = all(value.type.is_static for value in self._graph.values)
+        if not is_static:
+            if is_wanted:
+                raise UsageError(
+                    "the native engine needs known extents, and this model leaves some open",
+                    hint="convert it with --input-shapes, or use backend='reference'",
+                )
+            return None
+        from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
+        from tpuconvert.runtime.native.plan import NativePlan
+
+        return NativePlan(self._graph, self.chip.name, isa, threads or available_threads())
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -83,7 +106,8 @@ class Session:
 
         Args:
             feeds: one array per input name.
-            observe: called with every value that is computed.
+            observe: called with every value that is computed; such a run is the NumPy executor's, since the native
+                engine does not make values that it fused away.
 
         Returns:
             One array per output name, in the source's order; the caller owns them.
@@ -92,32 +116,48 @@ class Session:
             UsageError: for missing or unknown names, and arrays that do not fit.
             RunError: naming the node whose operator could not take these values.
         """
-        plan = self._open_plan()
-        slots: list[Array | None] = [None] * plan.slots
-        for index, constant in plan.constants:
-            slots[index] = constant
-        for index, value, array in zip(plan.inputs, self._graph.inputs, self._take(feeds), strict=True):
-            slots[index] = array
-            if observe is not None:
-                observe(value, array)
-        for step in plan.steps:
-            results = self._run_step(step, [None if index < 0 else slots[index] for index in step.inputs])
-            for index, value, array in zip(step.outputs, step.node.outputs, results, strict=True):
-                slots[index] = array
-                if observe is not None:
-                    observe(value, array)
-            for index in step.release:
-                slots[index] = None
-        outputs = {}
-        for index, value, port in zip(plan.outputs, self._graph.outputs, self._graph.output_ports, strict=True):
-            result = slots[index]
-            assert result is not None, f"output '{port.name}' was released"
-            outputs[port.name] = from_value(result, port, value)
-        return outputs
+        self._check_open()
+        arrays = self._take(feeds)
+        if self._native is not None and observe is None:
+            results = self._native.run(arrays, self._evaluate)
+        else:
+            results = self._run_reference(arrays, observe)
+        ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
+        return {port.name: from_value(result, port, value) for result, value, port in ports}
+
+    def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
+        """Run once and tell what each step of the plan took.
+
+        Raises:
+            UsageError: as ``run``.
+        """
+        self._check_open()
+        if self._native is None:
+            return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
+        return self._native.profile(self._take(feeds), self._evaluate, time.perf_counter)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``. Empty for the NumPy executor."""
+        plan = self._native
+        if plan is None:
+            return {}
+        return {
+            "arena": plan.arena_bytes,
+            "arena_lower_bound": plan.arena_lower_bound,
+            "packed": plan.packed_bytes,
+        }
+
+    @property
+    def reference_nodes(self) -> list[str]:
+        """Names of the nodes that run their NumPy reference: all of them without the native engine."""
+        nodes = self._graph.nodes if self._native is None else self._native.reference_nodes
+        return [node.name for node in nodes]
 
     def close(self) -> None:
         """Let go of the plan and with it of the mapped file."""
-        self._plan = None
+        self._is_open = False
+        self._native = self._reference = None
 
     def __enter__(self) -> Session:
         return self
@@ -127,10 +167,31 @@ class Session:
     ) -> None:
         self.close()
 
-    def _open_plan(self) -> Plan:
-        if self._plan is None:
+    def _check_open(self) -> None:
+        if not self._is_open:
             raise UsageError("the session is closed")
-        return self._plan
+
+    def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
+        if self._reference is None:
+            self._reference = make_plan(self._graph)
+        plan = self._reference
+        slots: list[Array | None] = [None] * plan.slots
+        for index, constant in plan.constants:
+            slots[index] = constant
+        for index, value, array in zip(plan.inputs, self._graph.inputs, arrays, strict=True):
+            slots[index] = array
+            if observe is not None:
+                observe(value, array)
+        for step in plan.steps:
+            results = self._evaluate(step.node, [None if index < 0 else slots[index] for index in step.inputs])
+            for index, value, array in zip(step.outputs, step.node.outputs, results, strict=True):
+                slots[index] = array
+                if observe is not None:
+                    observe(value, array)
+            for index in step.release:
+                slots[index] = None
+        found = [slots[index] for index in plan.outputs]
+        return [array for array in found if array is not None]
 
     def _take(self, feeds: Mapping[str, Array]) -> list[Array]:
         names = [port.name for port in self._graph.input_ports]
@@ -144,8 +205,7 @@ class Session:
         pairs = zip(self._graph.input_ports, self._graph.inputs, strict=True)
         return [to_value(feeds[port.name], port, value, bound) for port, value in pairs]
 
-    def _run_step(self, step: Step, arrays: list[Array | None]) -> tuple[Array, ...]:
-        node = step.node
+    def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         try:
             with np.errstate(all="ignore"):  # overflow to infinity and NaN are defined results
                 return node.op.evaluate(*arrays, chip=self.chip)
@@ -158,3 +218,8 @@ def _load(path: str | os.PathLike[str]) -> Runnable:
     from tpuconvert.schema.file_format import read_model
 
     return read_model(Path(path))
+
+
+def available_threads() -> int:
+    """How many threads this process may run at once."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,47 @@
+// Memory for packed weights and arenas.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "core/step.h"
+
+namespace tpuconvert {
+
+// Zeroed, 64-byte aligned memory with kSlack readable bytes behind it.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(std::size_t size) : size_(size) {
+    const std::size_t whole = (size + kSlack + 63) / 64 * 64;
+    bytes_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, whole)));
+    if (!bytes_) throw std::bad_alloc();
+    std::memset(bytes_.get(), 0, whole);
+  }
+
+  std::uint8_t* data() { return bytes_.get(); }
+  const std::uint8_t* data() const { return bytes_.get(); }
+  std::size_t size() const { return size_; }
+
+  template <typename T>
+  T* as(std::size_t offset = 0) {
+    return reinterpret_cast<T*>(bytes_.get() + offset);
+  }
+  template <typename T>
+  const T* as(std::size_t offset = 0) const {
+    return reinterpret_cast<const T*>(bytes_.get() + offset);
+  }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* bytes) const { std::free(bytes); }
+  };
+  std::unique_ptr<std::uint8_t[], Free> bytes_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace tpuconvert

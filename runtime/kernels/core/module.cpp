@@ -1,0 +1,152 @@
+// The extension module: what Python sees of programs and runs. Each family of kernels binds its own steps.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+#include <tuple>
+
+#include "core/isa.h"
+#include "core/program.h"
+
+namespace nb = nanobind;
+
+namespace tpuconvert {
+
+void bind_int8(nb::module_& module);
+void bind_movement(nb::module_& module);
+void bind_float32(nb::module_& module);
+
+namespace {
+
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using BufferTuple = std::tuple<std::string, std::size_t, std::size_t>;
+using ConstBytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A program and the Python objects whose memory its constants are.
+class OwningProgram {
+ public:
+  // `buffers` are (kind, offset, size); constants take their size and address from `constants`, in order.
+  OwningProgram(std::vector<std::shared_ptr<Step>> steps, const std::vector<BufferTuple>& buffers,
+                std::vector<ConstBytes> constants, std::size_t arena_bytes, int threads)
+      : constants_(std::move(constants)),
+        program_({steps.begin(), steps.end()}, plan(buffers, constants_), arena_bytes, threads) {}
+
+  const Program& program() const { return program_; }
+
+ private:
+  static std::vector<BufferPlan> plan(const std::vector<BufferTuple>& buffers,
+                                      const std::vector<ConstBytes>& constants) {
+    std::vector<BufferPlan> plans;
+    std::size_t next = 0;
+    for (const auto& [kind, offset, size] : buffers) {
+      if (kind == "arena") {
+        plans.push_back({BufferPlan::Kind::kArena, offset, size, nullptr});
+      } else if (kind == "external") {
+        plans.push_back({BufferPlan::Kind::kExternal, 0, size, nullptr});
+      } else if (kind == "constant") {
+        const ConstBytes& bytes = constants.at(next++);
+        if (bytes.shape(0) < size + kSlack) throw std::invalid_argument("a constant has no slack behind it");
+        plans.push_back({BufferPlan::Kind::kConstant, 0, size, bytes.data()});
+      } else {
+        throw std::invalid_argument("unknown kind of buffer '" + kind + "'");
+      }
+    }
+    return plans;
+  }
+
+  std::vector<ConstBytes> constants_;
+  Program program_;
+};
+
+void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size) {
+  const auto& buffers = owner.program().buffers();
+  if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() ||
+      buffers[buffer].kind != BufferPlan::Kind::kExternal || buffers[buffer].size != size)
+    throw std::invalid_argument("an array does not fit the external buffer");
+  memory.set_external(buffer, data);
+}
+
+void check_range(const OwningProgram& owner, std::size_t first, std::size_t last) {
+  if (first > last || last > owner.program().steps()) throw std::out_of_range("no such steps");
+}
+
+}  // namespace
+}  // namespace tpuconvert
+
+NB_MODULE(_native, module) {
+  using namespace tpuconvert;
+  module.doc() = "Kernels and plans of the native engine.";
+  module.attr("SLACK") = kSlack;
+  module.attr("STORED_BIAS") = kStoredBias;
+  module.def("available_isas", [] {
+    std::vector<std::string> names;
+    for (const Isa isa : available_isas()) names.emplace_back(name_of(isa));
+    return names;
+  });
+  nb::class_<Place>(module, "Place")
+      .def("__init__", [](Place* self, int buffer, std::size_t offset) { new (self) Place{buffer, offset}; },
+           nb::arg("buffer"), nb::arg("offset") = 0)
+      .def_ro("buffer", &Place::buffer)
+      .def_ro("offset", &Place::offset);
+  nb::class_<Step>(module, "Step")
+      .def_prop_ro("kind", [](const Step& step) { return std::string(step.kind()); })
+      .def_prop_ro("packed_bytes", &Step::packed_bytes);
+  nb::class_<Memory>(module, "Memory")
+      .def(
+          "read",
+          [](nb::handle self, const OwningProgram& owner, int buffer) {
+            // A view of a buffer's bytes, alive as long as the memory is.
+            const auto& buffers = owner.program().buffers();
+            Memory& memory = nb::cast<Memory&>(self);
+            if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() || memory.buffer(buffer) == nullptr)
+              throw std::out_of_range("no such buffer");
+            return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(memory.buffer(buffer), {buffers[buffer].size},
+                                                                     self);
+          },
+          nb::arg("program"), nb::arg("buffer"))
+      .def("set_input",
+           [](Memory& memory, const OwningProgram& owner, int buffer, const ConstBytes& bytes) {
+             set_external(memory, owner, buffer, const_cast<std::uint8_t*>(bytes.data()), bytes.shape(0));
+           })
+      .def("set_output", [](Memory& memory, const OwningProgram& owner, int buffer, const Bytes& bytes) {
+        set_external(memory, owner, buffer, bytes.data(), bytes.shape(0));
+      });
+  nb::class_<OwningProgram>(module, "Program")
+      .def(nb::init<std::vector<std::shared_ptr<Step>>, const std::vector<BufferTuple>&, std::vector<ConstBytes>,
+                    std::size_t, int>(),
+           nb::arg("steps"), nb::arg("buffers"), nb::arg("constants"), nb::arg("arena_bytes"), nb::arg("threads"))
+      .def_prop_ro("steps", [](const OwningProgram& owner) { return owner.program().steps(); })
+      .def_prop_ro("arena_bytes", [](const OwningProgram& owner) { return owner.program().arena_bytes(); })
+      .def_prop_ro("packed_bytes", [](const OwningProgram& owner) { return owner.program().packed_bytes(); })
+      .def_prop_ro("threads", [](const OwningProgram& owner) { return owner.program().threads(); })
+      .def("kind",
+           [](const OwningProgram& owner, std::size_t step) {
+             check_range(owner, step, step + 1);
+             return std::string(owner.program().kind(step));
+           })
+      .def("make_memory", [](const OwningProgram& owner) { return owner.program().make_memory(); })
+      .def(
+          "run",
+          [](const OwningProgram& owner, Memory& memory, std::size_t first, std::size_t last) {
+            check_range(owner, first, last);
+            nb::gil_scoped_release released;
+            owner.program().run(memory, first, last);
+          },
+          nb::arg("memory"), nb::arg("first"), nb::arg("last"))
+      .def(
+          "profile",
+          [](const OwningProgram& owner, Memory& memory, std::size_t first, std::size_t last) {
+            check_range(owner, first, last);
+            nb::gil_scoped_release released;
+            return owner.program().profile(memory, first, last);
+          },
+          nb::arg("memory"), nb::arg("first"), nb::arg("last"));
+  bind_int8(module);
+  bind_movement(module);
+  bind_float32(module);
+}

@@ -1,0 +1,153 @@
+#include "movement/copy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "movement/transpose.h"
+
+namespace tpuconvert {
+
+namespace {
+
+// Bytes from the first element to behind the last.
+std::size_t extent_of(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, int itemsize) {
+  std::int64_t last = 0;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 0) return 0;
+    if (shape[axis] < 0 || strides[axis] < 0) throw std::invalid_argument("copy: negative extent or stride");
+    std::int64_t step = 0;
+    if (__builtin_mul_overflow(shape[axis] - 1, strides[axis], &step) || __builtin_add_overflow(last, step, &last))
+      throw std::invalid_argument("copy: extents are too large");
+  }
+  return static_cast<std::size_t>(last) + static_cast<std::size_t>(itemsize);
+}
+
+struct Axis {
+  std::int64_t extent, from, to;
+};
+
+constexpr std::int64_t kBytesPerPart = 1 << 15;
+
+template <typename T>
+void copy_row(const std::uint8_t* from, std::uint8_t* to, const Axis& axis, T flip) {
+  if (axis.from == static_cast<std::int64_t>(sizeof(T)) && axis.to == axis.from) {
+    for (std::int64_t index = 0; index < axis.extent; ++index)
+      reinterpret_cast<T*>(to)[index] = static_cast<T>(reinterpret_cast<const T*>(from)[index] ^ flip);
+    return;
+  }
+  if (axis.from == 0 && axis.to == static_cast<std::int64_t>(sizeof(T))) {
+    const T value = static_cast<T>(*reinterpret_cast<const T*>(from) ^ flip);
+    for (std::int64_t index = 0; index < axis.extent; ++index) reinterpret_cast<T*>(to)[index] = value;
+    return;
+  }
+  for (std::int64_t index = 0; index < axis.extent; ++index)
+    *reinterpret_cast<T*>(to + index * axis.to) =
+        static_cast<T>(*reinterpret_cast<const T*>(from + index * axis.from) ^ flip);
+}
+
+class CopyStep final : public Step {
+ public:
+  explicit CopyStep(const CopySpec& spec) : source_(spec.source), target_(spec.target), itemsize_(spec.itemsize) {
+    if (spec.shape.size() != spec.source_strides.size() || spec.shape.size() != spec.target_strides.size())
+      throw std::invalid_argument("copy: one stride per axis is needed");
+    if (itemsize_ != 1 && itemsize_ != 2 && itemsize_ != 4) throw std::invalid_argument("copy: elements of 1, 2, 4 bytes");
+    flip_ = static_cast<std::uint8_t>(spec.flip);
+    source_bytes_ = extent_of(spec.shape, spec.source_strides, itemsize_);
+    target_bytes_ = extent_of(spec.shape, spec.target_strides, itemsize_);
+    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
+      if (spec.shape[axis] != 1) axes_.push_back({spec.shape[axis], spec.source_strides[axis], spec.target_strides[axis]});
+    if (source_bytes_ == 0) return;
+    arrange();
+  }
+
+  void run(const Run& run) const override {
+    if (source_bytes_ == 0) return;
+    const std::uint8_t* from = run.at<const std::uint8_t>(source_);
+    std::uint8_t* to = run.at<std::uint8_t>(target_);
+    const Axis& whole = axes_[split_];
+    const std::int64_t useful = std::max<std::int64_t>(1, bytes_ / kBytesPerPart);
+    const std::int64_t parts =
+        run.threads() == 1 ? 1 : std::min({whole.extent, useful, static_cast<std::int64_t>(2 * run.threads())});
+    run.parallel(static_cast<int>(parts), [&](int part, int) {
+      const std::int64_t first = whole.extent * part / parts, last = whole.extent * (part + 1) / parts;
+      copy_axis(from + first * whole.from, to + first * whole.to, 0, last - first);
+    });
+  }
+
+  std::vector<Span> spans() const override { return {{source_, source_bytes_}, {target_, target_bytes_}}; }
+  const char* kind() const override { return transposes_ ? "transpose" : "copy"; }
+
+ private:
+  // Written in ascending order; neighbours that are one run in both become one axis.
+  void arrange() {
+    std::stable_sort(axes_.begin(), axes_.end(), [](const Axis& a, const Axis& b) { return a.to > b.to; });
+    for (std::size_t axis = axes_.size(); axis-- > 1;) {
+      Axis& outer = axes_[axis - 1];
+      const Axis& inner = axes_[axis];
+      if (outer.from == inner.from * inner.extent && outer.to == inner.to * inner.extent) {
+        outer = {outer.extent * inner.extent, inner.from, inner.to};
+        axes_.erase(axes_.begin() + static_cast<std::ptrdiff_t>(axis));
+      }
+    }
+    if (axes_.empty()) axes_.push_back({1, itemsize_, itemsize_});
+    // Where reading runs along another axis than writing, that axis goes next to the innermost one: a matrix.
+    const Axis inner = axes_.back();
+    if (inner.to == itemsize_ && inner.from != itemsize_ && inner.from != 0) {
+      for (std::size_t axis = 0; axis + 1 < axes_.size(); ++axis) {
+        if (axes_[axis].from != itemsize_) continue;
+        std::rotate(axes_.begin() + static_cast<std::ptrdiff_t>(axis), axes_.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
+                    axes_.end() - 1);
+        transposes_ = true;
+        break;
+      }
+    }
+    bytes_ = itemsize_;
+    for (const Axis& axis : axes_) bytes_ *= axis.extent;
+    for (std::size_t axis = 0; axis < axes_.size(); ++axis)
+      if (axes_[axis].extent > axes_[split_].extent) split_ = axis;
+  }
+
+  // `share` is the part of the split axis that this call copies.
+  void copy_axis(const std::uint8_t* from, std::uint8_t* to, std::size_t index, std::int64_t share) const {
+    Axis axis = axes_[index];
+    if (index == split_) axis.extent = share;
+    if (transposes_ && index + 2 == axes_.size()) {
+      Axis inner = axes_[index + 1];
+      if (index + 1 == split_) inner.extent = share;
+      const Transposition shape{inner.extent, axis.extent, inner.from, axis.to};
+      if (itemsize_ == 1) return transpose<std::uint8_t>(from, to, shape, flip_);
+      if (itemsize_ == 2) return transpose<std::uint16_t>(from, to, shape, 0);
+      return transpose<std::uint32_t>(from, to, shape, 0);
+    }
+    if (index + 1 < axes_.size()) {
+      for (std::int64_t item = 0; item < axis.extent; ++item)
+        copy_axis(from + item * axis.from, to + item * axis.to, index + 1, share);
+      return;
+    }
+    if (axis.from == itemsize_ && axis.to == itemsize_ && flip_ == 0) {
+      std::memcpy(to, from, static_cast<std::size_t>(axis.extent) * static_cast<std::size_t>(itemsize_));
+    } else if (itemsize_ == 1) {
+      copy_row<std::uint8_t>(from, to, axis, flip_);
+    } else if (itemsize_ == 2) {
+      copy_row<std::uint16_t>(from, to, axis, 0);
+    } else {
+      copy_row<std::uint32_t>(from, to, axis, 0);
+    }
+  }
+
+  Place source_, target_;
+  int itemsize_;
+  std::uint8_t flip_ = 0;
+  bool transposes_ = false;
+  std::size_t source_bytes_ = 0, target_bytes_ = 0;
+  std::int64_t bytes_ = 0;
+  std::size_t split_ = 0;  // the longest axis, which threads share
+  std::vector<Axis> axes_;
+};
+
+}  // namespace
+
+std::shared_ptr<Step> make_copy(const CopySpec& spec) { return std::make_shared<CopyStep>(spec); }
+
+}  // namespace tpuconvert

@@ -1,0 +1,23 @@
+// Slices of one axis in another order, by index: resizing to the nearest pixel, reflected borders, index_select.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/step.h"
+
+namespace tpuconvert {
+
+// Dense tensors [outer, extent, inner bytes] and [outer, indices, inner bytes]: y[i, k] = x[i, indices[k]].
+struct GatherSpec {
+  Place source;
+  Place target;
+  std::int64_t outer = 1, extent = 1, inner_bytes = 1;
+  std::vector<std::int32_t> indices;
+};
+
+// Throws std::invalid_argument for an index outside of the axis.
+std::shared_ptr<Step> make_gather(const GatherSpec& spec);
+
+}  // namespace tpuconvert

@@ -1,0 +1,211 @@
+"""Putting a native plan together: where every value lies, which steps run, and when each buffer is free again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.runtime.native.loader import native
+from tpuconvert.runtime.native.storage import Buffer, Order, Stored, row_major
+from tpuconvert.schema.graph import Graph, Node, Value, static
+from tpuconvert.schema.types import I8, Array, DType
+
+ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
+
+
+@dataclass(frozen=True)
+class NativeStep:
+    """A compiled kernel with its operands, and the nodes that it computes (none for a change of layout)."""
+
+    step: Any
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class ReferenceStep:
+    """A node that runs its NumPy reference: where its operands and results lie, None for an absent operand."""
+
+    node: Node
+    inputs: tuple[Stored | Array | None, ...]
+    outputs: tuple[Stored, ...]
+
+
+class Builder:
+    """What the ``emit`` of a group works with.
+
+    A group asks for its operands with ``read``, for memory with ``write``, and adds steps with ``step``.
+    """
+
+    def __init__(self, graph: Graph, isa: str) -> None:
+        self.graph = graph
+        self.isa = isa
+        self.native = native()
+        self.steps: list[NativeStep | ReferenceStep] = []
+        self.buffers: list[Buffer] = []
+        self.inputs: list[Stored] = []
+        self.outputs: list[Stored] = []
+        self._stored: dict[Value, list[Stored]] = {}
+        self._made: list[Value] = []
+        self._current: tuple[Node, ...] = ()
+        for value in graph.inputs:
+            stored = self._dense(self._buffer(EXTERNAL, _bytes_of(value)), value, row_major(value.rank))
+            self.inputs.append(stored)
+            self._stored[value] = [stored]
+
+    # What groups use
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """Extents of a value; plans are made for known extents only."""
+        return static(value.shape)
+
+    def stored(self, value: Value) -> Stored:
+        """Where a value lies, in whatever order it was made first; a constant is laid down row-major."""
+        if not self._stored.get(value):
+            assert value.is_constant, f"'{value.name}' is read before it is made"
+            return self.constant_value(value, row_major(value.rank))
+        return self._stored[value][0]
+
+    def read(self, value: Value, order: Order | None = None, *, dense: bool = True) -> Stored:
+        """An operand in the arena or among the constants, in the order that a kernel needs; copied only if it must be.
+
+        Args:
+            value: what to read.
+            order: the order of the axes in memory; None for any.
+            dense: whether neighbouring rows must be adjacent.
+        """
+        if value.is_constant and not self._stored.get(value):
+            return self.constant_value(value, row_major(value.rank) if order is None else order)
+        wanted = self.stored(value).order if order is None else order
+        for stored in self._stored[value]:
+            is_pitched = not stored.is_dense
+            if stored.buffer.kind == EXTERNAL or not stored.has_order(wanted) or (dense and is_pitched):
+                continue
+            if not is_pitched or wanted[-1] == stored.order[-1]:
+                return stored.in_order(wanted)
+        copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, wanted)
+        self.copy(self.stored(value), copy)
+        self._keep(value, copy)
+        return copy
+
+    def source(self, value: Value) -> Stored:
+        """Where a value lies as it is: perhaps in the caller's memory, which has no slack and no 128 added."""
+        return self.stored(value)
+
+    def write(self, value: Value, order: Order | None = None) -> Stored:
+        """Memory for a result, in an order of the kernel's choice (None: row-major)."""
+        order = row_major(value.rank) if order is None else order
+        stored = self._dense(self._buffer(ARENA, _bytes_of(value)), value, order)
+        self._keep(value, stored)
+        return stored
+
+    def alias(self, value: Value, stored: Stored) -> None:
+        """State that a result is memory that exists already: a permutation, a reshape, a slice."""
+        self._keep(value, replace(stored, dtype=value.dtype))
+
+    def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
+        """Memory for the steps of this group only."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.bits // 8
+        return Stored(self._buffer(ARENA, size), dtype, shape, row_major(len(shape)))
+
+    def constant(self, array: Array) -> Stored:
+        """An array that stays with the plan, row-major, as it is (no 128 is added to INT8)."""
+        contiguous = np.ascontiguousarray(array)
+        buffer = self._buffer(CONSTANT, contiguous.nbytes)
+        padded = np.zeros(contiguous.nbytes + self.native.SLACK, np.uint8)
+        padded[: contiguous.nbytes] = contiguous.reshape(-1).view(np.uint8)
+        buffer.constant = padded
+        return Stored(buffer, DType.of(contiguous.dtype), contiguous.shape, row_major(contiguous.ndim))
+
+    def constant_value(self, value: Value, order: Order) -> Stored:
+        """A constant of the graph in a given order, stored as kernels want it."""
+        for stored in self._stored.get(value, ()):
+            if stored.has_order(order):
+                return stored.in_order(order)
+        array = value.array
+        if value.dtype is I8:
+            array = array.view(np.uint8) ^ np.uint8(self.native.STORED_BIAS)
+        laid = self.constant(array.transpose(order))
+        stored = Stored(laid.buffer, value.dtype, self.shape(value), order)
+        self._keep(value, stored)
+        return stored
+
+    def place(self, stored: Stored) -> Any:
+        """The address of a tensor as kernels take it."""
+        return self.native.Place(stored.buffer.index, stored.offset)
+
+    def step(self, step: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
+        """Add a compiled step; ``reads`` and ``writes`` are all the tensors that it touches."""
+        self._touch(reads, writes)
+        self.steps.append(NativeStep(step, self._current))
+
+    def copy(self, source: Stored, target: Stored) -> None:
+        """Add a step that copies a tensor into another order or pitch. Either may be the caller's."""
+        own = I8 if source.dtype is I8 else None
+        flip = own is not None and (source.buffer.kind == EXTERNAL) != (target.buffer.kind == EXTERNAL)
+        step = self.native.copy(
+            self.place(source),
+            self.place(target),
+            list(source.shape),
+            list(source.strides),
+            list(target.strides),
+            source.itemsize,
+            0x80 if flip else 0,
+        )
+        self.step(step, (source,), (target,))
+
+    # What the planner uses
+
+    def emit(self, nodes: tuple[Node, ...], emit: Callable[[Builder], None]) -> None:
+        """Let a group add its steps. What its kernel declines (sums that may leave 32 bits) runs as references."""
+        self._current, steps, buffers = nodes, len(self.steps), len(self.buffers)
+        self._made.clear()
+        try:
+            emit(self)
+        except OverflowError:
+            del self.steps[steps:], self.buffers[buffers:]
+            for value in self._made:
+                self._stored[value].pop()
+            for node in nodes:
+                self.reference(node)
+        self._current = ()
+
+    def reference(self, node: Node) -> None:
+        """Add a node that runs its NumPy reference."""
+        inputs = tuple(
+            None if value is None else value.array if value.is_constant else self.read(value) for value in node.inputs
+        )
+        outputs = tuple(self.write(value) for value in node.outputs)
+        self._touch([item for item in inputs if isinstance(item, Stored)], outputs)
+        self.steps.append(ReferenceStep(node, inputs, outputs))
+
+    def finish(self) -> None:
+        """Copy what leaves the graph into the caller's memory."""
+        for value in self.graph.outputs:
+            target = self._dense(self._buffer(EXTERNAL, _bytes_of(value)), value, row_major(value.rank))
+            self.copy(self.stored(value), target)
+            self.outputs.append(target)
+
+    def _keep(self, value: Value, stored: Stored) -> None:
+        self._stored.setdefault(value, []).append(stored)
+        self._made.append(value)
+
+    def _touch(self, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
+        now = len(self.steps)
+        for stored in (*reads, *writes):
+            stored.buffer.first = now if stored.buffer.first < 0 else stored.buffer.first
+            stored.buffer.last = now
+
+    def _buffer(self, kind: str, size: int) -> Buffer:
+        buffer = Buffer(len(self.buffers), kind, size)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _dense(self, buffer: Buffer, value: Value, order: Order) -> Stored:
+        return Stored(buffer, value.dtype, self.shape(value), order)
+
+
+def _bytes_of(value: Value) -> int:
+    return int(np.prod(static(value.shape), dtype=np.int64)) * value.dtype.bits // 8

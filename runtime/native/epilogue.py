@@ -1,0 +1,119 @@
+"""What follows an integer product in the same step: rescale, limits, table. The Python side of int8/epilogue.h."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I8, I32, Array, DType
+
+STORED_BIAS = 128
+NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = (
+    "none",
+    "two_roundings",
+    "one_rounding",
+    "low_precision",
+    "high_symmetric",
+    "float",
+)
+"""Names of the forms, as the extension takes them."""
+
+
+def bias_of(dtype: DType) -> int:
+    """What is added to a value to store it."""
+    return STORED_BIAS if dtype is I8 else 0
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Parameters of int8/epilogue.h; limits and offsets in terms of stored values."""
+
+    dtype: DType
+    rescale: str = NO_RESCALE
+    rounding: int = int(RoundingMode.HALF_UP)
+    multiplier: Sequence[int] = ()
+    shift: Sequence[int] = ()
+    offset: Sequence[int] = ()
+    scale: float = 1.0
+    late_bias: Sequence[float] = ()
+    narrow: tuple[int, int] = (0, 0)
+    low: int = 0
+    high: int = 0
+    lut: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+
+    @staticmethod
+    def of(dtype: DType, **parameters: object) -> Epilogue:
+        """An epilogue whose only limits are those of its result type."""
+        bias = bias_of(dtype)
+        given = {"offset": (bias,)} | parameters
+        return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]
+
+    @staticmethod
+    def sums() -> Epilogue:
+        """The sums themselves."""
+        return Epilogue.of(I32)
+
+    def followed_by(self, node: Node) -> Epilogue | None:
+        """This epilogue with one more operator behind it, or None where they do not join."""
+        op: Op = node.op
+        if self.lut.size:
+            return None
+        if isinstance(op, RequantInt32):
+            return _requantized(op) if self == Epilogue.sums() else None
+        if isinstance(op, Clamp) and self.dtype.bits <= 16:
+            return self._limited(op.min.value, op.max.value)
+        if isinstance(op, Active) and op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, self.dtype):
+            return self._limited(0, self.dtype.max)
+        if isinstance(op, Cast) and op.out_dtype is not None and op.out_dtype.is_integer and self.dtype.bits <= 16:
+            return self._cast(op.out_dtype)
+        table = node.inputs[1] if isinstance(op, Lut) else None
+        if table is not None and table.is_constant and table.dtype.bits == 8 and self.dtype.bits == 8:
+            entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
+            entries = np.roll(entries, bias_of(self.dtype))  # entry 0 of a signed index stands in the middle
+            return replace(self, dtype=table.dtype, lut=np.ascontiguousarray(entries))
+        return None
+
+    def _limited(self, low: float, high: float) -> Epilogue | None:
+        bias = bias_of(self.dtype)
+        if low != int(low) or high != int(high):
+            return None
+        bottom = min(max(self.low, int(low) + bias), self.high)
+        return replace(self, low=bottom, high=max(min(self.high, int(high) + bias), bottom))
+
+    def _cast(self, dtype: DType) -> Epilogue | None:
+        if dtype.bits > 16:
+            return None
+        move = bias_of(dtype) - bias_of(self.dtype)
+        low, high = self.low + move, self.high + move
+        least, most = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
+        return replace(
+            self,
+            dtype=dtype,
+            offset=tuple(value + move for value in self.offset),
+            low=min(max(low, least), most),
+            high=max(min(high, most), least),
+        )
+
+
+def _requantized(op: RequantInt32) -> Epilogue:
+    dtype = op.out_dtype or I8
+    bias = bias_of(dtype)
+    two = op.mode is not RequantMode.MULTIPLIER_SHIFT
+    return Epilogue.of(
+        dtype,
+        rescale=TWO_ROUNDINGS if two else ONE_ROUNDING,
+        rounding=int(op.round_mode),
+        multiplier=op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,),
+        shift=op.shift_vec if op.is_mul_shift_pc else (op.shift_val,),
+        offset=tuple(value + bias for value in (op.offset_vec if op.is_offset_pc else (op.offset_val,))),
+    )

@@ -1,0 +1,96 @@
+"""Which nodes one native step computes: matchers per operator, tried from the last node of a group backwards.
+
+A matcher is called with a node and answers with the group that ends there, or None. A group may absorb producers whose
+results nobody else reads. What no matcher takes runs its NumPy reference as a step of the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+
+if TYPE_CHECKING:
+    from tpuconvert.runtime.native.builder import Builder
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that are planned together.
+
+    Args:
+        nodes: in running order; the last one is where the group was found, the others are absorbed.
+        emit: adds the steps; called when everything that the group reads is there.
+    """
+
+    nodes: tuple[Node, ...]
+    emit: Callable[[Builder], None]
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a matcher looks: the graph, the chip's name, and what may be absorbed.
+
+    Args:
+        graph: the graph.
+        chip: name of the chip whose arithmetic counts.
+        isa: the instruction set.
+        taken: nodes that a later node's group has absorbed.
+        precise: float nodes whose results decide integers later; they sum in binary64 as the references do.
+    """
+
+    graph: Graph
+    chip: str
+    isa: str
+    taken: set[Node]
+    precise: set[Node]
+
+    def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
+        """The producer of a value if it is of one of these kinds, free, and nobody else reads the value."""
+        if value is None or value.producer is None or value.producer in self.taken:
+            return None
+        producer = value.producer
+        if kinds and not isinstance(producer.op, kinds):
+            return None
+        return producer if len(producer.outputs) == 1 and self.graph.is_sole_use(value) else None
+
+
+Matcher = Callable[[Node, Site], Group | None]
+
+_MATCHERS: dict[str, list[tuple[int, Matcher]]] = {}
+
+
+def ends_with(*names: str, priority: int = 0) -> Callable[[Matcher], Matcher]:
+    """Register a matcher for groups that end with one of these operators; higher priorities are tried first."""
+
+    def register(matcher: Matcher) -> Matcher:
+        for name in names:
+            entries = _MATCHERS.setdefault(name, [])
+            entries.append((priority, matcher))
+            entries.sort(key=lambda entry: -entry[0])
+        return matcher
+
+    return register
+
+
+def native_operators() -> Iterable[str]:
+    """Operators that some matcher looks at."""
+    return sorted(_MATCHERS)
+
+
+def group_nodes(site: Site) -> list[Group | Node]:
+    """Cover the graph with groups, in running order; nodes that no matcher takes stand for themselves."""
+    found: list[Group | Node] = []
+    for node in reversed(site.graph.sorted_nodes()):
+        if node in site.taken:
+            continue
+        group = next(filter(None, (matcher(node, site) for _, matcher in _MATCHERS.get(node.op.name, ()))), None)
+        if group is None:
+            found.append(node)
+        else:
+            site.taken.update(group.nodes)
+            found.append(group)
+    return found[::-1]

@@ -1,0 +1,207 @@
+"""Steps of the integer convolution kernel for ordinary and transposed convolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.epilogue import Epilogue
+from tpuconvert.runtime.native.storage import Stored
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.types import Array
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Strides, dilations, leading pads and groups, vertical first; pads behind follow from the extents."""
+
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+    groups: int = 1
+
+    @staticmethod
+    def of(op: ConvolutionParams) -> Geometry:
+        """The geometry of an operator."""
+        return Geometry((op.stride_h, op.stride_w), (op.dh, op.dw), (op.pad_h_t, op.pad_w_l), op.groups)
+
+
+def convolve(
+    builder: Builder,
+    x: Stored,
+    y: Stored,
+    *,
+    shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    weights: Array,
+    weight_zeros: tuple[int, ...],
+    bias: Array | None,
+    input_zero: int,
+    geometry: Geometry,
+    epilogue: Epilogue,
+    input_skip: int = 0,
+    output_skip: int = 0,
+    output_steps: tuple[int, int] | None = None,
+) -> None:
+    """Add one convolution step.
+
+    Args:
+        builder: the plan.
+        x: the operand, channels last.
+        y: the result, channels last.
+        shape: [N, C, H, W] of the operand as the kernel is to see it.
+        out_shape: the same of the result.
+        weights: [out, in of a group, kernel_h, kernel_w].
+        weight_zeros: one, or one per output channel.
+        bias: one integer per output channel, or None.
+        input_zero: the stored byte that means 0.
+        geometry: see there.
+        epilogue: what follows the sums.
+        input_skip: bytes from the start of x to where the kernel's operand starts.
+        output_skip: the same for y.
+        output_steps: bytes between neighbouring pixels and rows of the result, where they are not adjacent.
+    """
+    native = builder.native
+    batch, channels, height, width = shape
+    _, out_channels, out_height, out_width = out_shape
+    image = x.row_bytes * x.size // max(batch * x.memory_shape[-1], 1)
+    in_row = image // max(_rows(x, height), 1)
+    out_pixel, out_row = output_steps or (y.row_bytes, y.row_bytes * out_width)
+    out_image = y.row_bytes * y.size // max(batch * y.memory_shape[-1], 1)
+    step = native.conv_int8(
+        input=native.Place(x.buffer.index, x.offset + input_skip),
+        output=native.Place(y.buffer.index, y.offset + output_skip),
+        geometry={
+            "batch": batch,
+            "height": height,
+            "width": width,
+            "in_channels": channels,
+            "out_height": out_height,
+            "out_width": out_width,
+            "out_channels": out_channels,
+            "kernel_h": weights.shape[2],
+            "kernel_w": weights.shape[3],
+            "stride_h": geometry.strides[0],
+            "stride_w": geometry.strides[1],
+            "dilation_h": geometry.dilations[0],
+            "dilation_w": geometry.dilations[1],
+            "pad_top": geometry.pads[0],
+            "pad_left": geometry.pads[1],
+            "groups": geometry.groups,
+            "in_pixel": x.row_bytes,
+            "in_row": in_row,
+            "in_image": image,
+            "out_pixel": out_pixel,
+            "out_row": out_row,
+            "out_image": out_image,
+        },
+        weights=weights,
+        weight_zero=np.asarray(weight_zeros, np.int32),
+        bias=np.empty(0, np.int32) if bias is None else bias.astype(np.int32),
+        input_zero=input_zero,
+        epilogue=_arguments(epilogue),
+        isa=builder.isa,
+    )
+    builder.step(step, (x,), (y,))
+
+
+def _rows(x: Stored, height: int) -> int:
+    """Rows of an image; a matrix is one row."""
+    return x.shape[2] if len(x.shape) == 4 else height
+
+
+def _arguments(epilogue: Epilogue) -> dict[str, object]:
+    """An epilogue as the extension takes it."""
+    return {
+        "rescale": epilogue.rescale,
+        "rounding": epilogue.rounding,
+        "multiplier": np.asarray(epilogue.multiplier, np.int32),
+        "shift": np.asarray(epilogue.shift, np.int32),
+        "offset": np.asarray(epilogue.offset, np.int32),
+        "scale": epilogue.scale,
+        "late_bias": np.asarray(epilogue.late_bias, np.float32),
+        "narrow_low": epilogue.narrow[0],
+        "narrow_high": epilogue.narrow[1],
+        "low": epilogue.low,
+        "high": epilogue.high,
+        "bytes": epilogue.dtype.bits // 8,
+        "lut": epilogue.lut,
+    }
+
+
+def phases(
+    builder: Builder,
+    x: Stored,
+    y: Stored,
+    *,
+    shape: tuple[int, ...],
+    out_shape: tuple[int, ...],
+    weights: Array,
+    weight_zeros: tuple[int, ...],
+    bias: Array | None,
+    input_zero: int,
+    geometry: Geometry,
+    epilogue: Epilogue,
+) -> None:
+    """Add the steps of a transposed convolution without dilation: one ordinary convolution per phase of the strides.
+
+    Result rows of phase p, those with (row + pad) mod stride = p, get contributions only from kernel rows p,
+    p + stride, ...: a convolution of stride 1 with those rows in reverse, written to every stride-th row.
+    Weights are [in, out of a group, kernel_h, kernel_w].
+    """
+    groups = geometry.groups
+    inputs, outputs = weights.shape[:2]
+    kernels = weights.reshape(groups, inputs // groups, outputs, *weights.shape[2:]).swapaxes(1, 2)
+    kernels = kernels.reshape(groups * outputs, inputs // groups, *weights.shape[2:])
+    for down in _phases(shape[2], out_shape[2], weights.shape[2], geometry.strides[0], geometry.pads[0]):
+        for along in _phases(shape[3], out_shape[3], weights.shape[3], geometry.strides[1], geometry.pads[1]):
+            part = kernels[:, :, down.taps][:, :, :, along.taps]
+            if part.size == 0:  # only the bias: one tap with the value 0, on any row
+                nothing = np.broadcast_to(np.asarray(weight_zeros), len(kernels)).astype(weights.dtype)
+                part = np.broadcast_to(nothing.reshape(-1, 1, 1, 1), (len(kernels), inputs // groups, 1, 1))
+            convolve(
+                builder,
+                x,
+                y,
+                shape=(*shape[:2], shape[2] - down.skip, shape[3] - along.skip),
+                out_shape=(*out_shape[:2], down.count, along.count),
+                weights=np.ascontiguousarray(part),
+                weight_zeros=weight_zeros,
+                bias=bias,
+                input_zero=input_zero,
+                geometry=Geometry(pads=(down.pad, along.pad), groups=groups),
+                epilogue=epilogue,
+                input_skip=down.skip * x.strides[2] + along.skip * x.strides[3],
+                output_skip=down.start * y.strides[2] + along.start * y.strides[3],
+                output_steps=(y.strides[3] * geometry.strides[1], y.strides[2] * geometry.strides[0]),
+            )
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Along one axis: which taps, the first result, how many results, and where the operand starts."""
+
+    taps: slice
+    start: int
+    count: int
+    pad: int
+    skip: int
+
+
+def _phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
+    found = []
+    for phase in range(stride):
+        start = (phase - pad) % stride
+        count = -(-(out_extent - start) // stride)
+        if count <= 0:
+            continue
+        taps = len(range(phase, kernel, stride))
+        # Result start + stride * r has row (start + pad - phase) / stride + r minus tap as its operand.
+        lead = taps - 1 - (start + pad - phase) // stride if taps else 0
+        skip = min(max(-lead, 0), extent - 1)
+        last = phase + stride * (taps - 1)
+        reverse = slice(last, phase - 1 if phase else None, -stride) if taps else slice(0, 0)
+        found.append(_Phase(reverse, start, count, lead + skip, skip))
+    return found

@@ -1,0 +1,175 @@
+"""A graph as a native plan, and runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.runtime.native import arena, precision
+from tpuconvert.runtime.native.builder import ARENA, Builder, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.groups import Group, Site, group_nodes
+from tpuconvert.runtime.native.loader import native
+from tpuconvert.runtime.native.storage import Stored
+from tpuconvert.runtime.profile import REFERENCE, StepProfile
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.types import I8, Array
+
+Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
+"""Runs the NumPy reference of a node."""
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Compiled steps first..last-1, or one reference step."""
+
+    first: int
+    last: int
+    reference: ReferenceStep | None = None
+
+
+class NativePlan:
+    """The compiled form of a graph. Thread-safe: each run has a memory of its own.
+
+    Args:
+        graph: with known extents.
+        chip: name of the chip whose arithmetic counts.
+        isa: the instruction set.
+        threads: at least 1.
+    """
+
+    def __init__(self, graph: Graph, chip: str, isa: str, threads: int) -> None:
+        site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph))
+        builder = Builder(graph, isa)
+        for item in group_nodes(site):
+            if isinstance(item, Group):
+                builder.emit(item.nodes, item.emit)
+            else:
+                builder.reference(item)
+        builder.finish()
+        self._native = native()
+        self._inputs, self._outputs = builder.inputs, builder.outputs
+        self._steps = builder.steps
+        used = [buffer for buffer in builder.buffers if buffer.kind == ARENA and buffer.first >= 0]
+        slack = self._native.SLACK
+        self.arena_lower_bound = arena.lower_bound(used, len(builder.steps), slack)
+        size = max(arena.place(used, slack), arena.footprint(0, slack))
+        self._program = self._native.Program(
+            steps=[entry.step for entry in builder.steps if isinstance(entry, NativeStep)],
+            buffers=[
+                (item.kind, item.arena_offset, item.size if item.kind != ARENA or item.first >= 0 else 0)
+                for item in builder.buffers
+            ],
+            constants=[item.constant for item in builder.buffers if item.constant is not None],
+            arena_bytes=size,
+            threads=threads,
+        )
+        self._segments = list(_segments(builder.steps))
+        self._idle: list[Any] = []
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena of one run."""
+        return int(self._program.arena_bytes)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of packed weights and parameters."""
+        return int(self._program.packed_bytes)
+
+    @property
+    def reference_nodes(self) -> list[Node]:
+        """The nodes that have no native kernel."""
+        return [entry.node for entry in self._steps if isinstance(entry, ReferenceStep)]
+
+    def run(self, feeds: Sequence[Array], evaluate: Evaluate) -> list[Array]:
+        """Run once.
+
+        Args:
+            feeds: one contiguous array per graph input, in the graph's types.
+            evaluate: what runs the nodes without a kernel.
+
+        Returns:
+            One new array per graph output.
+        """
+        memory, outputs = self._begin(feeds)
+        for segment in self._segments:
+            if segment.reference is None:
+                self._program.run(memory, segment.first, segment.last)
+            else:
+                self._run_reference(memory, segment.reference, evaluate)
+        self._idle.append(memory)
+        return outputs
+
+    def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
+        """Run once and tell what each step took."""
+        memory, _ = self._begin(feeds)
+        names = iter(entry for entry in self._steps if isinstance(entry, NativeStep))
+        found = []
+        for segment in self._segments:
+            if segment.reference is not None:
+                node = segment.reference.node
+                start = clock()
+                self._run_reference(memory, segment.reference, evaluate)
+                found.append(StepProfile(node.name, REFERENCE, (node.name,), clock() - start, is_reference=True))
+                continue
+            for index, seconds in enumerate(self._program.profile(memory, segment.first, segment.last)):
+                nodes = tuple(node.name for node in next(names).nodes)
+                kind = self._program.kind(segment.first + index)
+                found.append(StepProfile(nodes[-1] if nodes else "", kind, nodes, seconds, is_reference=False))
+        self._idle.append(memory)
+        return found
+
+    def _begin(self, feeds: Sequence[Array]) -> tuple[Any, list[Array]]:
+        try:
+            memory = self._idle.pop()  # one operation, so that no lock is needed
+        except IndexError:
+            memory = self._program.make_memory()
+        for stored, array in zip(self._inputs, feeds, strict=True):
+            memory.set_input(self._program, stored.buffer.index, _bytes(np.ascontiguousarray(array)))
+        outputs = [np.empty(stored.shape, stored.dtype.numpy) for stored in self._outputs]
+        for stored, array in zip(self._outputs, outputs, strict=True):
+            memory.set_output(self._program, stored.buffer.index, _bytes(array))
+        return memory, outputs
+
+    def _run_reference(self, memory: Any, step: ReferenceStep, evaluate: Evaluate) -> None:
+        arrays = [self._load(memory, item) if isinstance(item, Stored) else item for item in step.inputs]
+        for stored, array in zip(step.outputs, evaluate(step.node, arrays), strict=True):
+            self._store(memory, stored, array)
+
+    def _load(self, memory: Any, stored: Stored) -> Array:
+        view = stored.view(memory.read(self._program, stored.buffer.index))
+        if stored.dtype is I8:
+            return np.ascontiguousarray(view ^ np.uint8(self._native.STORED_BIAS)).view(np.int8)
+        return np.array(view, order="C")
+
+    def _store(self, memory: Any, stored: Stored, array: Array) -> None:
+        view = stored.view(memory.read(self._program, stored.buffer.index))
+        if stored.dtype is I8:
+            np.bitwise_xor(np.ascontiguousarray(array).view(np.uint8), self._native.STORED_BIAS, out=view)
+        else:
+            view[...] = array
+
+
+def _bytes(array: Array) -> Array:
+    """The bytes of a contiguous array, without a copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _segments(steps: Sequence[NativeStep | ReferenceStep]) -> list[_Segment]:
+    """Runs of compiled steps between reference steps."""
+    found: list[_Segment] = []
+    done = start = 0
+    for entry in steps:
+        if isinstance(entry, NativeStep):
+            done += 1
+            continue
+        if done > start:
+            found.append(_Segment(start, done))
+        start = done
+        found.append(_Segment(done, done, entry))
+    if done > start:
+        found.append(_Segment(start, done))
+    return found

@@ -1,0 +1,334 @@
+"""Operators that move elements and change none: aliases where memory can stay, copies elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.runtime.native.views import View, copy_view, sliced
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.concat import Interleave, Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.tile import Repetition
+from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import I8, Array, Scalar
+
+STORED_BIAS = 0x80
+
+
+def _group(node: Node, emit: Callable[[Builder], None]) -> Group:
+    return Group((node,), emit)
+
+
+def _operand(node: Node) -> Value:
+    x = node.inputs[0]
+    assert x is not None
+    return x
+
+
+@ends_with("copy", "constdata")
+def copy(node: Node, site: Site) -> Group | None:
+    """Nothing happens: the result is the same memory."""
+    x, y = _operand(node), node.outputs[0]
+    return _group(node, lambda builder: builder.alias(y, builder.stored(x)))
+
+
+@ends_with("permute")
+def permute(node: Node, site: Site) -> Group | None:
+    """The same memory under another order of the axes."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Permute)
+    return _group(node, lambda builder: builder.alias(y, builder.stored(x).permuted(op.order)))
+
+
+@ends_with("reshape", "squeeze", "expand_dims")
+def reshape(node: Node, site: Site) -> Group | None:
+    """The same memory where no element has to move; otherwise row-major first."""
+    x, y = _operand(node), node.outputs[0]
+
+    def emit(builder: Builder) -> None:
+        shape = builder.shape(y)
+        same = builder.stored(x).reshaped(shape)
+        if same is None:
+            same = builder.read(x, row_major(x.rank)).reshaped(shape)
+        assert same is not None, "row-major memory takes every shape"
+        builder.alias(y, same)
+
+    return _group(node, emit)
+
+
+@ends_with("concat")
+def concat(node: Node, site: Site) -> Group | None:
+    """One copy per operand."""
+    values = [value for value in node.inputs if value is not None]
+    y = node.outputs[0]
+    axis: int = node.op.attributes()["axis"] % y.rank
+
+    def emit(builder: Builder) -> None:
+        target = View.of(builder.write(y, _most_common_order(builder, values)))
+        start = 0
+        for value in values:
+            extent = builder.shape(value)[axis]
+            if 0 not in builder.shape(value):
+                copy_view(builder, View.of(builder.stored(value)), target.cut(axis, start, extent))
+            start += extent
+
+    return _group(node, emit)
+
+
+@ends_with("interleave")
+def interleave(node: Node, site: Site) -> Group | None:
+    """Chunks of both operands in turn."""
+    op, y = node.op, node.outputs[0]
+    assert isinstance(op, Interleave)
+    values = [value for value in node.inputs if value is not None]
+    axis = op.axis % y.rank
+
+    def emit(builder: Builder) -> None:
+        target = View.of(builder.write(y, _most_common_order(builder, values))).divided(axis, 2 * op.step)
+        for index, value in enumerate(values):
+            source = View.of(builder.stored(value)).divided(axis, op.step)
+            copy_view(builder, source, target.cut(axis + 1, index * op.step, op.step))
+
+    return _group(node, emit)
+
+
+@ends_with("split")
+def split(node: Node, site: Site) -> Group | None:
+    """Parts in the same memory where that is possible."""
+    op, x = node.op, _operand(node)
+    assert isinstance(op, Split)
+    axis = op.axis % x.rank
+
+    def emit(builder: Builder) -> None:
+        start = 0
+        for y in node.outputs:
+            extent = builder.shape(y)[axis]
+            _cut(builder, x, y, {axis: (start, extent, 1)})
+            start += extent
+
+    return _group(node, emit)
+
+
+@ends_with("extract")
+def extract(node: Node, site: Site) -> Group | None:
+    """A strided slice."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Extract)
+
+    def emit(builder: Builder) -> None:
+        counts = builder.shape(y)
+        limits = zip(op.start, counts, op.stride, strict=True)
+        _cut(builder, x, y, {axis: limit for axis, limit in enumerate(limits) if counts[axis] != builder.shape(x)[axis]})
+
+    return _group(node, emit)
+
+
+def _cut(builder: Builder, x: Value, y: Value, limits: dict[int, tuple[int, int, int]]) -> None:
+    stored = builder.stored(x)
+    part: Stored | None = stored
+    for axis, (start, count, step) in limits.items():
+        part = sliced(part, axis, start, count) if part is not None and (step == 1 or count == 1) else None
+    if part is not None and 0 not in part.shape:
+        builder.alias(y, part)
+        return
+    view = View.of(stored)
+    for axis, (start, count, step) in limits.items():
+        view = view.cut(axis, start, count, step)
+    copy_view(builder, view, View.of(builder.write(y, stored.order)))
+
+
+@ends_with("tile", "broadcast", "repeat")
+def repetition(node: Node, site: Site) -> Group | None:
+    """Every axis becomes two: the copies, along which reading stands still, and the extent."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Repetition)
+
+    def emit(builder: Builder) -> None:
+        stored = builder.stored(x)
+        source, target = View.of(stored), View.of(builder.write(y, stored.order))
+        for axis in reversed(range(x.rank)):
+            if op.counts[axis] > 1:
+                target = target.divided(axis, source.shape[axis])
+                source = source.repeated(axis, op.counts[axis])
+        copy_view(builder, source, target)
+
+    return _group(node, emit)
+
+
+@ends_with("upsample")
+def upsample(node: Node, site: Site) -> Group | None:
+    """Rows and columns become two axes each; reading stands still along the second."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Upsample)
+
+    def emit(builder: Builder) -> None:
+        stored = builder.stored(x)
+        source, target = View.of(stored), View.of(builder.write(y, stored.order))
+        for axis in (3, 2):
+            source = source.repeated(axis + 1, op.scale)
+            target = target.divided(axis, op.scale)
+        copy_view(builder, source, target)
+
+    return _group(node, emit)
+
+
+@ends_with("channel_shuffle")
+def channel_shuffle(node: Node, site: Site) -> Group | None:
+    """Groups and their members change places."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, ChannelShuffle)
+
+    def emit(builder: Builder) -> None:
+        stored = builder.stored(x)
+        source = View.of(stored).divided(1, builder.shape(x)[1] // op.groups).swapped(1, 2)
+        copy_view(builder, source, View.of(builder.write(y, stored.order)).divided(1, op.groups))
+
+    return _group(node, emit)
+
+
+@ends_with("lshift", "rshift", "clshift", "crshift")
+def channel_shift(node: Node, site: Site) -> Group | None:
+    """Slices of axis 1 move; zeros come in, or what went out on the other side."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, (Lshift, Rshift, Clshift, Crshift))
+
+    def emit(builder: Builder) -> None:
+        stored = builder.stored(x)
+        source, target = View.of(stored), View.of(builder.write(y, stored.order))
+        channels = builder.shape(x)[1]
+        rotates = isinstance(op, (Clshift, Crshift))
+        distance = op.num % channels if rotates else min(op.num, channels)
+        kept = channels - distance
+        forward = isinstance(op, (Rshift, Crshift))
+        for count, start, end in ((kept, 0, distance), (distance, kept, 0)):
+            if not count:
+                continue
+            origin, goal = (start, end) if forward else (end, start)
+            if count == distance and (start, end) == (kept, 0) and not rotates:
+                _fill(builder, target.cut(1, goal, count), Scalar(y.dtype, 0))
+            else:
+                copy_view(builder, source.cut(1, origin, count), target.cut(1, goal, count))
+
+    return _group(node, emit)
+
+
+@ends_with("pad")
+def pad(node: Node, site: Site) -> Group | None:
+    """A border of one number is filled slab by slab; any other is gathered axis by axis."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Pad)
+    if op.pad_mode is not PadType.PAD_CONSTANT:
+        sources = [
+            _places(lambda image: op.reference(image)[0], axis, x) if any(op.paddings[2 * axis : 2 * axis + 2]) else None
+            for axis in range(x.rank)
+        ]
+        return _group(node, lambda builder: _gather(builder, x, y, sources))
+
+    def emit(builder: Builder) -> None:
+        stored = builder.stored(x)
+        target = View.of(builder.write(y, stored.order))
+        for axis in range(x.rank):
+            before, after = op.paddings[2 * axis : 2 * axis + 2]
+            whole = target.shape[axis]
+            for start, count in ((0, before), (whole - after, after)):
+                if count:
+                    _fill(builder, target.cut(axis, start, count), op.pad_val)
+            target = target.cut(axis, before, whole - before - after)
+        copy_view(builder, View.of(stored), target)
+
+    return _group(node, emit)
+
+
+@ends_with("interpolate")
+def interpolate_nearest(node: Node, site: Site) -> Group | None:
+    """Rows, then columns, by index."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Interpolate)
+    if op.method != InterpolateMode.NEAREST:
+        return None
+    sources = [None, None, *(_places(lambda image: op.reference(image)[0], axis, x) for axis in (2, 3))]
+    return _group(node, lambda builder: _gather(builder, x, y, sources))
+
+
+@ends_with("index_select")
+def index_select(node: Node, site: Site) -> Group | None:
+    """Slices by constant indices; others are read when the model runs, and checked then."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, IndexSelect)
+    index = node.inputs[1]
+    if index is None or not index.is_constant:
+        return None
+    places, dim = index.array, op.dim % x.rank
+    extent = x.shape[dim]
+    if not isinstance(extent, int) or ((places < 0) | (places >= extent)).any():
+        return None
+    sources = [places if axis == dim else None for axis in range(x.rank)]
+    return _group(node, lambda builder: _gather(builder, x, y, sources))
+
+
+def _places(function: Callable[[Array], Array], axis: int, x: Value) -> Array:
+    """Which index of an axis each index of the result comes from: what a picture of the indices becomes."""
+    extents = x.type.static_shape
+    image = np.broadcast_to(np.arange(extents[axis], dtype=np.float32).reshape(-1, *(1,) * (x.rank - axis - 1)), extents)
+    moved = function(image)
+    centre = tuple(slice(None) if other == axis else moved.shape[other] // 2 for other in range(x.rank))
+    places: Array = moved[centre].astype(np.int64)
+    return places
+
+
+def _gather(builder: Builder, x: Value, y: Value, sources: Sequence[Array | None]) -> None:
+    """One step per axis that has a list of indices; what is between them is temporary."""
+    stored = builder.read(x)
+    order, shape = stored.order, list(stored.shape)
+    axes = [axis for axis in order if sources[axis] is not None]
+    for number, axis in enumerate(axes):
+        indices = sources[axis]
+        assert indices is not None
+        position = order.index(axis)
+        outer = prod(shape[other] for other in order[:position])
+        inner = prod(shape[other] for other in order[position + 1 :])
+        extent, shape[axis] = shape[axis], len(indices)
+        is_last = number == len(axes) - 1
+        target = builder.write(y, order) if is_last else builder.temporary(y.dtype, tuple(shape))
+        step = builder.native.gather(
+            builder.place(stored), builder.place(target), outer, extent, inner * stored.itemsize, indices.tolist()
+        )
+        builder.step(step, (stored,), (target,))
+        stored = target
+    if not axes:
+        builder.alias(y, stored)
+
+
+def _fill(builder: Builder, target: View, value: Scalar) -> None:
+    """Set all elements of a view in the arena to one number."""
+    assert target.stored.buffer.kind != EXTERNAL
+    element = value.array.astype(target.stored.dtype.numpy).reshape(1)
+    if target.stored.dtype is I8:
+        element = element.view(np.uint8) ^ np.uint8(STORED_BIAS)
+    constant = replace(builder.constant(element), dtype=target.stored.dtype)
+    source = View(constant, 0, target.shape, (0,) * len(target.shape))
+    if 0 not in target.shape:
+        copy_view(builder, source, target)
+
+
+def _most_common_order(builder: Builder, values: Sequence[Value]) -> Order:
+    """The order in which most bytes lie, so that copies are runs."""
+    weights: dict[Order, int] = {}
+    for value in values:
+        if not value.is_constant:
+            stored = builder.stored(value)
+            weights[stored.order] = weights.get(stored.order, 0) + stored.size
+    return max(weights, key=lambda order: weights[order]) if weights else row_major(values[0].rank)

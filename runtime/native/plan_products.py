@@ -1,0 +1,236 @@
+"""Integer convolutions and matrix products, with everything that can follow them in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tpuconvert.runtime.native import epilogue as forms
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Geometry, convolve, phases
+from tpuconvert.runtime.native.storage import channels_last, row_major
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.fc_int import FcInt
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.quantized_modes import QCalMode
+from tpuconvert.schema.types import I8, U8, Array, Chip, DType
+
+PRODUCTS = (Conv, ConvV2, Deconv, DeconvV2, MatrixMul, MatrixMulV2, FcInt)
+FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut)
+BYTES = (I8, U8)
+
+NAMES = tuple(kind.name for kind in (*PRODUCTS, *FOLLOWERS))
+
+
+@dataclass(frozen=True)
+class Product:
+    """An integer product in one form for all operators.
+
+    Args:
+        x: the operand of 8 bits.
+        zero: what is subtracted from its elements.
+        weights: [out, in of a group, kernel_h, kernel_w], 8 bits.
+        weight_zeros: subtracted from the weights; one, or one per output channel.
+        bias: integers added to the sums, one per output channel, or None.
+        geometry: strides, pads and groups.
+        epilogue: the rescale that the operator itself contains.
+        is_matrix: whether x is [..., M, K] and not an image.
+        is_transposed: whether it is a transposed convolution, with weights [in, out of a group, kernel_h, kernel_w].
+    """
+
+    x: Value
+    zero: int
+    weights: Array
+    weight_zeros: tuple[int, ...]
+    bias: Array | None
+    geometry: Geometry
+    epilogue: Epilogue
+    is_matrix: bool = False
+    is_transposed: bool = False
+
+
+@ends_with(*NAMES, priority=10)
+def product(node: Node, site: Site) -> Group | None:
+    """A product, then at most a rescale, limits and a table."""
+    chain = [node]
+    while isinstance(chain[-1].op, FOLLOWERS):
+        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS)
+        if producer is None:
+            return None
+        chain.append(producer)
+    source = chain.pop()
+    found = _product(source, site.chip)
+    if found is None:
+        return None
+    epilogue: Epilogue | None = found.epilogue
+    for follower in reversed(chain):
+        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
+            return None
+        epilogue = epilogue.followed_by(follower) if epilogue is not None else None
+    if epilogue is None:
+        return None
+    complete, result = replace(found, epilogue=epilogue), node.outputs[0]
+    if result.dtype is not epilogue.dtype:
+        return None
+    return Group((source, *reversed(chain)), lambda builder: _emit(builder, complete, result))
+
+
+def _is_per_column(requant: Node, found: Product) -> bool:
+    """Whether factors per channel go with the last axis in memory."""
+    op = requant.op
+    assert isinstance(op, RequantInt32)
+    per_channel = op.is_mul_shift_pc or op.is_offset_pc
+    return not per_channel or not found.is_matrix or requant.outputs[0].rank == 2
+
+
+def _emit(builder: Builder, found: Product, result: Value) -> None:
+    if found.is_matrix:
+        x = builder.read(found.x, row_major(found.x.rank))
+        y = builder.write(result)
+        rows = prod(builder.shape(found.x)[:-1])
+        shape: tuple[int, ...] = (1, x.shape[-1], 1, rows)
+        out: tuple[int, ...] = (1, y.shape[-1], 1, rows)
+    else:
+        x = builder.read(found.x, channels_last(4), dense=False)
+        y = builder.write(result, channels_last(4))
+        shape, out = x.shape, y.shape
+    step = phases if found.is_transposed else convolve
+    step(
+        builder,
+        x,
+        y,
+        shape=shape,
+        out_shape=out,
+        weights=found.weights,
+        weight_zeros=found.weight_zeros,
+        bias=found.bias,
+        input_zero=found.zero + bias_of(found.x.dtype),
+        geometry=found.geometry,
+        epilogue=found.epilogue,
+    )
+
+
+def _product(node: Node, chip: str) -> Product | None:
+    make = _FORMS.get(type(node.op))
+    x, w, *rest = node.inputs
+    if make is None or x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
+        return None
+    bias = rest[0] if rest else None
+    if bias is not None and not bias.is_constant:
+        return None
+    found = make(node, x, w, None if bias is None else bias.array.reshape(-1), chip)
+    if found is None or not 0 <= found.zero + bias_of(x.dtype) <= 255:
+        return None
+    return found
+
+
+def _exact_convolution(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    assert isinstance(op, (ConvV2, DeconvV2))
+    if not op.is_izp_const or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    zeros = (op.kzp_val,) if op.is_kzp_const else op.kzp_vec
+    is_transposed = isinstance(op, DeconvV2)
+    if is_transposed and (op.dh, op.dw) != (1, 1):
+        return None
+    return Product(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
+
+
+def _exact_matrix(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    if isinstance(op, FcInt):
+        izp, kzp, transposed = "izp", "kzp", op.weight_trans
+    else:
+        assert isinstance(op, MatrixMulV2)
+        izp, kzp, transposed = "lzp", "rzp", op.is_right_trans
+        if op.is_left_trans or w.rank != 2:
+            return None
+    if not getattr(op, f"is_{izp}_const") or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    weights = w.array if transposed else w.array.T
+    zeros = (getattr(op, f"{kzp}_val"),) if getattr(op, f"is_{kzp}_const") else getattr(op, f"{kzp}_vec")
+    return Product(
+        x,
+        getattr(op, f"{izp}_val"),
+        weights.reshape(*weights.shape, 1, 1),
+        zeros,
+        bias,
+        Geometry(),
+        Epilogue.sums(),
+        is_matrix=True,
+    )
+
+
+def _calculation_mode(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    assert isinstance(op, (Conv, Deconv, MatrixMul))
+    out = op.out_dtype or x.dtype
+    if out.is_float or out.bits > 16:
+        return None
+    is_matrix, is_transposed = isinstance(op, MatrixMul), isinstance(op, Deconv)
+    scale = np.float32(op.scale)
+    weights = w.array.T.reshape(*w.array.T.shape, 1, 1) if is_matrix else w.array
+    geometry = Geometry() if isinstance(op, MatrixMul) else Geometry.of(op)
+    channels = len(weights)
+    is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
+    limits = {"scale": float(scale), "offset": (bias_of(out),)}
+    is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
+    made = Product(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
+    if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype == np.float32:
+            return None
+        limits["offset"] = (bias_of(out) + op.output_zero_point,)
+        return replace(
+            made,
+            zero=op.left_zero_point,
+            weight_zeros=(op.right_zero_point,),
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.FLOAT, **limits),
+        )
+    if op.mode == QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype.kind == "f":
+            return None
+        return replace(
+            made,
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.LOW_PRECISION, narrow=(out.min, out.max), **limits),
+        )
+    if op.mode == QCalMode.HighPrecisionSymmetric:
+        late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
+        return replace(
+            made,
+            bias=bias if is_early else None,
+            epilogue=Epilogue.of(out, rescale=forms.HIGH_SYMMETRIC, late_bias=late, **limits),
+        )
+    return None
+
+
+def _is_int32(bias: Array | None) -> bool:
+    return bias is None or bias.dtype == np.int32
+
+
+_FORMS: dict[type[Op], Callable[[Node, Value, Value, Array | None, str], Product | None]] = {
+    Conv: _calculation_mode,
+    Deconv: _calculation_mode,
+    MatrixMul: _calculation_mode,
+    ConvV2: _exact_convolution,
+    DeconvV2: _exact_convolution,
+    MatrixMulV2: _exact_matrix,
+    FcInt: _exact_matrix,
+}

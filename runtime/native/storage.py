@@ -1,0 +1,184 @@
+"""How a tensor lies in memory: which axis is outermost, and where its bytes are.
+
+The graph's operators are defined on NCHW; the kernels work on channels-last images. A stored tensor therefore has an
+order of its axes in memory. A permutation of the graph then moves nothing: its result is the same memory under another
+order, and bytes are copied only where a kernel needs an order that the memory does not have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tpuconvert.schema.types import I8, Array, DType
+
+Order = tuple[int, ...]
+"""Axes of a tensor from the outermost in memory to the innermost, whose neighbours are adjacent."""
+
+
+def row_major(rank: int) -> Order:
+    """The order in which NumPy arrays lie."""
+    return tuple(range(rank))
+
+
+def channels_last(rank: int) -> Order:
+    """Axis 1 innermost; the same as row-major below three axes."""
+    return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of memory of the plan: in the arena from step ``first`` to step ``last``, constant, or the caller's."""
+
+    index: int
+    kind: str
+    size: int
+    first: int = -1
+    last: int = -1
+    constant: Array | None = None
+    arena_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor in memory.
+
+    Args:
+        buffer: what holds it.
+        dtype: element type of the graph; INT8 is stored as unsigned bytes with 128 added.
+        shape: extents in the graph's axis order.
+        order: the axes in memory, outermost first.
+        offset: bytes from the start of the buffer to the first element.
+        pitch: bytes from one innermost row to the next; None where rows are adjacent. A wider pitch makes the tensor a
+            slice along its innermost axis of a wider one.
+    """
+
+    buffer: Buffer
+    dtype: DType
+    shape: tuple[int, ...]
+    order: Order
+    offset: int = 0
+    pitch: int | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.bits // 8
+
+    @property
+    def memory_shape(self) -> tuple[int, ...]:
+        """Extents from the outermost axis in memory to the innermost."""
+        return tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes from one innermost row to the next."""
+        inner = self.memory_shape[-1] if self.shape else 1
+        return self.pitch if self.pitch is not None else inner * self.itemsize
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements are adjacent in memory."""
+        return self.row_bytes == (self.memory_shape[-1] if self.shape else 1) * self.itemsize or self._rows <= 1
+
+    @property
+    def _rows(self) -> int:
+        return prod(self.memory_shape[:-1])
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours along each axis of the graph's order."""
+        steps = [0] * len(self.shape)
+        step = self.itemsize
+        for position, axis in enumerate(reversed(self.order)):
+            steps[axis] = step
+            step = self.row_bytes if position == 0 else step * self.shape[axis]
+        return tuple(steps)
+
+    def has_order(self, order: Order) -> bool:
+        """Whether the memory is also that of ``order``: axes of extent 1 may stand anywhere."""
+        own = [axis for axis in self.order if self.shape[axis] != 1]
+        wanted = [axis for axis in order if self.shape[axis] != 1]
+        return own == wanted
+
+    def in_order(self, order: Order) -> Stored:
+        """The same memory under an equivalent order."""
+        assert self.has_order(order) and (self.is_dense or order[-1] == self.order[-1])
+        return replace(self, order=order)
+
+    def permuted(self, axes: tuple[int, ...]) -> Stored:
+        """The same memory with the graph's axes permuted: result axis i is axis ``axes[i]`` of this tensor."""
+        place = {axis: index for index, axis in enumerate(axes)}
+        return replace(
+            self,
+            shape=tuple(self.shape[axis] for axis in axes),
+            order=tuple(place[axis] for axis in self.order),
+        )
+
+    def reshaped(self, shape: tuple[int, ...]) -> Stored | None:
+        """The same memory with another shape, or None where elements would have to move.
+
+        The result lists all elements in the same row-major order of the graph. Axes of both shapes fall into groups of
+        equal size; the memory stays where each group is one block of memory in itself.
+        """
+        if not self.is_dense:
+            return None
+        groups = _matching_groups(self.shape, shape)
+        position = {axis: index for index, axis in enumerate(self.order)}
+        blocks: list[tuple[int, list[int]]] = []
+        singles: list[int] = []
+        for own, new in groups:
+            wide = [axis for axis in own if self.shape[axis] != 1]
+            if not wide:
+                singles += new
+                continue
+            places = [position[axis] for axis in wide]
+            between = self.order[places[0] : places[-1] + 1]
+            is_block = all(self.shape[axis] == 1 or axis in wide for axis in between)
+            if places != sorted(places) or not is_block:
+                return None
+            blocks.append((places[0], new))
+        order = tuple(singles) + tuple(axis for _, new in sorted(blocks) for axis in new)
+        return replace(self, shape=shape, order=order)
+
+    def view(self, memory: Array) -> Array:
+        """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added."""
+        element = np.dtype(np.uint8) if self.dtype is I8 else self.dtype.numpy
+        end = self.offset + self.extent_bytes
+        flat = memory[self.offset : end].view(element) if end % self.itemsize == 0 else memory[self.offset :]
+        return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
+
+    @property
+    def extent_bytes(self) -> int:
+        """Bytes from the first element to behind the last."""
+        if not self.size:
+            return 0
+        return sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
+
+
+def _matching_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
+    """Axes of two shapes of equal size, cut into the shortest runs of equal products."""
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        left, right = ([i] if i < len(old) else []), ([j] if j < len(new) else [])
+        a, b = prod(old[axis] for axis in left), prod(new[axis] for axis in right)
+        i, j = i + len(left), j + len(right)
+        while a != b:
+            if a < b:
+                left.append(i)
+                a *= old[i]
+                i += 1
+            else:
+                right.append(j)
+                b *= new[j]
+                j += 1
+        groups.append((left, right))
+    return groups

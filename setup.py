@@ -1,0 +1,59 @@
+"""Builds the native engine with CMake where there is a C++ compiler; everything else is in setup.cfg."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCE = Path(__file__).resolve().parent / "runtime" / "kernels"
+SWITCH = "TPUCONVERT_NATIVE"
+COMPILERS = ("c++", "g++", "clang++", "cl")
+
+
+def reason_to_leave_out() -> str:
+    """Why the engine is not built, or an empty string."""
+    if os.environ.get(SWITCH, "").lower() in ("0", "off", "no", "false"):
+        return f"{SWITCH} is off"
+    named = os.environ.get("CXX")
+    compilers = (named.split()[0],) if named else COMPILERS
+    if not any(shutil.which(compiler) for compiler in compilers):
+        return f"no C++ compiler was found ({', '.join(compilers)})"
+    return ""
+
+
+class BuildNative(build_ext):
+    """Runs CMake in the folder for temporary files and puts the module where setuptools wants it."""
+
+    def run(self) -> None:
+        """Build, or say in one line why not."""
+        reason = reason_to_leave_out()
+        if reason:
+            print(f"tpuconvert: {reason}; the native engine is left out and models run on NumPy", file=sys.stderr)
+            self.extensions = []
+        super().run()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Configure, compile, copy."""
+        build = Path(self.build_temp).resolve() / "native"
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
+        build.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+        options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
+        try:
+            subprocess.run(["cmake", "-S", str(SOURCE), "-B", str(build), *generator, *options], check=True)
+            subprocess.run(["cmake", "--build", str(build), "--parallel"], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(
+                f"tpuconvert: the native engine could not be built: {error}\n"
+                f"    {SWITCH}=off pip install ... installs without it; models then run on NumPy"
+            ) from error
+        (module,) = build.glob("_native*.pyd" if os.name == "nt" else "_native*.so")
+        shutil.copyfile(module, target)
+
+
+setup(ext_modules=[Extension("tpuconvert.runtime._native", sources=[])], cmdclass={"build_ext": BuildNative})
