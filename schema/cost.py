@@ -92,7 +92,7 @@ def _pooling(op: Op, operands: list[Extents], results: list[Extents]) -> int:
     """One step per element of every window."""
     if isinstance(op, Pool) and op.is_global_pooling:
         return math.prod(operands[0])
-    window = [getattr(op, name) for name in ("kernel_t", "kernel_h", "kernel_w") if hasattr(op, name)]
+    window: list[int] = [getattr(op, name) for name in ("kernel_t", "kernel_h", "kernel_w") if hasattr(op, name)]
     return math.prod(results[0]) * math.prod(window)
 
 

@@ -1,0 +1,167 @@
+"""Opening a model file in an engine: a function that runs it once on one sample."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tpuconvert.schema.types import Array
+
+Run = Callable[[], list[Array]]
+"""Runs once and returns the outputs, as real numbers or as the integers that the engine stores."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One engine with one model.
+
+    Args:
+        engine: a key of ``ENGINES``.
+        label: in tables, such as ``ONNX Runtime INT8``.
+        model: the file.
+        feeds: an ``.npz`` file with one sample per input name.
+        threads: that the engine may use.
+        backend: of our engine; others ignore it.
+    """
+
+    engine: str
+    label: str
+    model: Path
+    feeds: Path
+    threads: int = 1
+    backend: str = "auto"
+
+
+def open_job(job: Job) -> Run:
+    """Load the model. What an engine that is not installed raises is ImportError."""
+    return ENGINES[job.engine](job)
+
+
+def read_feeds(job: Job) -> dict[str, Array]:
+    """The sample of a job."""
+    with np.load(job.feeds) as archive:
+        return {name: np.ascontiguousarray(archive[name]) for name in archive.files}
+
+
+def _ours(job: Job) -> Run:
+    from tpuconvert.runtime.session import Session
+
+    feeds = read_feeds(job)
+    session = Session(job.model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
+    return lambda: list(session.run(feeds).values())
+
+
+def _onnxruntime(job: Job) -> Run:
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(3)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(job.model), options, providers=["CPUExecutionProvider"])
+    feeds = read_feeds(job)
+    return lambda: list(session.run(None, feeds))
+
+
+def _openvino(job: Job) -> Run:
+    import openvino
+
+    hints = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": job.threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "ENABLE_CPU_PINNING": False,
+    }
+    compiled = openvino.Core().compile_model(job.model, "CPU", hints)
+    request = compiled.create_infer_request()
+    for name, array in read_feeds(job).items():
+        request.set_tensor(name, openvino.Tensor(array))
+
+    def run() -> list[Array]:
+        request.infer()
+        return [request.get_output_tensor(index).data for index in range(len(compiled.outputs))]
+
+    return run
+
+
+def _litert(job: Job) -> Run:
+    """Inputs are brought into the stored form before the clock starts: channels last, and integers where they are."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(job.model), num_threads=job.threads)
+    interpreter.allocate_tensors()
+    details, feeds = interpreter.get_input_details(), read_feeds(job)
+    given = [_as_stored(feeds, detail, len(details)) for detail in details]
+    outputs = [detail["index"] for detail in interpreter.get_output_details()]
+
+    def run() -> list[Array]:
+        for index, array in given:
+            interpreter.set_tensor(index, array)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in outputs]
+
+    return run
+
+
+def _as_stored(feeds: dict[str, Array], detail: dict[str, object], count: int) -> tuple[int, Array]:
+    index, shape, dtype = detail["index"], detail["shape"], detail["dtype"]
+    assert isinstance(index, int) and isinstance(shape, np.ndarray) and isinstance(dtype, type), detail
+    array = next(iter(feeds.values())) if count == 1 else feeds[str(detail["name"])]
+    if array.shape != tuple(shape):
+        array = array.transpose(0, 2, 3, 1)
+    if array.dtype != dtype:
+        quantization = detail["quantization"]
+        assert isinstance(quantization, tuple), detail
+        scale, zero_point = quantization
+        limits = np.iinfo(dtype)
+        array = np.clip(np.rint(array / scale) + zero_point, limits.min, limits.max).astype(dtype)
+    return index, np.ascontiguousarray(array)
+
+
+def _peak(job: Job) -> Run:
+    """Not an engine: as many of the machine's 8-bit products as ``peak.STEPS`` says, with nothing to load or store."""
+    from bench.peak import open_probe
+
+    probe = open_probe(job.model)
+
+    def run() -> list[Array]:
+        probe()
+        return []
+
+    return run
+
+
+ENGINES: dict[str, Callable[[Job], Run]] = {
+    "tpuconvert": _ours,
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+    "litert": _litert,
+    "peak": _peak,
+}
+
+
+MODULES = {
+    "tpuconvert": "tpuconvert.runtime.session",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "litert": "ai_edge_litert.interpreter",
+    "peak": "bench.peak",
+}
+
+
+def import_engine(job: Job) -> None:
+    """Import what an engine consists of, without a model."""
+    importlib.import_module(MODULES[job.engine])
+
+
+def limit_threads(threads: int, cpus: list[int]) -> None:
+    """Pin this process, and tell the libraries that will be imported how many threads there are."""
+    os.sched_setaffinity(0, cpus)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)

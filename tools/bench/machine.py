@@ -1,0 +1,37 @@
+"""Where the benchmark runs: processor, compiler-independent facts, and the versions of the engines."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+
+ENGINE_PACKAGES = ("tpuconvert", "onnxruntime", "openvino", "nncf", "ai-edge-litert", "numpy")
+INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
+"""Those that engines choose their kernels by, as Linux names them."""
+
+
+def facts() -> dict[str, str]:
+    """Names and values for the report."""
+    described = {
+        "processor": f"{_processor('model name') or platform.machine()}, {os.cpu_count()} processors",
+        "instructions": ", ".join(each for each in INSTRUCTIONS if each in _flags()) or "unknown",
+        "Python": platform.python_version(),
+    }
+    for package in ENGINE_PACKAGES:
+        try:
+            described[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            described[package] = "not installed"
+    return described
+
+
+def _flags() -> list[str]:
+    return (_processor("flags") or _processor("Features")).split()
+
+
+def _processor(key: str) -> str:
+    source = Path("/proc/cpuinfo")
+    lines = source.read_text(encoding="utf-8").splitlines() if source.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.split("\t")[0] == key), "")

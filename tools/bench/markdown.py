@@ -1,0 +1,96 @@
+"""The report as a page of Markdown tables."""
+
+from __future__ import annotations
+
+from bench.models import OURS
+from bench.parts import ALONE
+from bench.results import Memory, Part, Report, Result
+from bench.rounds import Measured
+
+INTRODUCTION = """\
+# Benchmarks
+
+How fast the engine runs networks, beside the engines that people use on CPUs. All figures of this page come from one
+call of the program that wrote it:
+
+    {command}
+
+Engines take turns: in every round each one runs for a moment, pinned to the same processors. A ratio is the other
+engine's time divided by ours in the same round: above 1, ours is faster. Given are the median over the rounds and, in
+brackets, the smallest and the largest. Networks have random weights from a seed, and BatchNormalization statistics that
+fit them; how they are made and quantized for each engine is told in `tools/bench/README.md`. Ours computes the exact
+integers that the operator set defines; the others may round as they like.
+"""
+
+
+def page(report: Report) -> str:
+    """The whole page."""
+    facts = "\n".join(f"- {name}: {value}" for name, value in report.machine.items())
+    sections = "\n".join(_section(part) for part in report.parts)
+    return f"{INTRODUCTION.format(command=report.command)}\n## Where\n\n{facts}\n\n{sections}"
+
+
+def _section(part: Part) -> str:
+    rows = _memory_rows(part.memory) if part.memory else _rows(part)
+    lines = [f"## {part.title}", "", part.about, "", *_table(rows), ""]
+    failures = [(result, *failure) for result in part.results for failure in result.failures]
+    if failures:
+        lines += ["Missing:", ""]
+        lines += [f"- {result.network} ({result.arithmetic}), {label}: {why}" for result, label, why in failures]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _rows(part: Part) -> list[list[str]]:
+    labels = list(dict.fromkeys(each.label for result in part.results for each in result.engines))
+    others = [label for label in labels if label != OURS]
+    with_peak = any(result.peak_share is not None for result in part.results)
+    with_steps = part.key not in ("load",)
+    heading = ["network", *(["arithmetic"] if part.key == "trained" else []), *(["GMAC"] if with_steps else [])]
+    heading += ["ours, ms", *(["GMAC/s"] if with_steps else []), *(["of the peak"] if with_peak else [])]
+    heading += ["faster than with 1 thread" if label == ALONE else label for label in others]
+    rows = [heading]
+    for result in part.results:
+        on_clock = part.key == "threads"
+        cells = [result.network, *([result.arithmetic] if part.key == "trained" else [])]
+        cells += [f"{result.macs / 1e9:.3f}"] if with_steps else []
+        ours = _milliseconds(result.ours, on_clock=on_clock)
+        cells += ["-" if ours is None else f"{ours:.2f}"]
+        cells += [_speed(result, ours)] if with_steps else []
+        cells += ["-" if result.peak_share is None else f"{100 * result.peak_share:.0f} %"] if with_peak else []
+        rows.append([*cells, *(_against(result.of(label), on_clock=on_clock) for label in others)])
+    return rows
+
+
+def _memory_rows(memory: tuple[Memory, ...]) -> list[list[str]]:
+    rows = [["network", "before, MB", "peak, MB", "difference, MB", "file, MB", "difference without file, MB"]]
+    for each in memory:
+        grown = each.peak - each.before
+        sizes = (each.before, each.peak, grown, each.file, grown - each.file)
+        rows.append([each.network, *(f"{size / 1e6:.1f}" for size in sizes)])
+    return rows
+
+
+def _against(measured: Measured | None, *, on_clock: bool) -> str:
+    if measured is None or measured.error:
+        return "-"
+    time = _milliseconds(measured, on_clock=on_clock)
+    if measured.ratio is None:
+        return f"{time:.2f} ms"
+    ratio = measured.ratio
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), {time:.2f} ms"
+
+
+def _milliseconds(measured: Measured, *, on_clock: bool) -> float | None:
+    if measured.error:
+        return None
+    return measured.wall_ms if on_clock else measured.cpu_ms
+
+
+def _speed(result: Result, milliseconds: float | None) -> str:
+    return "-" if not milliseconds else f"{result.macs / milliseconds / 1e6:.1f}"
+
+
+def _table(rows: list[list[str]]) -> list[str]:
+    line = ["| " + " | ".join(row) + " |" for row in rows]
+    return [line[0], "|" + " --- |" * len(rows[0]), *line[1:]]

@@ -1,0 +1,99 @@
+"""Which engine runs which file of which network: the jobs of the benchmark, and why some cannot be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.engines import Job
+from bench.networks import NETWORKS, Network, write_network, write_samples
+from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
+from bench.tflite_network import UnsupportedNetworkError, write_tflite
+
+OURS = "tpuconvert"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network in one arithmetic, and who runs it. The first job is ours."""
+
+    network: str
+    arithmetic: str
+    jobs: tuple[Job, ...]
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Maker:
+    """How the file of one engine is made: its label, the engine, the name of the file."""
+
+    label: str
+    engine: str
+    file: str
+    make: Callable[[Path], None]
+
+
+def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[Maker], backend: str) -> Model:
+    """Make the files. An engine whose file cannot be made is named with the reason."""
+    jobs, missing = [], []
+    for maker in makers:
+        try:
+            path = ready(folder / maker.file, maker.make)
+        except ImportError as error:
+            missing.append((maker.label, f"not installed ({error})"))
+        except UnsupportedNetworkError as error:
+            missing.append((maker.label, f"the network cannot be written: {error}"))
+        except Exception as error:  # whatever a peer's quantization raises about a network: one row of the table
+            if maker.engine == OURS:
+                raise
+            missing.append((maker.label, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+        else:
+            jobs.append(Job(maker.engine, maker.label, path, feed, backend=backend))
+    return Model(network, arithmetic, tuple(jobs), tuple(missing))
+
+
+def int8_model(name: str, folder: Path, backend: str) -> Model:
+    """A network of the benchmark in INT8."""
+    network, feeds = NETWORKS[name], _feeds(NETWORKS[name], folder)
+    source, feed = _source(network, folder), _feed(network, folder)
+    quantized = folder / f"{name}.ort.onnx"
+    makers = [
+        Maker(OURS, OURS, f"{name}.int8.tpum", lambda path: convert_ours(source, path, feeds)),
+        Maker("ONNX Runtime", "onnxruntime", quantized.name, lambda path: quantize_onnxruntime(source, path, feeds)),
+        Maker(
+            "OpenVINO",
+            "openvino",
+            f"{name}.openvino.xml",
+            lambda path: quantize_openvino(source, path, feeds, is_transformer=network.is_transformer),
+        ),
+        Maker("LiteRT", "litert", f"{name}.tflite", lambda path: write_tflite(quantized, path)),
+    ]
+    return made(name, "INT8", folder, feed, makers, backend)
+
+
+def float_model(name: str, folder: Path, backend: str) -> Model:
+    """A network of the benchmark in binary32."""
+    network = NETWORKS[name]
+    source, feed = _source(network, folder), _feed(network, folder)
+    makers = [
+        Maker(OURS, OURS, f"{name}.float32.tpum", lambda path: convert_ours(source, path, None)),
+        Maker("ONNX Runtime", "onnxruntime", source.name, lambda path: None),
+        Maker("OpenVINO", "openvino", source.name, lambda path: None),
+    ]
+    return made(name, "float32", folder, feed, makers, backend)
+
+
+def _source(network: Network, folder: Path) -> Path:
+    return ready(folder / f"{network.name}.onnx", lambda path: write_network(network, path))
+
+
+def _feeds(network: Network, folder: Path) -> list[Feed]:
+    samples = np.load(ready(folder / f"{network.name}.npy", lambda path: write_samples(network, path)))
+    return [{network.input: sample[np.newaxis]} for sample in samples]
+
+
+def _feed(network: Network, folder: Path) -> Path:
+    return ready(folder / f"{network.name}.npz", lambda path: write_feed(path, _feeds(network, folder)[0]))

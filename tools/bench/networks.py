@@ -1,0 +1,82 @@
+"""The networks of the benchmark: what they are, and how their files and inputs are made from seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.builder import NetworkBuilder, Tensor
+from bench.classifiers import mobilenet_v2, resnet50
+from bench.detector import yolov5n
+from bench.images import hidden_states, normalized, pictures
+from bench.transformers import bert_layer, vit_tiny
+from tpuconvert.schema.types import Array
+
+SEED = 2026
+SAMPLES = 16
+"""So many inputs calibrate; the first one is what is measured."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network of the benchmark.
+
+    Args:
+        name: of the files and in the tables.
+        build: adds its nodes.
+        samples: makes that many inputs, from a seed.
+        input: name of its input.
+        opset: of its ONNX file.
+        fitted_on: inputs that the statistics of normalizations come from.
+        is_transformer: whether peers have settings of their own for it.
+        is_image: whether the input is a picture [1, 3, H, W].
+    """
+
+    name: str
+    build: Callable[[NetworkBuilder, Tensor], Tensor]
+    samples: Callable[[int, int], Array]
+    input: str = "input"
+    opset: int = 13
+    fitted_on: int = 4
+    is_transformer: bool = False
+    is_image: bool = True
+
+
+def _classified(count: int, seed: int) -> Array:
+    return normalized(pictures(count, 224, seed))
+
+
+NETWORKS = {
+    network.name: network
+    for network in (
+        Network("resnet50", resnet50, _classified),
+        Network("mobilenetv2", mobilenet_v2, _classified),
+        Network("yolov5n", yolov5n, lambda count, seed: pictures(count, 320, seed), input="images"),
+        Network("vit_tiny", vit_tiny, _classified, opset=17, fitted_on=1, is_transformer=True),
+        Network(
+            "bert_layer",
+            bert_layer,
+            lambda count, seed: hidden_states(count, 128, 768, seed),
+            input="hidden",
+            opset=17,
+            fitted_on=1,
+            is_transformer=True,
+            is_image=False,
+        ),
+    )
+}
+
+
+def write_network(network: Network, path: Path) -> None:
+    """Build a network and write its ONNX file."""
+    g = NetworkBuilder(network.name, network.opset, SEED)
+    x = g.input(network.input, network.samples(network.fitted_on, SEED + 1))
+    g.save(path, network.build(g, x))
+
+
+def write_samples(network: Network, path: Path) -> None:
+    """Write the inputs, one per row of the first axis."""
+    np.save(path, network.samples(SAMPLES, SEED + 2))

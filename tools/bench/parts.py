@@ -1,0 +1,161 @@
+"""The parts of the benchmark, each of which gives one table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.engines import Job
+from bench.models import OURS, Model, float_model, int8_model
+from bench.networks import NETWORKS
+from bench.peak import ProbeError, build_probe, steps_per_run
+from bench.prepare import ready
+from bench.results import Memory, Part, Result
+from bench.rounds import Measured, measure, measure_loads
+from bench.trained import trained_models
+from bench.worker import Worker
+
+CLASSIFIERS = ("resnet50", "mobilenetv2")
+PEAK = "peak of the processor"
+ALONE = f"{OURS}, 1 thread"
+LOADS = 9
+"""A load takes tenths of a second: so many of each, in turns."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the parts measure.
+
+    Args:
+        folder: of the files.
+        networks: of the benchmark; empty for all.
+        trained: names of trained models; empty for all.
+        cpus: the processors; a part with one thread takes the first.
+        rounds: turns per engine.
+        seconds: of a turn.
+        backend: of our engine.
+        tell: called with a line before something takes long.
+    """
+
+    folder: Path
+    networks: tuple[str, ...]
+    trained: tuple[str, ...]
+    cpus: tuple[int, ...]
+    rounds: int
+    seconds: float
+    backend: str
+    tell: Callable[[str], None]
+
+    def chosen(self, possible: Iterable[str]) -> list[str]:
+        """Those of the possible networks that were asked for."""
+        return [name for name in possible if not self.networks or name in self.networks]
+
+
+def int8_part(settings: Settings) -> Part:
+    """INT8, one thread."""
+    results = [_timed(settings, int8_model(name, settings.folder, settings.backend)) for name in _all(settings)]
+    about = "One thread, batch 1. Median time on the processor; how many times ours fits into the other engine's time."
+    return Part("int8", "INT8, one thread", about, tuple(results))
+
+
+def threads_part(settings: Settings) -> Part:
+    """INT8, as many threads as there are processors given, and ours with one in the same rounds."""
+    count, results = len(settings.cpus), []
+    for name in _all(settings):
+        model = int8_model(name, settings.folder, settings.backend)
+        jobs = [dataclasses.replace(job, threads=count) for job in model.jobs]
+        jobs.append(dataclasses.replace(model.jobs[0], label=ALONE))
+        settings.tell(f"{name}: INT8, {count} threads")
+        found = measure(jobs, list(settings.cpus), settings.rounds, settings.seconds)
+        results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
+    about = "Shortest time on the clock. The last column is how much faster ours is than with one thread."
+    return Part("threads", f"INT8, {count} threads", about, tuple(results))
+
+
+def float_part(settings: Settings) -> Part:
+    """Binary32, one thread."""
+    names = settings.chosen(CLASSIFIERS)
+    results = [_timed(settings, float_model(name, settings.folder, settings.backend), peak=False) for name in names]
+    return Part("float32", "float32, one thread", "As above, in binary32.", tuple(results))
+
+
+def load_part(settings: Settings) -> Part:
+    """From a file to something that can run."""
+    results = []
+    for name in settings.chosen(CLASSIFIERS):
+        model = int8_model(name, settings.folder, settings.backend)
+        settings.tell(f"{name}: loading")
+        found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
+        results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
+    about = "Opening an INT8 model: verifying, planning, packing. The engine's own import is not part of it."
+    return Part("load", "Loading, one thread", about, tuple(results))
+
+
+def memory_part(settings: Settings) -> Part:
+    """Resident memory of a process that loads and runs a model with our engine."""
+    found = []
+    for name in _all(settings):
+        settings.tell(f"{name}: memory")
+        (job, *_) = int8_model(name, settings.folder, settings.backend).jobs
+        with Worker(job, list(settings.cpus[:1])) as worker:
+            worker.prepare()
+            before = worker.peak_bytes()
+            worker.load()
+            worker.run(3)
+            found.append(Memory(name, before, worker.peak_bytes(), job.model.stat().st_size))
+    about = "A process that loads an INT8 model and runs it: Python and NumPy alone, then the most it ever held."
+    return Part("memory", "Memory of our engine", about, memory=tuple(found))
+
+
+def trained_part(settings: Settings) -> Part:
+    """The trained models of the test data."""
+    models = trained_models(list(settings.trained), settings.folder / "trained", settings.backend)
+    results = [_timed(settings, model, peak=False) for model in models]
+    about = (
+        "Trained networks as their files are (ONNX Runtime runs ONNX, LiteRT runs TFLite; no engine for Caffe "
+        "networks is published any more), and the float ONNX ones in INT8 too."
+    )
+    return Part("trained", "Trained networks, one thread", about, tuple(results))
+
+
+PARTS: dict[str, Callable[[Settings], Part]] = {
+    "int8": int8_part,
+    "threads": threads_part,
+    "float32": float_part,
+    "load": load_part,
+    "memory": memory_part,
+    "trained": trained_part,
+}
+
+
+def _all(settings: Settings) -> list[str]:
+    return settings.chosen(NETWORKS)
+
+
+def _timed(settings: Settings, model: Model, *, peak: bool = True) -> Result:
+    settings.tell(f"{model.network}: {model.arithmetic}, 1 thread")
+    jobs, missing, probe = list(model.jobs), list(model.missing), settings.folder / "peak.so"
+    if peak:
+        try:
+            jobs.append(Job("peak", PEAK, ready(probe, build_probe), model.jobs[0].feeds))
+        except ProbeError as error:
+            missing.append((PEAK, str(error)))
+    found = measure(jobs, list(settings.cpus[:1]), settings.rounds, settings.seconds)
+    engines, macs = [each for each in found if each.label != PEAK], _macs(model)
+    result = Result(model.network, model.arithmetic, macs, tuple(engines), missing=tuple(missing))
+    limit = next((each for each in found if each.label == PEAK), None)
+    return result if limit is None else _with_peak(result, limit, steps_per_run(probe))
+
+
+def _with_peak(result: Result, limit: Measured, steps: int) -> Result:
+    share = None if limit.ratio is None else result.macs / steps * limit.ratio.median
+    return dataclasses.replace(result, peak=1e3 * steps / limit.cpu_ms, peak_share=share)
+
+
+def _macs(model: Model) -> int:
+    import tpuconvert as tc
+    from tpuconvert.schema.cost import macs
+
+    return sum(macs(node) or 0 for node in tc.load(model.jobs[0].model).graph.nodes)

@@ -1,0 +1,99 @@
+"""How many 8-bit multiply-accumulate steps one core of this machine can do: a loop of nothing else, compiled here."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+STEPS = 1 << 20
+"""Rounds of the loop; each does 16 independent instructions."""
+
+INDEPENDENT = 16
+"""More than latency times instructions per cycle on any processor that has the instruction."""
+
+# Where the processor has neither instruction the probe says so by returning 0 steps per instruction.
+SOURCE = """
+#include <immintrin.h>
+#include <stdint.h>
+
+#define EACH(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+
+__attribute__((target("avx512f,avx512vnni"))) static void widest(int64_t steps) {
+#define START(i) __m512i sum##i = _mm512_setzero_si512();
+  EACH(START)
+  const __m512i x = _mm512_set1_epi8(1);
+  for (int64_t step = 0; step < steps; ++step) {
+#define PRODUCT(i) __asm__ volatile("vpdpbusd %1, %1, %0" : "+v"(sum##i) : "v"(x));
+    EACH(PRODUCT)
+  }
+}
+
+#ifdef HAS_AVXVNNI
+__attribute__((target("avx2,avxvnni"))) static void narrow(int64_t steps) {
+#define START_NARROW(i) __m256i sum##i = _mm256_setzero_si256();
+  EACH(START_NARROW)
+  const __m256i x = _mm256_set1_epi8(1);
+  for (int64_t step = 0; step < steps; ++step) {
+#define PRODUCT_NARROW(i) __asm__ volatile("{vex} vpdpbusd %1, %1, %0" : "+x"(sum##i) : "x"(x));
+    EACH(PRODUCT_NARROW)
+  }
+}
+#endif
+
+/* Multiply-accumulate steps of one instruction; 0 where the processor has none. */
+int per_instruction(void) {
+  if (__builtin_cpu_supports("avx512vnni")) return 64;
+#ifdef HAS_AVXVNNI
+  if (__builtin_cpu_supports("avxvnni")) return 32;
+#endif
+  return 0;
+}
+
+void probe(int64_t steps) {
+  if (__builtin_cpu_supports("avx512vnni")) { widest(steps); return; }
+#ifdef HAS_AVXVNNI
+  narrow(steps);
+#endif
+}
+"""
+
+
+class ProbeError(Exception):
+    """There is no peak to compare with; the text says why."""
+
+
+def build_probe(target: Path) -> None:
+    """Compile the probe.
+
+    Raises:
+        ProbeError: without a compiler, or on a processor without an instruction for 8-bit products.
+    """
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise ProbeError("no C compiler")
+    call = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(target)]
+    for variant in (["-DHAS_AVXVNNI"], []):  # compilers before 2021 do not know AVX-VNNI
+        done = subprocess.run([*call, *variant], input=SOURCE, text=True, capture_output=True, check=False)
+        if done.returncode == 0:
+            break
+    else:
+        raise ProbeError(f"the probe does not compile: {done.stderr.strip().splitlines()[0]}")
+    if steps_per_run(target) == 0:
+        raise ProbeError("the processor has no instruction for 8-bit products")
+
+
+def open_probe(library: Path) -> Callable[[], None]:
+    """The function that runs the loop."""
+    probe = ctypes.CDLL(str(library.resolve())).probe
+    probe.argtypes = [ctypes.c_int64]
+    probe.restype = None
+    return lambda: probe(STEPS)
+
+
+def steps_per_run(library: Path) -> int:
+    """Multiply-accumulate steps of one call."""
+    return int(ctypes.CDLL(str(library.resolve())).per_instruction()) * INDEPENDENT * STEPS

@@ -1,0 +1,102 @@
+"""The files that engines load, made once per working folder: networks, inputs, and what each engine quantizes.
+
+A file that exists is taken as it is; ``--fresh`` removes them first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tpuconvert.schema.types import Array
+
+Feed = dict[str, Array]
+Shapes = dict[str, tuple[int, ...]]
+
+
+def ready(path: Path, make: Callable[[Path], None]) -> Path:
+    """The path of a file, which is made first where it is absent. A file is complete or absent."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"unfinished.{path.name}")
+        make(unfinished)
+        for made in path.parent.glob(f"{unfinished.stem}.*"):  # OpenVINO writes two files
+            os.replace(made, made.with_name(made.name.removeprefix("unfinished.")))
+    return path
+
+
+def write_feed(target: Path, feed: Feed) -> None:
+    """Write the sample that is measured."""
+    with target.open("wb") as file:
+        np.savez(file, **feed)  # type: ignore[arg-type]  # numpy declares its own keywords only
+
+
+def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shapes: Shapes | None = None) -> None:
+    """Our model: INT8 with the calibration samples, or without them as the source computes.
+
+    Args:
+        source: the file to convert.
+        target: the file to write.
+        feeds: calibration samples.
+        shapes: of the inputs, where the source leaves them open.
+    """
+    import tpuconvert as tc
+
+    quantize = None if feeds is None else "int8"
+    tc.convert(source, quantize=quantize, calibration=feeds, input_shapes=shapes).save(target)
+
+
+def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> None:
+    """ONNX Runtime's static quantization: QDQ, UINT8 activations, INT8 weights per channel, smallest to largest."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        CalibrationMethod,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]  # the package has no type information
+        def __init__(self) -> None:
+            self._feeds: Iterator[Feed] = iter(feeds)
+
+        def get_next(self) -> Feed | None:
+            return next(self._feeds, None)
+
+    logging.getLogger().setLevel(logging.ERROR)
+    simplified = target.with_name(f"simplified.{target.name}")
+    try:
+        quant_pre_process(str(source), str(simplified), skip_symbolic_shape=True)
+        quantize_static(
+            str(simplified),
+            str(target),
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=CalibrationMethod.MinMax,
+        )
+    finally:
+        simplified.unlink(missing_ok=True)
+
+
+def quantize_openvino(source: Path, target: Path, feeds: Sequence[Feed], *, is_transformer: bool = False) -> None:
+    """NNCF's static quantization with its mixed preset: symmetric weights, asymmetric activations."""
+    import nncf
+    import openvino
+
+    nncf.set_log_level(logging.ERROR)
+    quantized = nncf.quantize(
+        openvino.convert_model(source),
+        nncf.Dataset(list(feeds)),
+        preset=nncf.QuantizationPreset.MIXED,
+        model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+        subset_size=len(feeds),
+    )
+    openvino.save_model(quantized, target, compress_to_fp16=False)

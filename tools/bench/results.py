@@ -1,0 +1,75 @@
+"""What the parts of the benchmark measure, before it becomes a table or JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bench.rounds import Measured
+
+
+@dataclass(frozen=True)
+class Result:
+    """One network: ours first, then the others, then who is missing and why.
+
+    Args:
+        network: its name.
+        arithmetic: INT8, float32, or as the source computes.
+        macs: multiply-accumulate steps of one run.
+        engines: what was measured.
+        peak: the processor's peak in MAC per second, where it was measured in the same rounds.
+        peak_share: the part of it that ours reaches.
+        missing: engines and why they are missing.
+    """
+
+    network: str
+    arithmetic: str
+    macs: int
+    engines: tuple[Measured, ...]
+    peak: float | None = None
+    peak_share: float | None = None
+    missing: tuple[tuple[str, str], ...] = ()
+
+    def of(self, label: str) -> Measured | None:
+        """What one engine reached, or None where it has no row."""
+        return next((each for each in self.engines if each.label == label), None)
+
+    @property
+    def ours(self) -> Measured:
+        """The first engine."""
+        return self.engines[0]
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """Engines without numbers, with the reason."""
+        failed = [(each.label, each.error.removeprefix(f"{each.label}: ")) for each in self.engines if each.error]
+        return [*failed, *self.missing]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a process of ours: resident before the model is loaded, at most afterwards, and the size of the file."""
+
+    network: str
+    before: int
+    peak: int
+    file: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table of the report."""
+
+    key: str
+    title: str
+    about: str
+    results: tuple[Result, ...] = ()
+    memory: tuple[Memory, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything: where it ran, how, and the tables."""
+
+    machine: dict[str, str]
+    command: str
+    parts: list[Part] = field(default_factory=list)

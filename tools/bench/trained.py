@@ -1,0 +1,57 @@
+"""The trained models of the test data: ours against the engine of the source's own format, on the same file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files, reference_samples
+
+from bench.models import OURS, Maker, Model, made
+from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
+
+SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", "litert")}
+"""Nothing that is still installable runs Caffe networks."""
+
+CALIBRATION = 32
+"""So many samples calibrate, where the data have labels; otherwise those that come with the reference outputs."""
+
+
+def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Model]:
+    """Every trained ONNX and TFLite network as it is, and float ONNX networks in INT8 too."""
+    root = data_root()
+    for name, entry in entries(root).items():
+        if entry["format"] not in SOURCE_ENGINES or (names and name not in names):
+            continue
+        source, _ = model_files(root, entry)
+        feeds = [feed for feed, _ in reference_samples(root, entry)]
+        measured = ready(folder / f"{name}.npz", lambda path, feed=feeds[0]: write_feed(path, feed))  # type: ignore[misc]
+        label, engine = SOURCE_ENGINES[entry["format"]]
+        theirs = Maker(label, engine, str(source), lambda path: None)
+        yield made(name, "as it is", folder, measured, [_ours(entry, source, name, None), theirs], backend)
+        if entry["format"] == "onnx" and "qlinear" not in name:
+            yield _quantized(entry, name, folder, source, measured, _calibration(root, entry, feeds), backend)
+
+
+def _quantized(
+    entry: Entry, name: str, folder: Path, source: Path, measured: Path, feeds: list[Feed], backend: str
+) -> Model:
+    makers = [
+        _ours(entry, source, f"{name}.int8", feeds),
+        Maker(
+            "ONNX Runtime", "onnxruntime", f"{name}.ort.onnx", lambda path: quantize_onnxruntime(source, path, feeds)
+        ),
+        Maker("OpenVINO", "openvino", f"{name}.openvino.xml", lambda path: quantize_openvino(source, path, feeds)),
+    ]
+    return made(name, "INT8", folder, measured, makers, backend)
+
+
+def _ours(entry: Entry, source: Path, name: str, feeds: list[Feed] | None) -> Maker:
+    return Maker(OURS, OURS, f"{name}.tpum", lambda path: convert_ours(source, path, feeds, input_shapes(entry)))
+
+
+def _calibration(root: Path, entry: Entry, feeds: list[Feed]) -> list[Feed]:
+    if "labels" not in entry:
+        return feeds
+    (name,) = feeds[0]
+    return [{name: sample} for sample in labelled_set(root, entry).calibration[:CALIBRATION]]

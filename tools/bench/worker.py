@@ -1,0 +1,144 @@
+"""One process per engine: loads a model and runs it when it is told to, so that engines can take turns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench.engines import Job, import_engine, limit_threads, open_job
+from tpuconvert.schema.types import Array
+
+
+class EngineError(Exception):
+    """An engine is missing or failed; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of some runs in a row: on the clock, and on the processor."""
+
+    wall: tuple[float, ...]
+    cpu: tuple[float, ...]
+
+    @property
+    def median_cpu(self) -> float:
+        """Median time on the processor, which other processes on a shared machine do not lengthen."""
+        return statistics.median(self.cpu)
+
+
+class Worker:
+    """A process with one engine, as a context manager.
+
+    Raises:
+        EngineError: the engine is not installed or cannot load the model.
+    """
+
+    def __init__(self, job: Job, cpus: list[int]) -> None:
+        self.job = job
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=_serve, args=(other, job, cpus), daemon=True)
+        self._process.start()
+        other.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pipe.close()
+        self._process.join(timeout=30)
+        if self._process.is_alive():
+            self._process.kill()
+
+    def prepare(self) -> None:
+        """Import the engine without loading the model."""
+        self._ask("prepare")
+
+    def load(self) -> float:
+        """Load the model, again if need be; seconds on the clock."""
+        return float(self._ask("load"))
+
+    def run(self, count: int) -> Times:
+        """Run so many times."""
+        wall, cpu = self._ask("run", count)
+        return Times(wall, cpu)
+
+    def outputs(self) -> list[Array]:
+        """What a run gives."""
+        found: list[Array] = self._ask("outputs")
+        return found
+
+    def peak_bytes(self) -> int:
+        """The largest resident size of the process so far."""
+        return int(self._ask("peak_bytes"))
+
+    def _ask(self, *request: Any) -> Any:
+        try:
+            self._pipe.send(request)
+            answer = self._pipe.recv()
+        except (EOFError, BrokenPipeError) as error:
+            self._process.join(timeout=5)
+            raise EngineError(f"{self.job.label}: the process ended with {self._process.exitcode}") from error
+        if isinstance(answer, EngineError):
+            raise answer
+        return answer
+
+
+def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
+    """Answer requests until the other end is closed."""
+    limit_threads(job.threads, cpus)
+    engine = _Loaded(job)
+    while True:
+        try:
+            name, *arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            pipe.send(getattr(engine, name)(*arguments))
+        except ImportError as error:
+            pipe.send(EngineError(f"{job.label}: not installed ({error})"))
+        except Exception as error:  # whatever an engine raises about a model: it is one row of the table
+            pipe.send(EngineError(f"{job.label}: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"))
+
+
+class _Loaded:
+    """What the requests are about."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._run: Any = None
+
+    def prepare(self) -> None:
+        import_engine(self._job)
+
+    def load(self) -> float:
+        self._run = None  # the model before is gone before the next one comes
+        start = time.perf_counter()
+        self._run = open_job(self._job)
+        return time.perf_counter() - start
+
+    def run(self, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        wall, cpu = [], []
+        for _ in range(count):
+            on_cpu, on_clock = time.process_time(), time.perf_counter()
+            self._run()
+            wall.append(time.perf_counter() - on_clock)
+            cpu.append(time.process_time() - on_cpu)
+        return tuple(wall), tuple(cpu)
+
+    def outputs(self) -> list[Array]:
+        found: list[Array] = [array.copy() for array in self._run()]
+        return found
+
+    def peak_bytes(self) -> int:
+        """Not ``getrusage``: its maximum begins with that of the process that started this one."""
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
