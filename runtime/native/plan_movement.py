@@ -131,7 +131,9 @@ def extract(node: Node, site: Site) -> Group | None:
     def emit(builder: Builder) -> None:
         counts = builder.shape(y)
         limits = zip(op.start, counts, op.stride, strict=True)
-        _cut(builder, x, y, {axis: limit for axis, limit in enumerate(limits) if counts[axis] != builder.shape(x)[axis]})
+        _cut(
+            builder, x, y, {axis: limit for axis, limit in enumerate(limits) if counts[axis] != builder.shape(x)[axis]}
+        )
 
     return _group(node, emit)
 
@@ -212,15 +214,14 @@ def channel_shift(node: Node, site: Site) -> Group | None:
         rotates = isinstance(op, (Clshift, Crshift))
         distance = op.num % channels if rotates else min(op.num, channels)
         kept = channels - distance
-        forward = isinstance(op, (Rshift, Crshift))
-        for count, start, end in ((kept, 0, distance), (distance, kept, 0)):
-            if not count:
-                continue
-            origin, goal = (start, end) if forward else (end, start)
-            if count == distance and (start, end) == (kept, 0) and not rotates:
-                _fill(builder, target.cut(1, goal, count), Scalar(y.dtype, 0))
-            else:
-                copy_view(builder, source.cut(1, origin, count), target.cut(1, goal, count))
+        # (first slice read, first slice written) of those that stay, and of those that come in.
+        stay, enter = ((0, distance), (kept, 0)) if isinstance(op, (Rshift, Crshift)) else ((distance, 0), (0, kept))
+        if kept:
+            copy_view(builder, source.cut(1, stay[0], kept), target.cut(1, stay[1], kept))
+        if distance and rotates:
+            copy_view(builder, source.cut(1, enter[0], distance), target.cut(1, enter[1], distance))
+        elif distance:
+            _fill(builder, target.cut(1, enter[1], distance), Scalar(y.dtype, 0))
 
     return _group(node, emit)
 
@@ -232,7 +233,9 @@ def pad(node: Node, site: Site) -> Group | None:
     assert isinstance(op, Pad)
     if op.pad_mode is not PadType.PAD_CONSTANT:
         sources = [
-            _places(lambda image: op.reference(image)[0], axis, x) if any(op.paddings[2 * axis : 2 * axis + 2]) else None
+            _places(lambda image: op.reference(image)[0], axis, x)
+            if any(op.paddings[2 * axis : 2 * axis + 2])
+            else None
             for axis in range(x.rank)
         ]
         return _group(node, lambda builder: _gather(builder, x, y, sources))
@@ -282,7 +285,9 @@ def index_select(node: Node, site: Site) -> Group | None:
 def _places(function: Callable[[Array], Array], axis: int, x: Value) -> Array:
     """Which index of an axis each index of the result comes from: what a picture of the indices becomes."""
     extents = x.type.static_shape
-    image = np.broadcast_to(np.arange(extents[axis], dtype=np.float32).reshape(-1, *(1,) * (x.rank - axis - 1)), extents)
+    image = np.broadcast_to(
+        np.arange(extents[axis], dtype=np.float32).reshape(-1, *(1,) * (x.rank - axis - 1)), extents
+    )
     moved = function(image)
     centre = tuple(slice(None) if other == axis else moved.shape[other] // 2 for other in range(x.rank))
     places: Array = moved[centre].astype(np.int64)

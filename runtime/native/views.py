@@ -92,9 +92,7 @@ def sliced(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
     It is along the innermost axis, whose rows then have a pitch, and along the outermost one.
     """
     wide = [position for position in stored.order if stored.shape[position] != 1]
-    part = replace(
-        stored, offset=stored.offset + start * stored.strides[axis], shape=_set(stored.shape, axis, count)
-    )
+    part = replace(stored, offset=stored.offset + start * stored.strides[axis], shape=_set(stored.shape, axis, count))
     if count == stored.shape[axis] or not wide:
         return part
     if axis == wide[0] and len(wide) > 1:
