@@ -283,7 +283,7 @@ def finish(
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
-        refine(legalized, graph, feeds, options.chip, progress=progress.advance)
+        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
     graph = legalized.graph
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says

@@ -128,10 +128,9 @@ def _bounds(bound: float, params: QuantParams) -> list[int]:
     """A real bound as integers, one per scale; infinities are the ends of the type."""
     if math.isinf(bound):
         return [params.dtype.max if bound > 0 else params.dtype.min]
-    return [
-        int(QuantParams.per_tensor(scale, zero_point, params.dtype).quantize(np.asarray(bound, dtype=np.float32)))
-        for scale, zero_point in zip(params.scale, params.zero_point, strict=True)
-    ]
+    channels = dataclasses.replace(params, axis=0)
+    found: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
+    return found
 
 
 def _function(op: Op) -> Callable[[Array], Array]:

@@ -17,6 +17,9 @@ from tpuconvert.schema.types import Array
 
 Method = Literal["minmax", "kl", "mse"]
 
+SAMPLES = 64
+"""Means are taken over so many samples at most: they settle long before thresholds do."""
+
 _BINS = 4096
 _STEP = 16  # bins between two thresholds that are tried: 256 candidates at most
 _CUT_WEIGHT = 8.0
@@ -38,11 +41,13 @@ class Channels:
         largest: largest magnitude.
         second: largest magnitude of the sample that comes second; how far it lies below tells how heavy the tail is.
         variance: mean squared distance from the channel's mean.
+        mean: over the first ``SAMPLES`` samples, each of which counts alike.
     """
 
     largest: tuple[float, ...]
     second: tuple[float, ...]
     variance: tuple[float, ...]
+    mean: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class _ChannelSums:
         self._second: Array = np.zeros(0)
         self._sum: Array = np.zeros(0)
         self._squares: Array = np.zeros(0)
+        self._means: Array = np.zeros(0)
+        self._samples = 0
 
     def add(self, array: Array) -> None:
         if array.ndim < 2 or (self._count and array.shape[1] != self._largest.size):
@@ -84,20 +91,25 @@ class _ChannelSums:
         if self._count < 0:
             return
         if self._count == 0:
-            self._largest, self._second, self._sum, self._squares = np.zeros((4, array.shape[1]))
+            self._largest, self._second, self._sum, self._squares, self._means = np.zeros((5, array.shape[1]))
         others = (0, *range(2, array.ndim))
         found = np.maximum(array.max(axis=others), -array.min(axis=others))
         self._second = np.maximum(self._second, np.minimum(found, self._largest))
         self._largest = np.maximum(self._largest, found)
-        self._sum = self._sum + array.sum(axis=others, dtype=np.float64)
+        sums = array.sum(axis=others, dtype=np.float64)
+        self._sum = self._sum + sums
         self._squares = self._squares + np.square(array, dtype=np.float64).sum(axis=others)
         self._count += array.size // array.shape[1]
+        if self._samples < SAMPLES:
+            self._samples += 1
+            self._means = self._means + sums / (array.size // array.shape[1])
 
     def result(self) -> Channels | None:
         if self._count <= 0:
             return None
         variance = np.maximum(self._squares / self._count - (self._sum / self._count) ** 2, 0.0)
-        return Channels(*(tuple(map(float, item)) for item in (self._largest, self._second, variance)))
+        mean = self._means / self._samples
+        return Channels(*(tuple(map(float, item)) for item in (self._largest, self._second, variance, mean)))
 
 
 class RangeCollector:
@@ -144,7 +156,8 @@ class RangeCollector:
             self._counts = np.concatenate([self._counts.reshape(-1, 2).sum(axis=1), np.zeros(_BINS // 2, np.int64)])
             self._width *= 2
         if self._width > 0.0:
-            self._counts += np.histogram(magnitudes, bins=_BINS, range=(0.0, self._width))[0]
+            bins = (magnitudes.reshape(-1) * np.float32(_BINS / self._width)).astype(np.int32)
+            self._counts += np.bincount(np.minimum(bins, _BINS - 1, out=bins), minlength=_BINS)
 
 
 def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:

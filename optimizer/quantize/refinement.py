@@ -20,6 +20,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
+from tpuconvert.optimizer.quantize.ranges import SAMPLES, Range
 from tpuconvert.optimizer.quantize.weight_rounding import (
     MOST_INPUTS,
     Covariance,
@@ -38,9 +39,6 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array, Chip
 
-SAMPLES = 64
-"""So many samples are used at most: means settle long before thresholds do."""
-
 _OBSERVATIONS = 8192
 """So many positions of a product's operand are looked at, over all samples, for their covariance; at least four times
 the number of inputs."""
@@ -52,6 +50,7 @@ def refine(
     samples: Iterable[Mapping[str, Array]],
     chip: Chip,
     progress: Callable[[int], None] | None = None,
+    ranges: Mapping[str, Range] | None = None,
 ) -> int:
     """Change weights and biases of a legalized graph in place.
 
@@ -61,6 +60,7 @@ def refine(
         samples: feeds; the first ``SAMPLES`` of them are used.
         chip: whose arithmetic counts.
         progress: called with the number of nodes done.
+        ranges: what calibration found on the same samples; saves another run of the float graph.
 
     Returns:
         The number of products refined.
@@ -69,7 +69,7 @@ def refine(
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
-    means = _float_means(real, feeds, {product.name for product in products.values()})
+    means = _float_means(real, feeds, {product.name for product in products.values()}, ranges or {})
     plan = make_plan(integer)
     slots: list[list[Array]] = [[] for _ in range(plan.slots)]
     for index, constant in plan.constants:
@@ -111,8 +111,14 @@ def _constant(node: Node, index: int) -> Value:
     return value
 
 
-def _float_means(real: Graph, feeds: list[Mapping[str, Array]], names: set[str]) -> dict[str, Array]:
+def _float_means(
+    real: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
+) -> dict[str, Array]:
     """Mean per channel (axis 1) over all samples and positions."""
+    found = {name: ranges[name].channels for name in names if name in ranges}
+    known = {name: np.asarray(channels.mean) for name, channels in found.items() if channels is not None}
+    if len(known) == len(names):
+        return known
     sums: dict[str, Array] = {}
 
     def observe(value: Value, array: Array) -> None:
