@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from tpuconvert.runtime.native.loader import native
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op
@@ -19,12 +21,12 @@ from tpuconvert.schema.types import I8, I32, Array, DType
 
 STORED_BIAS = 128
 NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = (
-    "none",
-    "two_roundings",
-    "one_rounding",
-    "low_precision",
-    "high_symmetric",
-    "float",
+    "NONE",
+    "TWO_ROUNDINGS",
+    "ONE_ROUNDING",
+    "LOW_PRECISION",
+    "HIGH_SYMMETRIC",
+    "FLOAT",
 )
 """Names of the forms, as the extension takes them."""
 
@@ -63,13 +65,33 @@ class Epilogue:
         """The sums themselves."""
         return Epilogue.of(I32)
 
+    def compiled(self, channels: int) -> Any:
+        """The same for that many output channels, as the extension takes it."""
+        module = native()
+        return module.Epilogue(
+            channels,
+            getattr(module.Rescale, self.rescale),
+            rounding=self.rounding,
+            multiplier=_vector(self.multiplier, np.int32),
+            shift=_vector(self.shift, np.int32),
+            offset=_vector(self.offset, np.int32),
+            scale=self.scale,
+            late_bias=_vector(self.late_bias, np.float32),
+            narrow_low=self.narrow[0],
+            narrow_high=self.narrow[1],
+            low=self.low,
+            high=self.high,
+            bytes=self.dtype.bits // 8,
+            lut=self.lut if self.lut.size else None,
+        )
+
     def followed_by(self, node: Node) -> Epilogue | None:
         """This epilogue with one more operator behind it, or None where they do not join."""
         op: Op = node.op
         if self.lut.size:
             return None
         if isinstance(op, RequantInt32):
-            return _requantized(op) if self == Epilogue.sums() else None
+            return _requantized(op) if self.rescale == NO_RESCALE and self.dtype is I32 else None
         if isinstance(op, Clamp) and self.dtype.bits <= 16:
             return self._limited(op.min.value, op.max.value)
         if isinstance(op, Active) and op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, self.dtype):
@@ -103,6 +125,10 @@ class Epilogue:
             low=min(max(low, least), most),
             high=max(min(high, most), least),
         )
+
+
+def _vector(values: Sequence[float], dtype: type[np.generic]) -> Array | None:
+    return np.array(values, dtype) if len(values) else None
 
 
 def _requantized(op: RequantInt32) -> Epilogue:

@@ -70,39 +70,26 @@ def convolve(
     in_row = image // max(_rows(x, height), 1)
     out_pixel, out_row = output_steps or (y.row_bytes, y.row_bytes * out_width)
     out_image = y.row_bytes * y.size // max(batch * y.memory_shape[-1], 1)
+    found = native.ConvGeometry()
+    found.batch, found.height, found.width, found.in_channels = batch, height, width, channels
+    found.out_height, found.out_width, found.out_channels = out_height, out_width, out_channels
+    found.kernel_h, found.kernel_w = weights.shape[2:]
+    found.stride_h, found.stride_w = geometry.strides
+    found.dilation_h, found.dilation_w = geometry.dilations
+    found.pad_top, found.pad_left = geometry.pads
+    found.groups = geometry.groups
+    found.in_pixel, found.in_row, found.in_image = x.row_bytes, in_row, image
+    found.out_pixel, found.out_row, found.out_image = out_pixel, out_row, out_image
     step = native.conv_int8(
-        input=native.Place(x.buffer.index, x.offset + input_skip),
-        output=native.Place(y.buffer.index, y.offset + output_skip),
-        geometry={
-            "batch": batch,
-            "height": height,
-            "width": width,
-            "in_channels": channels,
-            "out_height": out_height,
-            "out_width": out_width,
-            "out_channels": out_channels,
-            "kernel_h": weights.shape[2],
-            "kernel_w": weights.shape[3],
-            "stride_h": geometry.strides[0],
-            "stride_w": geometry.strides[1],
-            "dilation_h": geometry.dilations[0],
-            "dilation_w": geometry.dilations[1],
-            "pad_top": geometry.pads[0],
-            "pad_left": geometry.pads[1],
-            "groups": geometry.groups,
-            "in_pixel": x.row_bytes,
-            "in_row": in_row,
-            "in_image": image,
-            "out_pixel": out_pixel,
-            "out_row": out_row,
-            "out_image": out_image,
-        },
-        weights=weights,
+        native.Place(x.buffer.index, x.offset + input_skip),
+        native.Place(y.buffer.index, y.offset + output_skip),
+        found,
+        weights,
+        epilogue.compiled(out_channels),
+        builder.isa,
         weight_zero=np.asarray(weight_zeros, np.int32),
-        bias=np.empty(0, np.int32) if bias is None else bias.astype(np.int32),
+        bias=None if bias is None else bias.astype(np.int32),
         input_zero=input_zero,
-        epilogue=_arguments(epilogue),
-        isa=builder.isa,
     )
     builder.step(step, (x,), (y,))
 
@@ -110,25 +97,6 @@ def convolve(
 def _rows(x: Stored, height: int) -> int:
     """Rows of an image; a matrix is one row."""
     return x.shape[2] if len(x.shape) == 4 else height
-
-
-def _arguments(epilogue: Epilogue) -> dict[str, object]:
-    """An epilogue as the extension takes it."""
-    return {
-        "rescale": epilogue.rescale,
-        "rounding": epilogue.rounding,
-        "multiplier": np.asarray(epilogue.multiplier, np.int32),
-        "shift": np.asarray(epilogue.shift, np.int32),
-        "offset": np.asarray(epilogue.offset, np.int32),
-        "scale": epilogue.scale,
-        "late_bias": np.asarray(epilogue.late_bias, np.float32),
-        "narrow_low": epilogue.narrow[0],
-        "narrow_high": epilogue.narrow[1],
-        "low": epilogue.low,
-        "high": epilogue.high,
-        "bytes": epilogue.dtype.bits // 8,
-        "lut": epilogue.lut,
-    }
 
 
 def phases(
