@@ -7,7 +7,7 @@ not how long it takes. A node whose extents are only known when the model runs c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
@@ -47,9 +47,19 @@ def macs(node: Node) -> int | None:
     return count(node.op, known_operands, known_results)
 
 
-def bytes_moved(node: Node) -> int | None:
-    """Bytes of all operands, constants included, and of all results, each counted once."""
-    sizes = [_size(value) for value in {*node.inputs, *node.outputs} if value is not None]
+def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
+    """Bytes that one node, or several that run as one, read and write at least.
+
+    Operands, constants included, and results count once each. What only these nodes read of each other does not count.
+
+    Args:
+        nodes: the nodes.
+        leaving: values that are outputs of the graph, so that they are written though these nodes read them too.
+    """
+    made = {value for node in nodes for value in node.outputs}
+    read = {value for node in nodes for value in node.inputs if value is not None}
+    inner = {value for value in made & read if value not in leaving and all(user in nodes for user in value.users)}
+    sizes = [_size(value) for value in (made | read) - inner]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 

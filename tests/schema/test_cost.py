@@ -110,3 +110,15 @@ def test_every_operator_with_products_has_a_rule() -> None:
     named = [kind for name, kind in all_ops().items() if any(word in name for word in words)]
     assert len(named) > 12
     assert [kind.name for kind in named if not any(issubclass(kind, ruled) for ruled, _ in _RULES)] == []
+
+
+def test_what_nodes_that_run_as_one_pass_on_does_not_count() -> None:
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (4, 4)))
+    y = graph.add(Active(ActiveType.ACTIVE_RELU), x)
+    z = graph.add(Active(ActiveType.ACTIVE_RELU), y)
+    assert bytes_moved(*graph.nodes) == 2 * 64
+    assert bytes_moved(*graph.nodes, leaving=[y]) == 3 * 64
+    graph.add(Active(ActiveType.ACTIVE_RELU), y)
+    assert bytes_moved(*graph.nodes[:2]) == 3 * 64
+    assert z.users == []

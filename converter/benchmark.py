@@ -1,0 +1,184 @@
+"""How long a model takes: times of whole runs, and of every step of the plan with what it computes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.schema.cost import bytes_moved, macs
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.types import Array
+
+if TYPE_CHECKING:
+    from tpuconvert.runtime.profile import StepProfile
+    from tpuconvert.runtime.session import Session
+
+PERCENTILES = (50, 90, 99)
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall times of runs, in seconds, in the order in which they were made."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Half of the runs took no longer."""
+        return statistics.median(self.seconds)
+
+    @property
+    def mean(self) -> float:
+        """Sum by number."""
+        return statistics.fmean(self.seconds)
+
+    @property
+    def shortest(self) -> float:
+        """The shortest run."""
+        return min(self.seconds)
+
+    def percentile(self, percent: int) -> float:
+        """The time that ``percent`` of the runs did not exceed: one that was measured, not one between two."""
+        rank = math.ceil(len(self.seconds) * percent / 100)
+        return sorted(self.seconds)[max(rank, 1) - 1]
+
+    @property
+    def runs_per_second(self) -> float:
+        """Runs one after the other, without pauses."""
+        return len(self.seconds) / sum(self.seconds)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """All of it in plain numbers, for JSON."""
+        return {
+            "runs": len(self.seconds),
+            "median_s": self.median,
+            "min_s": self.shortest,
+            "mean_s": self.mean,
+            **{f"p{percent}_s": self.percentile(percent) for percent in PERCENTILES},
+            "runs_per_second": self.runs_per_second,
+        }
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step of the plan: what ran, for which nodes, how long, and what that is in work.
+
+    Args:
+        kernel: name of the kernel; a step without one is named after its operator.
+        nodes: names of the nodes that it computes.
+        macs: multiply-accumulate steps, None where extents are only known when the model runs.
+        bytes: read and written at least, None alike.
+        seconds: median over the profiled runs.
+        share: of the time of all steps.
+        is_reference: whether the NumPy definition of the operator ran.
+    """
+
+    kernel: str
+    nodes: tuple[str, ...]
+    macs: int | None
+    bytes: int | None
+    seconds: float
+    share: float
+    is_reference: bool
+
+    @property
+    def macs_per_second(self) -> float | None:
+        """Speed, where there is something to multiply."""
+        return self.macs / self.seconds if self.macs and self.seconds else None
+
+
+def time_runs(
+    session: Session,
+    feeds: Mapping[str, Array],
+    *,
+    warmup: int,
+    runs: int | None = None,
+    seconds: float | None = None,
+    clock: Clock = time.perf_counter,
+) -> Timing:
+    """Run a model again and again.
+
+    Args:
+        session: the model.
+        feeds: one array per input name.
+        warmup: runs before the first one that is timed.
+        runs: so many, or
+        seconds: as many as fit, at least one.
+        clock: in seconds.
+    """
+    assert (runs is None) != (seconds is None), "either a number of runs or a time"
+    for _ in range(warmup):
+        session.run(feeds)
+    taken: list[float] = []
+    start = now = clock()
+    while len(taken) < runs if runs is not None else not taken or now - start < (seconds or 0.0):
+        before = clock()
+        session.run(feeds)
+        now = clock()
+        taken.append(now - before)
+    return Timing(tuple(taken))
+
+
+def profile(session: Session, graph: Graph, feeds: Mapping[str, Array], runs: int) -> list[StepCost]:
+    """Time every step of some runs.
+
+    Args:
+        session: made from ``graph``.
+        graph: whose nodes the steps compute.
+        feeds: one array per input name.
+        runs: whose medians are taken.
+    """
+    return step_costs([session.profile(feeds) for _ in range(runs)], graph)
+
+
+def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[StepCost]:
+    """Medians over several profiles of one plan, with the work of each step."""
+    seconds = [statistics.median(step.seconds for step in same) for same in zip(*profiles, strict=True)]
+    total = sum(seconds) or 1.0
+    found = []
+    for step, taken in zip(profiles[0], seconds, strict=True):
+        values = [graph.find(name) for name in step.nodes]
+        nodes = [value.producer for value in values if value is not None and value.producer is not None]
+        kernel = " + ".join(node.op.name for node in nodes) if step.is_reference and nodes else step.kind
+        leaving = [value for value in graph.outputs if value.producer in nodes]
+        found.append(
+            StepCost(
+                kernel,
+                step.nodes,
+                _sum(macs(node) for node in nodes),
+                bytes_moved(*nodes, leaving=leaving),
+                taken,
+                taken / total,
+                step.is_reference,
+            )
+        )
+    return found
+
+
+def total_macs(nodes: Collection[Node]) -> int | None:
+    """Multiply-accumulate steps of all nodes, None where one is not known."""
+    return _sum(macs(node) for node in nodes)
+
+
+def reference_operators(steps: Sequence[StepCost]) -> dict[str, int]:
+    """Operators that ran as their NumPy definition, with the number of their steps; the most frequent first."""
+    counts: dict[str, int] = {}
+    for step in steps:
+        if step.is_reference:
+            counts[step.kernel] = counts.get(step.kernel, 0) + 1
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _sum(counts: Any) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
