@@ -6,6 +6,7 @@ Source: section 1 and 17 of the operator set's semantics.
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class DType(enum.Enum):
             ValueError: for a floating-point type.
 
         """
-        return int(np.iinfo(self.numpy).min)
+        return _limits(self)[0]
 
     @property
     def max(self) -> int:
@@ -74,7 +75,7 @@ class DType(enum.Enum):
             ValueError: for a floating-point type.
 
         """
-        return int(np.iinfo(self.numpy).max)
+        return _limits(self)[1]
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` is representable without rounding."""
@@ -99,6 +100,14 @@ class DType(enum.Enum):
 
 
 _NUMPY: dict[DType, np.dtype[Any]] = {dtype: np.dtype(dtype.value.lower()) for dtype in DType}
+
+
+@functools.cache
+def _limits(dtype: DType) -> tuple[int, int]:
+    """Lowest and highest value of an integer type; asked for every element of long parameter vectors."""
+    info = np.iinfo(dtype.numpy)
+    return int(info.min), int(info.max)
+
 
 F32, F16 = DType.FLOAT32, DType.FLOAT16
 I32, U32 = DType.INT32, DType.UINT32
