@@ -63,11 +63,14 @@ def _rows(part: Part) -> list[list[str]]:
 
 
 def _memory_rows(memory: tuple[Memory, ...]) -> list[list[str]]:
-    rows = [["network", "before, MB", "peak, MB", "difference, MB", "file, MB", "difference without file, MB"]]
+    parts = ("arena", "arena_lower_bound", "packed")
+    rows = [["network", "before, MB", "peak, MB", "file, MB", *(f"{part.replace('_', ' ')}, MB" for part in parts)]]
+    rows[0].append("rest, MB")
     for each in memory:
-        grown = each.peak - each.before
-        sizes = (each.before, each.peak, grown, each.file, grown - each.file)
-        rows.append([each.network, *(f"{size / 1e6:.1f}" for size in sizes)])
+        known = each.file + each.plan.get("arena", 0) + each.plan.get("packed", 0)
+        sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts)]
+        sizes.append(each.peak - each.before - known)
+        rows.append([each.network, *("-" if size is None else f"{size / 1e6:.1f}" for size in sizes)])
     return rows
 
 

@@ -55,7 +55,7 @@ class Settings:
 
 def int8_part(settings: Settings) -> Part:
     """INT8, one thread."""
-    results = [_timed(settings, int8_model(name, settings.folder, settings.backend)) for name in _all(settings)]
+    results = [_timed(settings, _int8(settings, name)) for name in _all(settings)]
     about = "One thread, batch 1. Median time on the processor; how many times ours fits into the other engine's time."
     return Part("int8", "INT8, one thread", about, tuple(results))
 
@@ -64,7 +64,7 @@ def threads_part(settings: Settings) -> Part:
     """INT8, as many threads as there are processors given, and ours with one in the same rounds."""
     count, results = len(settings.cpus), []
     for name in _all(settings):
-        model = int8_model(name, settings.folder, settings.backend)
+        model = _int8(settings, name)
         jobs = [dataclasses.replace(job, threads=count) for job in model.jobs]
         jobs.append(dataclasses.replace(model.jobs[0], label=ALONE))
         settings.tell(f"{name}: INT8, {count} threads")
@@ -85,7 +85,7 @@ def load_part(settings: Settings) -> Part:
     """From a file to something that can run."""
     results = []
     for name in settings.chosen(CLASSIFIERS):
-        model = int8_model(name, settings.folder, settings.backend)
+        model = _int8(settings, name)
         settings.tell(f"{name}: loading")
         found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
@@ -98,14 +98,18 @@ def memory_part(settings: Settings) -> Part:
     found = []
     for name in _all(settings):
         settings.tell(f"{name}: memory")
-        (job, *_) = int8_model(name, settings.folder, settings.backend).jobs
+        (job, *_) = _int8(settings, name).jobs
         with Worker(job, list(settings.cpus[:1])) as worker:
             worker.prepare()
             before = worker.peak_bytes()
             worker.load()
             worker.run(3)
-            found.append(Memory(name, before, worker.peak_bytes(), job.model.stat().st_size))
-    about = "A process that loads an INT8 model and runs it: Python and NumPy alone, then the most it ever held."
+            peak = worker.peak_bytes()
+        found.append(Memory(name, before, peak, job.model.stat().st_size, _plan_memory(job)))
+    about = (
+        "A process that loads an INT8 model and runs it: resident with the engine imported, then the most it ever "
+        "held. The rest is what is neither the file, nor the arena, nor packed weights."
+    )
     return Part("memory", "Memory of our engine", about, memory=tuple(found))
 
 
@@ -134,6 +138,11 @@ def _all(settings: Settings) -> list[str]:
     return settings.chosen(NETWORKS)
 
 
+def _int8(settings: Settings, name: str) -> Model:
+    settings.tell(f"{name}: preparing")
+    return int8_model(name, settings.folder, settings.backend)
+
+
 def _timed(settings: Settings, model: Model, *, peak: bool = True) -> Result:
     settings.tell(f"{model.network}: {model.arithmetic}, 1 thread")
     jobs, missing, probe = list(model.jobs), list(model.missing), settings.folder / "peak.so"
@@ -152,6 +161,13 @@ def _timed(settings: Settings, model: Model, *, peak: bool = True) -> Result:
 def _with_peak(result: Result, limit: Measured, steps: int) -> Result:
     share = None if limit.ratio is None else result.macs / steps * limit.ratio.median
     return dataclasses.replace(result, peak=1e3 * steps / limit.cpu_ms, peak_share=share)
+
+
+def _plan_memory(job: Job) -> dict[str, int]:
+    from tpuconvert.runtime.session import Session
+
+    with Session(job.model, backend=job.backend, threads=job.threads) as session:  # type: ignore[arg-type]  # checked
+        return session.memory
 
 
 def _macs(model: Model) -> int:

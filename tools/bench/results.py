@@ -47,12 +47,21 @@ class Result:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a process of ours: resident before the model is loaded, at most afterwards, and the size of the file."""
+    """Bytes of a process of ours.
+
+    Args:
+        network: its name.
+        before: resident when the engine is imported and no model is loaded.
+        peak: resident at most, after some runs.
+        file: size of the model.
+        plan: what the session says of its plan: arena, its lower bound, packed weights. Empty without native engine.
+    """
 
     network: str
     before: int
     peak: int
     file: int
+    plan: dict[str, int]
 
 
 @dataclass(frozen=True)
