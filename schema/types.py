@@ -230,9 +230,10 @@ class QuantParams:
             raise ValueError(f"{len(self.scale)} scales with {len(self.zero_point)} zero points")
         if self.axis is None and len(self.scale) != 1:
             raise ValueError(f"{len(self.scale)} scales need an axis")
-        if not all(math.isfinite(scale) and scale > 0 for scale in self.scale):
+        # One that is not a finite number would be in the sum; tuples are long, one element per channel.
+        if not (math.isfinite(sum(self.scale)) and min(self.scale) > 0):
             raise ValueError("scales must be positive and finite")
-        if self.dtype.is_float or not all(self.dtype.holds(zero) for zero in self.zero_point):
+        if self.dtype.is_float or not all(self.dtype.holds(zero) for zero in set(self.zero_point)):
             raise ValueError(f"zero points must lie in the range of {self.dtype.value}")
 
     @staticmethod

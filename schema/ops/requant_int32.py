@@ -80,11 +80,12 @@ class RequantInt32(Op):
         if self.round_mode is RoundingMode.UNKNOWN:
             raise ValueError("requant_int32: round_mode UNKNOWN is reserved")
         highest = 0 if self.mode is RequantMode.TFLITE else 31
-        for shift in (self.shift_val, *self.shift_vec):
+        for shift in {self.shift_val, *self.shift_vec}:
             if not -64 <= shift <= highest:
                 raise ValueError(f"requant_int32: shifts lie in -64..{highest} in mode {self.mode.name}, found {shift}")
-        for value in (self.multiplier_val, *self.multiplier_vec, self.offset_val, *self.offset_vec):
-            if not I32.holds(value):
+        for vector in ((self.multiplier_val, self.offset_val), self.multiplier_vec, self.offset_vec):
+            value = max(vector, key=abs, default=0)
+            if not I32.holds(max(vector, default=0)) or not I32.holds(min(vector, default=0)):
                 raise ValueError(f"requant_int32: multipliers and offsets are INT32, found {value}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
