@@ -1,0 +1,62 @@
+// The register tile of the AVX512-VNNI convolution: a few result pixels times up to 64 output channels.
+//
+// Included by files compiled for AVX512-VNNI as well as by baseline ones, so it holds plain data only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tpuconvert::avx512 {
+
+constexpr int kLanes = 16;  // output channels of one accumulator register
+
+// What the tile does with its sums. With x = float(sum), exact below 2^24:
+enum class TileForm {
+  kOneFactor,  // stored = floor(factor * x + addend)
+  kTwoFactors, // v = floor(factor * x + small_factor * x), stored = (v + 1 + 2 * offset) >> 1
+  kKinked,     // the same with small_factor * x + copysign(kink, x) as second summand
+  kSums,       // the sums themselves, in `sums`
+};
+
+// Parameters of one accumulator, 64 bytes each. Floors are rounded down at both steps of an operation (the fused
+// multiply-add and the conversion), which makes them floors of the exact values.
+struct LaneParameters {
+  std::int32_t bias[kLanes];
+  float factor[kLanes];
+  float second[kLanes];  // kOneFactor: addend; otherwise small_factor
+  float kink[kLanes];
+};
+
+struct TileArguments {
+  const std::uint8_t* const* inputs;  // [segment][row]: where the bytes of a segment begin
+  std::size_t input_offset;           // added to each of them
+  std::size_t segments;
+  std::size_t segment_bytes;          // a multiple of 4, not 0
+  const std::int8_t* weights;         // [segment][segment_bytes / 4][accumulator][channel][4]
+  const LaneParameters* parameters;   // [accumulator]
+  std::uint8_t* const* outputs;       // [row]
+  std::size_t output_offset;          // added to each of them
+  std::int32_t* sums;                 // kSums: [row][accumulator][kLanes]
+  std::uint64_t mask;                 // one bit for every channel that is stored
+  const std::uint8_t* lut;            // 256 bytes or null
+  int offset;                         // kTwoFactors, kKinked
+  int low, high;
+};
+
+using TileKernel = void (*)(const TileArguments&);
+
+// Registers: rows * accumulators <= 28, which leaves one for the broadcast bytes and up to three for weights.
+// A half accumulator (8 channels) follows the `full` ones.
+constexpr int largest_rows(int full, bool half) {
+  const int accumulators = full + (half ? 1 : 0);
+  return accumulators == 4 ? 7 : accumulators == 3 ? 9 : 14;
+}
+
+// One per form. The shapes are full = 1, 2, 3, 4 without and full = 0, 1 with a half accumulator; 1 <= rows <=
+// largest_rows.
+TileKernel tile_one_factor(int full, bool half, int rows);
+TileKernel tile_two_factors(int full, bool half, int rows);
+TileKernel tile_kinked(int full, bool half, int rows);
+TileKernel tile_sums(int full, bool half, int rows);
+
+}  // namespace tpuconvert::avx512

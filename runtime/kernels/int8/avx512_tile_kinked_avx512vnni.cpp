@@ -1,0 +1,8 @@
+// Register tiles of the form kKinked.
+#include "int8/avx512_tile_kernel.h"
+
+namespace tpuconvert::avx512 {
+
+TileKernel tile_kinked(int full, bool half, int rows) { return tile_of<TileForm::kKinked>(full, half, rows); }
+
+}  // namespace tpuconvert::avx512

@@ -1,0 +1,8 @@
+// Register tiles of the form kOneFactor.
+#include "int8/avx512_tile_kernel.h"
+
+namespace tpuconvert::avx512 {
+
+TileKernel tile_one_factor(int full, bool half, int rows) { return tile_of<TileForm::kOneFactor>(full, half, rows); }
+
+}  // namespace tpuconvert::avx512
