@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,23 @@ class StepCost:
         return self.macs / self.seconds if self.macs and self.seconds else None
 
 
+@dataclass(frozen=True)
+class KernelCost:
+    """All steps of a plan that one kernel runs. Fields as in :class:`StepCost`; ``steps`` is how many there are."""
+
+    kernel: str
+    steps: int
+    macs: int | None
+    seconds: float
+    share: float
+    is_reference: bool
+
+    @property
+    def macs_per_second(self) -> float | None:
+        """Speed, where there is something to multiply."""
+        return self.macs / self.seconds if self.macs and self.seconds else None
+
+
 def time_runs(
     session: Session,
     feeds: Mapping[str, Array],
@@ -166,16 +183,26 @@ def total_macs(nodes: Collection[Node]) -> int | None:
     return _sum(macs(node) for node in nodes)
 
 
-def reference_operators(steps: Sequence[StepCost]) -> dict[str, int]:
-    """Operators that ran as their NumPy definition, with the number of their steps; the most frequent first."""
-    counts: dict[str, int] = {}
+def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:
+    """Steps of the same kernel together, those that take longest first."""
+    groups: dict[tuple[str, bool], list[StepCost]] = {}
     for step in steps:
-        if step.is_reference:
-            counts[step.kernel] = counts.get(step.kernel, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+        groups.setdefault((step.kernel, step.is_reference), []).append(step)
+    kernels = [
+        KernelCost(
+            kernel,
+            len(same),
+            _sum(step.macs for step in same),
+            sum(step.seconds for step in same),
+            sum(step.share for step in same),
+            is_reference,
+        )
+        for (kernel, is_reference), same in groups.items()
+    ]
+    return sorted(kernels, key=lambda each: -each.seconds)
 
 
-def _sum(counts: Any) -> int | None:
+def _sum(counts: Iterable[int | None]) -> int | None:
     total = 0
     for count in counts:
         if count is None:

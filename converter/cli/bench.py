@@ -13,7 +13,7 @@ from tpuconvert.cli.source_options import plugin_option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tpuconvert.benchmark import StepCost, Timing
+    from tpuconvert.benchmark import KernelCost, StepCost, Timing
     from tpuconvert.calibration_data import Feed
     from tpuconvert.model import Model
 
@@ -122,44 +122,50 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 
 
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
-    from tpuconvert.benchmark import reference_operators
+    from tpuconvert.benchmark import by_kernel
     from tpuconvert.report import bytes_text, table
 
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
-        speed = step.macs_per_second
         more = f" and {len(step.nodes) - NAMES_SHOWN} more" if len(step.nodes) > NAMES_SHOWN else ""
-        rows.append(
-            (
-                f"reference {step.kernel}" if step.is_reference else step.kernel,
-                _milliseconds(step.seconds),
-                f"{step.share:.1%}",
-                "-" if step.macs is None else f"{step.macs:,}",
-                "-" if speed is None else f"{speed / 1e9:.1f}",
-                "-" if step.bytes is None else bytes_text(step.bytes),
-                ", ".join(step.nodes[:NAMES_SHOWN]) + more,
-            )
-        )
-    slow = reference_operators(steps)
-    time = sum(step.share for step in steps if step.is_reference)
-    named = ", ".join(f"{name} ({count})" for name, count in slow.items())
-    summary = (
-        f"{sum(slow.values())} of {len(steps)} steps ran as NumPy references, {time:.1%} of the time: {named}"
-        if slow
-        else f"{len(steps)} steps, all with a native kernel"
+        moved = "-" if step.bytes is None else bytes_text(step.bytes)
+        rows.append((*_work(step), moved, ", ".join(step.nodes[:NAMES_SHOWN]) + more))
+    kernels = by_kernel(steps)
+    groups = [("kernel", "ms", "share", "MAC", "GMAC/s", "steps")]
+    groups += [(*_work(kernel), str(kernel.steps)) for kernel in kernels]
+    slow = [kernel for kernel in kernels if kernel.is_reference]
+    if slow:
+        count, share = sum(kernel.steps for kernel in slow), sum(kernel.share for kernel in slow)
+        summary = f"{count} of {len(steps)} steps ran as NumPy references, {share:.1%} of the time"
+    else:
+        summary = f"{len(steps)} steps, all with a native kernel"
+    return [*table(rows), "", *table(groups), "", f"{summary} (medians of {runs} runs)"]
+
+
+def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
+    """The columns that steps and kernels share."""
+    speed = cost.macs_per_second
+    return (
+        f"reference {cost.kernel}" if cost.is_reference else cost.kernel,
+        _milliseconds(cost.seconds),
+        f"{cost.share:.1%}",
+        "-" if cost.macs is None else f"{cost.macs:,}",
+        "-" if speed is None else f"{speed / 1e9:.1f}",
     )
-    return [*table(rows), "", f"{summary} (medians of {runs} runs)"]
 
 
 def _profile_mapping(steps: Sequence[StepCost] | None) -> dict[str, Any]:
-    import dataclasses
-
-    from tpuconvert.benchmark import reference_operators
+    from tpuconvert.benchmark import by_kernel
 
     if steps is None:
         return {}
-    described = [{**dataclasses.asdict(step), "macs_per_second": step.macs_per_second} for step in steps]
-    return {"steps": described, "reference_operators": reference_operators(steps)}
+    return {"steps": [_plain(step) for step in steps], "kernels": [_plain(kernel) for kernel in by_kernel(steps)]}
+
+
+def _plain(cost: StepCost | KernelCost) -> dict[str, Any]:
+    import dataclasses
+
+    return {**dataclasses.asdict(cost), "macs_per_second": cost.macs_per_second}
 
 
 def _milliseconds(seconds: float) -> str:

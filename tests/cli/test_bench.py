@@ -8,7 +8,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.benchmark import StepCost, Timing, reference_operators, step_costs, time_runs
+from tpuconvert.benchmark import KernelCost, StepCost, Timing, by_kernel, step_costs, time_runs
 from tpuconvert.model import Model
 from tpuconvert.runtime.profile import StepProfile
 from tpuconvert.schema.file_model import FileModel
@@ -57,7 +57,10 @@ def test_profile_has_every_node_once(capsys: Captured) -> None:
     assert [name for step in found["steps"] for name in step["nodes"]] == nodes
     assert sum(step["macs"] for step in found["steps"]) == found["macs"]
     assert sum(step["share"] for step in found["steps"]) == pytest.approx(1.0)
-    assert sum(found["reference_operators"].values()) == len(nodes)
+    assert all(kernel["is_reference"] for kernel in found["kernels"])
+    assert sum(kernel["steps"] for kernel in found["kernels"]) == len(nodes)
+    times = [kernel["seconds"] for kernel in found["kernels"]]
+    assert times == sorted(times, reverse=True)
 
 
 @pytest.mark.usefixtures("network")
@@ -66,8 +69,7 @@ def test_profile_names_reference_steps(capsys: Captured) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[4].split() == ["kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes"]
     assert any(line.startswith("reference conv ") for line in lines)
-    assert " steps ran as NumPy references, 100.0% of the time: " in lines[-1]
-    assert lines[-1].endswith("(medians of 3 runs)")
+    assert lines[-1].endswith(" steps ran as NumPy references, 100.0% of the time (medians of 3 runs)")
 
 
 @pytest.mark.usefixtures("network")
@@ -155,4 +157,7 @@ def test_fused_steps_and_medians() -> None:
     ]
     assert steps[0].macs_per_second == 8.0
     assert steps[1].macs_per_second is None
-    assert reference_operators(steps) == {"active": 1}
+    assert by_kernel([*steps, steps[0]]) == [
+        KernelCost("matmul_f32", 2, 48, 6.0, 1.5, False),
+        KernelCost("active", 1, 0, 1.0, 0.25, True),
+    ]
