@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.runtime.native.loader import native
-from tpuconvert.runtime.native.storage import Buffer, Order, Stored, row_major
+from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Graph, Node, Value, static
+from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType
 
 ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
@@ -49,6 +50,7 @@ class Builder:
         self.outputs: list[Stored] = []
         self._stored: dict[Value, list[Stored]] = {}
         self._made: list[Value] = []
+        self._parts = _parts_of_concats(graph)
         self._current: tuple[Node, ...] = ()
         for value in graph.inputs:
             stored = self._dense(self._buffer(EXTERNAL, _bytes_of(value)), value, row_major(value.rank))
@@ -94,12 +96,34 @@ class Builder:
         """Where a value lies as it is: perhaps in the caller's memory, which has no slack and no 128 added."""
         return self.stored(value)
 
-    def write(self, value: Value, order: Order | None = None) -> Stored:
-        """Memory for a result, in an order of the kernel's choice (None: row-major)."""
+    def write(self, value: Value, order: Order | None = None, *, dense: bool = True) -> Stored:
+        """Memory for a result, in an order of the kernel's choice (None: row-major).
+
+        Args:
+            value: the result.
+            order: the order of its axes in memory.
+            dense: whether neighbouring rows must be adjacent. Where they need not be, a result that is only an operand
+                of a concatenation of channels is written to its place in there.
+        """
         order = row_major(value.rank) if order is None else order
+        if self._stored.get(value):
+            return self._stored[value][0]  # a concatenation whose parts are there already
+        if not dense and value in self._parts and order == channels_last(value.rank):
+            stored = self._part(value)
+            self._keep(value, stored)
+            return stored
         stored = self._dense(self._buffer(ARENA, _bytes_of(value)), value, order)
         self._keep(value, stored)
         return stored
+
+    def _part(self, value: Value) -> Stored:
+        """The place of a value in the concatenation that it is a part of."""
+        whole, start = self._parts[value]
+        if not self._stored.get(whole):
+            self._keep(whole, self._dense(self._buffer(ARENA, _bytes_of(whole)), whole, channels_last(whole.rank)))
+        target = self._stored[whole][0]
+        item = target.itemsize
+        return replace(target, shape=self.shape(value), offset=target.offset + start * item, pitch=target.row_bytes)
 
     def alias(self, value: Value, stored: Stored) -> None:
         """State that a result is memory that exists already: a permutation, a reshape, a slice."""
@@ -205,6 +229,21 @@ class Builder:
 
     def _dense(self, buffer: Buffer, value: Value, order: Order) -> Stored:
         return Stored(buffer, value.dtype, self.shape(value), order)
+
+
+def _parts_of_concats(graph: Graph) -> dict[Value, tuple[Value, int]]:
+    """Values that are nothing but operands of a concatenation of channels of images: that, and their first channel."""
+    parts: dict[Value, tuple[Value, int]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Concat) or node.outputs[0].rank != 4 or node.op.axis % 4 != 1:
+            continue
+        start = 0
+        for value in node.inputs:
+            assert value is not None
+            if value.producer is not None and graph.is_sole_use(value):
+                parts[value] = (node.outputs[0], start)
+            start += static(value.shape)[1]
+    return parts
 
 
 def _bytes_of(value: Value) -> int:

@@ -71,18 +71,20 @@ def reshape(node: Node, site: Site) -> Group | None:
 
 @ends_with("concat")
 def concat(node: Node, site: Site) -> Group | None:
-    """One copy per operand."""
+    """One copy per operand that was not written to its place."""
     values = [value for value in node.inputs if value is not None]
     y = node.outputs[0]
     axis: int = node.op.attributes()["axis"] % y.rank
 
     def emit(builder: Builder) -> None:
-        target = View.of(builder.write(y, _most_common_order(builder, values)))
+        whole = builder.write(y, _most_common_order(builder, values))
+        target = View.of(whole)
         start = 0
         for value in values:
             extent = builder.shape(value)[axis]
-            if 0 not in builder.shape(value):
-                copy_view(builder, View.of(builder.stored(value)), target.cut(axis, start, extent))
+            stored = builder.stored(value)
+            if 0 not in stored.shape and stored.buffer is not whole.buffer:  # what is there already was written there
+                copy_view(builder, View.of(stored), target.cut(axis, start, extent))
             start += extent
 
     return _group(node, emit)

@@ -108,7 +108,7 @@ def _emit(builder: Builder, found: Product, result: Value) -> None:
         out: tuple[int, ...] = (1, y.shape[-1], 1, rows)
     else:
         x = builder.read(found.x, channels_last(4), dense=False)
-        y = builder.write(result, channels_last(4))
+        y = builder.write(result, channels_last(4), dense=False)
         shape, out = x.shape, y.shape
     step = phases if found.is_transposed else convolve
     step(
