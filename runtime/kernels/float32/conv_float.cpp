@@ -1,0 +1,246 @@
+#include "float32/conv_float.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "core/aligned.h"
+
+namespace tpuconvert {
+
+namespace {
+
+// Packed weights of the panels that are run for one tile of rows after the other: they should stay in the second level of
+// the cache, together with the rows.
+constexpr std::size_t kResidentBytes = 512 * 1024;
+constexpr std::size_t kRunBytes = 320 * 1024;
+
+// Rows this many bytes apart share the sets of the first level of the cache: more than its ways would evict each other.
+constexpr std::ptrdiff_t kCacheAlias = 4096;
+
+// Border tiles with fewer channels are copied together: their segments are too short.
+constexpr int kShortDepth = 12;
+
+constexpr std::ptrdiff_t kFloat = sizeof(float);
+
+// Bytes from the first to behind the last element of an image tensor.
+std::size_t extent(std::int64_t images, std::int64_t rows, std::int64_t pixels, std::int64_t channels,
+                   std::ptrdiff_t image, std::ptrdiff_t row, std::ptrdiff_t pixel) {
+  std::int64_t total = channels * kFloat, step = 0;
+  const std::int64_t counts[] = {images, rows, pixels}, strides[] = {image, row, pixel};
+  for (int i = 0; i < 3; ++i) {
+    if (strides[i] < 0 || strides[i] % kFloat != 0) throw std::invalid_argument("conv_float32: a stride is not possible");
+    if (__builtin_mul_overflow(counts[i] - 1, strides[i], &step) || __builtin_add_overflow(total, step, &total))
+      throw std::invalid_argument("conv_float32: extents are too large");
+  }
+  return static_cast<std::size_t>(total);
+}
+
+void check(const ConvGeometry& g) {
+  const int positive[] = {g.batch,    g.height,   g.width,    g.in_channels, g.out_height, g.out_width, g.out_channels,
+                          g.kernel_h, g.kernel_w, g.stride_h, g.stride_w,    g.dilation_h, g.dilation_w, g.groups};
+  for (const int value : positive)
+    if (value < 1 || value > (1 << 28)) throw std::invalid_argument("conv_float32: a parameter is out of range");
+  if (g.pad_top < 0 || g.pad_left < 0 || g.pad_top > (1 << 28) || g.pad_left > (1 << 28))
+    throw std::invalid_argument("conv_float32: a pad is out of range");
+  if (g.in_channels % g.groups != 0 || g.out_channels % g.groups != 0)
+    throw std::invalid_argument("conv_float32: the channels do not form groups");
+  // All coordinates have to fit into 32 bits.
+  const std::int64_t limit = INT32_MAX / 2;
+  const std::int64_t down = static_cast<std::int64_t>(g.out_height) * g.stride_h +
+                            static_cast<std::int64_t>(g.kernel_h) * g.dilation_h;
+  const std::int64_t along = static_cast<std::int64_t>(g.out_width) * g.stride_w +
+                             static_cast<std::int64_t>(g.kernel_w) * g.dilation_w;
+  const std::int64_t taps = static_cast<std::int64_t>(g.kernel_h) * g.kernel_w;
+  if (down > limit || along > limit || taps > (1 << 20))
+    throw std::invalid_argument("conv_float32: extents are too large");
+}
+
+class ConvFloatStep final : public Step {
+ public:
+  ConvFloatStep(const ConvFloatSpec& spec, Isa isa)
+      : kernels_(product_kernels(isa)),
+        input_(spec.input),
+        output_(spec.output),
+        residual_(spec.residual),
+        is_precise_(spec.is_precise),
+        rows_(spec.is_precise ? kernels_.precise_rows : kernels_.tile_rows) {
+    const ConvGeometry& g = spec.geometry;
+    check(g);
+    if (spec.limits.are_set && !(spec.limits.low <= spec.limits.high && spec.limits.high != 0))
+      throw std::invalid_argument("conv_float32: the limits are not possible");
+    input_bytes_ = extent(g.batch, g.height, g.width, g.in_channels, g.in_image, g.in_row, g.in_pixel);
+    output_bytes_ = extent(g.batch, g.out_height, g.out_width, g.out_channels, g.out_image, g.out_row, g.out_pixel);
+    if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(g.out_channels))
+      throw std::invalid_argument("conv_float32: the bias does not fit");
+    task_.batch = g.batch;
+    task_.height = g.height;
+    task_.width = g.width;
+    task_.out_height = g.out_height;
+    task_.out_width = g.out_width;
+    task_.kernel_h = g.kernel_h;
+    task_.kernel_w = g.kernel_w;
+    task_.stride_h = g.stride_h;
+    task_.stride_w = g.stride_w;
+    task_.dilation_h = g.dilation_h;
+    task_.dilation_w = g.dilation_w;
+    task_.pad_top = g.pad_top;
+    task_.pad_left = g.pad_left;
+    task_.depth = g.group_in();
+    task_.in_pixel = g.in_pixel / kFloat;
+    task_.in_row = g.in_row / kFloat;
+    task_.in_image = g.in_image / kFloat;
+    task_.out_pixel = g.out_pixel / kFloat;
+    task_.out_row = g.out_row / kFloat;
+    task_.out_image = g.out_image / kFloat;
+    task_.is_dense = g.dilation_w == 1 && (g.kernel_w == 1 || g.in_pixel == g.group_in() * kFloat);
+    task_.limits = spec.limits;
+    pack(spec);
+    task_.gathers_border = g.taps() > 1 && g.group_in() < kShortDepth;
+    const std::ptrdiff_t row_bytes = g.in_pixel * g.stride_w;
+    task_.gathers_all = g.taps() == 1 && row_bytes % kCacheAlias == 0 && panels_.size() > 1;
+    kind_ = std::string("conv_float32 ") + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w);
+    if (is_precise_) kind_ += " binary64";
+  }
+
+  void run(const Run& run) const override {
+    const auto* input = run.at<const float>(input_);
+    const float* residual = residual_ ? run.at<const float>(*residual_) : nullptr;
+    auto* output = run.at<float>(output_);
+    const std::int64_t tiles = product_tiles(task_, rows_);
+    const auto kernel = is_precise_ ? kernels_.run_precise : kernels_.run;
+    const int threads = run.threads();
+    const bool has_rows = tiles >= 4 * threads || tiles >= static_cast<std::int64_t>(panels_.size());
+    ProductTask task = task_;
+    task.runs = has_rows ? runs_.data() : single_runs_.data();
+    task.run_count = static_cast<int>(has_rows ? runs_.size() : single_runs_.size());
+    const std::int64_t units = has_rows ? tiles : task.run_count;
+    const int parts = threads == 1 ? 1 : static_cast<int>(std::min<std::int64_t>(units, threads));
+    run.parallel(parts, [&](int part, int worker) {
+      const std::int64_t begin = units * part / parts, end = units * (part + 1) / parts;
+      ProductPart range{0, task.run_count, 0, tiles};
+      if (has_rows) {
+        range.tile_begin = begin;
+        range.tile_end = end;
+      } else {
+        range.run_begin = static_cast<int>(begin);
+        range.run_end = static_cast<int>(end);
+      }
+      kernel(task, range, input, residual, output, run.scratch(worker));
+    });
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> all{{input_, input_bytes_}, {output_, output_bytes_}};
+    if (residual_) all.push_back({*residual_, output_bytes_});
+    return all;
+  }
+  std::size_t scratch_bytes() const override { return product_scratch(task_, rows_); }
+  std::size_t packed_bytes() const override { return weights_.size() + bias_.size() + zeros_.size(); }
+  const char* kind() const override { return kind_.c_str(); }
+
+ private:
+  void pack(const ConvFloatSpec& spec) {
+    const ConvGeometry& g = spec.geometry;
+    const int wide = kernels_.panel_vectors * kernels_.lanes, lanes = kernels_.lanes;
+    const std::size_t depth = static_cast<std::size_t>(g.group_in()) * static_cast<std::size_t>(g.taps());
+    const std::size_t whole_panels = static_cast<std::size_t>((g.group_out() + wide - 1) / wide * wide);
+    const std::size_t group_bytes = depth * whole_panels * sizeof(float);
+    const std::size_t run_limit = group_bytes <= kResidentBytes ? group_bytes : kRunBytes;
+    std::size_t floats = 0;
+    for (int group = 0; group < g.groups; ++group)
+      for (int first = 0; first < g.group_out(); first += wide) {
+        ProductPanel panel;
+        panel.first = group * g.group_out() + first;
+        panel.columns = std::min(wide, g.group_out() - first);
+        panel.vectors = panel.columns <= lanes ? 1 : kernels_.panel_vectors;
+        panel.weights = floats;
+        floats += depth * static_cast<std::size_t>(panel.vectors * lanes);
+        add_to_run(static_cast<std::ptrdiff_t>(group) * g.group_in(), depth, panel, run_limit);
+      }
+    weights_ = AlignedBytes(floats * sizeof(float));
+    bias_ = AlignedBytes(panels_.size() * static_cast<std::size_t>(wide) * sizeof(float));
+    zeros_ = AlignedBytes(static_cast<std::size_t>(g.group_in()) * sizeof(float));
+    for (std::size_t p = 0; p < panels_.size(); ++p) {
+      const ProductPanel& panel = panels_[p];
+      const int stride = panel.vectors * lanes;
+      float* to = weights_.as<float>() + panel.weights;
+      for (int y = 0; y < g.kernel_h; ++y)
+        for (int x = 0; x < g.kernel_w; ++x)
+          for (int in = 0; in < g.group_in(); ++in, to += stride)
+            for (int column = 0; column < panel.columns; ++column) to[column] = spec.weights.at(panel.first + column, in, y, x);
+      if (spec.bias.empty()) continue;
+      for (int column = 0; column < panel.columns; ++column)
+        bias_.as<float>()[p * static_cast<std::size_t>(wide) + static_cast<std::size_t>(column)] =
+            spec.bias[static_cast<std::size_t>(panel.first + column)];
+    }
+    task_.panels = panels_.data();
+    task_.weights = weights_.as<float>();
+    task_.bias = bias_.as<float>();
+    task_.zeros = zeros_.as<float>();
+  }
+
+  // Panels of one group share a run as long as their weights fit.
+  void add_to_run(std::ptrdiff_t input, std::size_t depth, const ProductPanel& panel, std::size_t limit) {
+    const int index = static_cast<int>(panels_.size());
+    const std::size_t row = depth * static_cast<std::size_t>(kernels_.lanes) * sizeof(float);
+    panels_.push_back(panel);
+    single_runs_.push_back({index, index + 1, input});
+    const std::size_t bytes = row * static_cast<std::size_t>(panel.vectors);
+    run_bytes_ += bytes;
+    if (!runs_.empty() && runs_.back().input == input && run_bytes_ <= limit) {
+      runs_.back().end = index + 1;
+    } else {
+      runs_.push_back({index, index + 1, input});
+      run_bytes_ = bytes;
+    }
+  }
+
+  const ProductKernels& kernels_;
+  Place input_, output_;
+  std::optional<Place> residual_;
+  bool is_precise_;
+  int rows_;
+  std::size_t input_bytes_ = 0, output_bytes_ = 0;
+  ProductTask task_;
+  std::vector<ProductPanel> panels_;
+  std::vector<PanelRun> runs_, single_runs_;
+  std::size_t run_bytes_ = 0;
+  AlignedBytes weights_, bias_, zeros_;
+  std::string kind_;
+};
+
+}  // namespace
+
+std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa) {
+  return std::make_shared<ConvFloatStep>(spec, isa);
+}
+
+const ProductKernels& product_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Vnni) return kProductAvx512;
+  if (isa != Isa::kScalar) return kProductAvx2;
+#else
+  static_cast<void>(isa);
+#endif
+  return kProductScalar;
+}
+
+std::int64_t product_tiles(const ProductTask& task, int tile_rows) {
+  const bool is_linear = task.out_row == task.out_width * task.out_pixel &&
+                         (task.batch == 1 || task.out_image == task.out_height * task.out_row);
+  const std::int64_t lines = is_linear ? 1 : static_cast<std::int64_t>(task.batch) * task.out_height;
+  const std::int64_t line = static_cast<std::int64_t>(task.batch) * task.out_height * task.out_width / lines;
+  return lines * ((line + tile_rows - 1) / tile_rows);
+}
+
+std::size_t product_scratch(const ProductTask& task, int tile_rows) {
+  const std::size_t rows = static_cast<std::size_t>(tile_rows), taps = static_cast<std::size_t>(task.taps());
+  const std::size_t addresses = (taps * rows * sizeof(float*) + 63) / 64 * 64;
+  if (!task.gathers_all && !task.gathers_border) return addresses;
+  const std::size_t depth = taps * static_cast<std::size_t>(task.depth);
+  return addresses + rows * ((depth + 15) / 16 + 1) * 64;
+}
+
+}  // namespace tpuconvert

@@ -1,0 +1,9 @@
+#include "float32/vector_scalar.h"
+// The kernels are written in the types of the header above.
+#include "float32/product_tile.h"
+
+namespace tpuconvert {
+
+const ProductKernels kProductScalar{Float::kLanes, 2, 4, 2, run_product<false, 4, 2>, run_product<true, 2, 2>};
+
+}  // namespace tpuconvert

@@ -1,0 +1,237 @@
+// The product kernels over the vector types of one instruction set; included by one file per instruction set, behind its
+// vector header.
+//
+// Every sum is one chain of fused multiply-adds in the order kernel row, kernel column, channel, starting with the bias:
+// the same numbers on every instruction set and for any division of the work.
+#pragma once
+
+#include <cstring>
+
+#include "float32/product_float.h"
+#include "float32/unroll.h"
+
+namespace tpuconvert {
+namespace {
+
+struct Tile {
+  const float* const* rows;  // one address per segment and row
+  std::ptrdiff_t segments;
+  std::ptrdiff_t depth;      // floats of a segment
+  const float* weights;      // one packed row of columns per float
+  const float* bias;
+  const float* residual;
+  float* output;
+  std::ptrdiff_t pitch;      // floats between rows of the result
+  int columns;
+  Limits limits;
+};
+
+template <typename Sum, int kRows, int kVectors>
+FLOAT_INLINE void accumulate(const Tile& tile, Sum (&sum)[kRows][kVectors]) {
+  unroll<kVectors>(UNROLLED(v) {
+    const Sum start = Sum::load(tile.bias + v.value * Sum::kLanes);
+    unroll<kRows>(UNROLLED(r) { sum[r.value][v.value] = start; });
+  });
+  const float* weights = tile.weights;
+  const float* const* rows = tile.rows;
+  for (std::ptrdiff_t segment = 0; segment < tile.segments; ++segment, rows += kRows) {
+    const float* row[kRows];
+    unroll<kRows>(UNROLLED(r) { row[r.value] = rows[r.value] + tile.depth; });
+    std::ptrdiff_t k = -tile.depth;
+    do {
+      Sum weight[kVectors];
+      unroll<kVectors>(UNROLLED(v) { weight[v.value] = Sum::load(weights + v.value * Sum::kLanes); });
+      unroll<kRows>(UNROLLED(r) {
+        const Sum x = Sum::broadcast(row[r.value][k]);
+        unroll<kVectors>(UNROLLED(v) { sum[r.value][v.value] = fused(x, weight[v.value], sum[r.value][v.value]); });
+      });
+      weights += kVectors * Sum::kLanes;
+    } while (++k != 0);
+  }
+}
+
+template <int kRows, int kVectors>
+FLOAT_INLINE void finish(const Tile& tile, Float (&sum)[kRows][kVectors]) {
+  constexpr int kLanes = Float::kLanes;
+  const int last = tile.columns - (kVectors - 1) * kLanes;
+  if (tile.residual != nullptr) {
+    unroll<kRows>(UNROLLED(r) {
+      unroll<kVectors>(UNROLLED(v) {
+        const float* from = tile.residual + r.value * tile.pitch + v.value * kLanes;
+        const bool is_whole = v.value < kVectors - 1 || last == kLanes;
+        sum[r.value][v.value] = sum[r.value][v.value] + (is_whole ? Float::load(from) : Float::load_first(from, last));
+      });
+    });
+  }
+  if (tile.limits.are_set) {
+    const Float low = Float::broadcast(tile.limits.low), high = Float::broadcast(tile.limits.high);
+    // Of two zeros `larger` gives the second one: adding 0 makes it that of a limit 0, adding -0 changes nothing.
+    const Float zero = Float::broadcast(tile.limits.low == 0 ? 0.0f : -0.0f);
+    unroll<kRows>(UNROLLED(r) {
+      unroll<kVectors>(UNROLLED(v) {
+        sum[r.value][v.value] = smaller(high, larger(low, sum[r.value][v.value]) + zero);
+      });
+    });
+  }
+  unroll<kRows>(UNROLLED(r) {
+    float* to = tile.output + r.value * tile.pitch;
+    unroll<kVectors - 1>(UNROLLED(v) { sum[r.value][v.value].store(to + v.value * kLanes); });
+    if (last == kLanes) {
+      sum[r.value][kVectors - 1].store(to + (kVectors - 1) * kLanes);
+    } else {
+      sum[r.value][kVectors - 1].store_first(to + (kVectors - 1) * kLanes, last);
+    }
+  });
+}
+
+template <int kRows, int kVectors>
+__attribute__((noinline)) void fast_tile(const Tile& tile) {
+  Float sum[kRows][kVectors];
+  accumulate(tile, sum);
+  finish(tile, sum);
+}
+
+template <int kRows, int kVectors>
+__attribute__((noinline)) void precise_tile(const Tile& tile) {
+  constexpr int kLanes = Float::kLanes, kHalves = kLanes / Double::kLanes;
+  Double sum[kRows][kVectors * kHalves];
+  accumulate(tile, sum);
+  alignas(64) float rounded[kRows][kVectors * kLanes];
+  Float result[kRows][kVectors];
+  unroll<kRows>(UNROLLED(r) {
+    unroll<kVectors * kHalves>(UNROLLED(v) { sum[r.value][v.value].store(rounded[r.value] + v.value * Double::kLanes); });
+    unroll<kVectors>(UNROLLED(v) { result[r.value][v.value] = Float::load(rounded[r.value] + v.value * kLanes); });
+  });
+  finish(tile, result);
+}
+
+using TileFunction = void (*)(const Tile&);
+
+template <bool kPrecise, int kRows, int kVectors>
+constexpr TileFunction tile_function() {
+  if constexpr (kPrecise) {
+    return precise_tile<kRows, kVectors>;
+  } else {
+    return fast_tile<kRows, kVectors>;
+  }
+}
+
+// Kernels for 1, 2, ... rows.
+template <bool kPrecise, int kVectors, typename Indices>
+struct TileTable;
+template <bool kPrecise, int kVectors, int... kIndices>
+struct TileTable<kPrecise, kVectors, std::integer_sequence<int, kIndices...>> {
+  static constexpr TileFunction of_rows[] = {tile_function<kPrecise, kIndices + 1, kVectors>()...};
+};
+
+// The addresses that a tile of rows reads: the segments that it sums over, as the kernels want them.
+template <int kMost>
+struct TileSource {
+  const ProductTask& task;
+  const float** addresses;  // taps * kMost
+  float* gathered;          // kMost rows
+  std::ptrdiff_t segments = 0, depth = 0;
+
+  // Rows m..m+count-1 of the result.
+  FLOAT_INLINE void set(const float* input, std::int64_t m, int count) {
+    int y[kMost], x[kMost];
+    const float* image[kMost];
+    bool is_inside = true;
+    const std::int64_t plane = static_cast<std::int64_t>(task.out_height) * task.out_width;
+    std::int64_t n = m / plane, oy = m % plane / task.out_width, ox = m % task.out_width;
+    const int reach_y = (task.kernel_h - 1) * task.dilation_h, reach_x = (task.kernel_w - 1) * task.dilation_w;
+    for (int r = 0; r < count; ++r) {
+      image[r] = input + n * task.in_image;
+      y[r] = static_cast<int>(oy) * task.stride_h - task.pad_top;
+      x[r] = static_cast<int>(ox) * task.stride_w - task.pad_left;
+      is_inside = is_inside && y[r] >= 0 && x[r] >= 0 && y[r] + reach_y < task.height && x[r] + reach_x < task.width;
+      if (++ox == task.out_width) {
+        ox = 0;
+        if (++oy == task.out_height) oy = 0, ++n;
+      }
+    }
+    if (is_inside && task.is_dense) {
+      segments = task.kernel_h;
+      depth = static_cast<std::ptrdiff_t>(task.kernel_w) * task.depth;
+      for (int i = 0; i < task.kernel_h; ++i)
+        for (int r = 0; r < count; ++r)
+          addresses[i * count + r] = image[r] + (y[r] + i * task.dilation_h) * task.in_row + x[r] * task.in_pixel;
+    } else {
+      segments = task.taps();
+      depth = task.depth;
+      const float** next = addresses;
+      for (int i = 0; i < task.kernel_h; ++i)
+        for (int j = 0; j < task.kernel_w; ++j)
+          for (int r = 0; r < count; ++r) {
+            const int row = y[r] + i * task.dilation_h, column = x[r] + j * task.dilation_w;
+            const bool is_there = row >= 0 && row < task.height && column >= 0 && column < task.width;
+            *next++ = is_there ? image[r] + row * task.in_row + column * task.in_pixel : task.zeros;
+          }
+    }
+    if (task.gathers_all || (task.gathers_border && !is_inside)) gather(count);
+  }
+
+ private:
+  FLOAT_INLINE void gather(int count) {
+    const std::ptrdiff_t whole = segments * depth;
+    // An odd number of cache lines, so that the rows do not share a set of the cache.
+    const std::ptrdiff_t pitch = gathered_pitch(whole);
+    for (int r = 0; r < count; ++r) {
+      float* to = gathered + r * pitch;
+      for (std::ptrdiff_t segment = 0; segment < segments; ++segment, to += depth)
+        std::memcpy(to, addresses[segment * count + r], static_cast<std::size_t>(depth) * sizeof(float));
+    }
+    for (int r = 0; r < count; ++r) addresses[r] = gathered + r * pitch;
+    segments = 1;
+    depth = whole;
+  }
+
+ public:
+  FLOAT_INLINE static std::ptrdiff_t gathered_pitch(std::ptrdiff_t floats) { return ((floats + 15) / 16 | 1) * 16; }
+};
+
+template <bool kPrecise, int kMost, int kVectors>
+void run_product(const ProductTask& task, const ProductPart& part, const float* input, const float* residual,
+                 float* output, std::uint8_t* scratch) {
+  using Rows = std::make_integer_sequence<int, kMost>;
+  const TileFunction* const whole = TileTable<kPrecise, kVectors, Rows>::of_rows;
+  const TileFunction* const narrow = TileTable<kPrecise, 1, Rows>::of_rows;
+  TileSource<kMost> source{task, reinterpret_cast<const float**>(scratch),
+                           reinterpret_cast<float*>(scratch + (static_cast<std::size_t>(task.taps()) * kMost *
+                                                                   sizeof(float*) + 63) / 64 * 64)};
+  const bool is_linear = task.out_row == task.out_width * task.out_pixel &&
+                         (task.batch == 1 || task.out_image == task.out_height * task.out_row);
+  const std::int64_t lines = is_linear ? 1 : static_cast<std::int64_t>(task.batch) * task.out_height;
+  const std::int64_t line = static_cast<std::int64_t>(task.batch) * task.out_height * task.out_width / lines;
+  const std::int64_t per_line = (line + kMost - 1) / kMost;
+  Tile tile;
+  tile.pitch = task.out_pixel;
+  tile.limits = task.limits;
+  for (int index = part.run_begin; index < part.run_end; ++index) {
+    const PanelRun& run = task.runs[index];
+    for (std::int64_t t = part.tile_begin; t < part.tile_end; ++t) {
+      const std::int64_t m = t / per_line * line + t % per_line * kMost;
+      const std::int64_t left = (t / per_line + 1) * line - m;
+      const int count = left < kMost ? static_cast<int>(left) : kMost;
+      source.set(input + run.input, m, count);
+      const std::int64_t plane = static_cast<std::int64_t>(task.out_height) * task.out_width;
+      const std::ptrdiff_t place = m / plane * task.out_image + m % plane / task.out_width * task.out_row +
+                                   m % task.out_width * task.out_pixel;
+      tile.rows = source.addresses;
+      tile.segments = source.segments;
+      tile.depth = source.depth;
+      for (int p = run.begin; p < run.end; ++p) {
+        const ProductPanel& panel = task.panels[p];
+        tile.weights = task.weights + panel.weights;
+        tile.bias = task.bias + static_cast<std::ptrdiff_t>(p) * kVectors * Float::kLanes;
+        tile.output = output + place + panel.first;
+        tile.residual = residual == nullptr ? nullptr : residual + place + panel.first;
+        tile.columns = panel.columns;
+        (panel.vectors == kVectors ? whole : narrow)[count - 1](tile);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tpuconvert

@@ -1,0 +1,28 @@
+// Loops that become straight code: each turn knows its index as a constant, so that arrays of registers stay in registers.
+#pragma once
+
+#include <utility>
+
+namespace tpuconvert {
+namespace {
+
+template <int kIndex>
+struct Turn {
+  static constexpr int value = kIndex;
+};
+
+template <typename F, int... kIndices>
+inline __attribute__((always_inline)) void unroll_each(F&& body, std::integer_sequence<int, kIndices...>) {
+  (body(Turn<kIndices>()), ...);
+}
+
+// body(Turn<0>()), body(Turn<1>()), ... body(Turn<kCount - 1>())
+template <int kCount, typename F>
+inline __attribute__((always_inline)) void unroll(F&& body) {
+  unroll_each(body, std::make_integer_sequence<int, kCount>());
+}
+
+#define UNROLLED(index) [&](auto index) __attribute__((always_inline))
+
+}  // namespace
+}  // namespace tpuconvert

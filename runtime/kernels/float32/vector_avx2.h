@@ -1,0 +1,105 @@
+// Eight binary32 or four binary64 numbers in one register. Include it in files for AVX2 with FMA only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#define FLOAT_INLINE inline __attribute__((always_inline))
+
+namespace tpuconvert {
+namespace {
+
+struct Float {
+  static constexpr int kLanes = 8;
+  __m256 v;
+
+  FLOAT_INLINE static Float zero() { return {_mm256_setzero_ps()}; }
+  FLOAT_INLINE static Float broadcast(float x) { return {_mm256_set1_ps(x)}; }
+  FLOAT_INLINE static Float load(const float* from) { return {_mm256_loadu_ps(from)}; }
+  // The first n lanes, 0 < n <= kLanes; the others are 0.
+  FLOAT_INLINE static Float load_first(const float* from, int n) { return {_mm256_maskload_ps(from, first(n))}; }
+  FLOAT_INLINE void store(float* to) const { _mm256_storeu_ps(to, v); }
+  FLOAT_INLINE void store_first(float* to, int n) const { _mm256_maskstore_ps(to, first(n), v); }
+
+ private:
+  FLOAT_INLINE static __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
+};
+
+struct FloatMask {
+  __m256 m;
+};
+
+FLOAT_INLINE Float fused(Float a, Float b, Float c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+FLOAT_INLINE Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
+FLOAT_INLINE Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
+FLOAT_INLINE Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
+FLOAT_INLINE Float operator/(Float a, Float b) { return {_mm256_div_ps(a.v, b.v)}; }
+// The larger one; b where they are equal or one of them is NaN.
+FLOAT_INLINE Float larger(Float a, Float b) { return {_mm256_max_ps(a.v, b.v)}; }
+// The smaller one; b where they are equal or one of them is NaN.
+FLOAT_INLINE Float smaller(Float a, Float b) { return {_mm256_min_ps(a.v, b.v)}; }
+FLOAT_INLINE Float magnitude(Float a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v)}; }
+FLOAT_INLINE Float root(Float a) { return {_mm256_sqrt_ps(a.v)}; }
+FLOAT_INLINE Float round_down(Float a) { return {_mm256_floor_ps(a.v)}; }
+FLOAT_INLINE Float round_up(Float a) { return {_mm256_ceil_ps(a.v)}; }
+FLOAT_INLINE Float round_to_zero(Float a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC)}; }
+FLOAT_INLINE Float with_sign_of(Float a, Float sign) {
+  return {_mm256_or_ps(magnitude(a).v, _mm256_and_ps(_mm256_set1_ps(-0.0f), sign.v))};
+}
+FLOAT_INLINE FloatMask operator<(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ)}; }
+FLOAT_INLINE FloatMask operator>=(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)}; }
+FLOAT_INLINE FloatMask is_nan(Float a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
+FLOAT_INLINE Float select(FloatMask m, Float yes, Float no) { return {_mm256_blendv_ps(no.v, yes.v, m.m)}; }
+
+struct Double {
+  static constexpr int kLanes = 4;
+  __m256d v;
+
+  FLOAT_INLINE static Double zero() { return {_mm256_setzero_pd()}; }
+  FLOAT_INLINE static Double broadcast(double x) { return {_mm256_set1_pd(x)}; }
+  FLOAT_INLINE static Double load(const double* from) { return {_mm256_loadu_pd(from)}; }
+  FLOAT_INLINE static Double load(const float* from) { return {_mm256_cvtps_pd(_mm_loadu_ps(from))}; }
+  FLOAT_INLINE void store(double* to) const { _mm256_storeu_pd(to, v); }
+  // Rounded to binary32.
+  FLOAT_INLINE void store(float* to) const { _mm_storeu_ps(to, _mm256_cvtpd_ps(v)); }
+};
+
+struct DoubleMask {
+  __m256d m;
+};
+
+FLOAT_INLINE Double fused(Double a, Double b, Double c) { return {_mm256_fmadd_pd(a.v, b.v, c.v)}; }
+FLOAT_INLINE Double operator+(Double a, Double b) { return {_mm256_add_pd(a.v, b.v)}; }
+FLOAT_INLINE Double operator-(Double a, Double b) { return {_mm256_sub_pd(a.v, b.v)}; }
+FLOAT_INLINE Double operator*(Double a, Double b) { return {_mm256_mul_pd(a.v, b.v)}; }
+FLOAT_INLINE Double operator/(Double a, Double b) { return {_mm256_div_pd(a.v, b.v)}; }
+FLOAT_INLINE Double larger(Double a, Double b) { return {_mm256_max_pd(a.v, b.v)}; }
+FLOAT_INLINE Double smaller(Double a, Double b) { return {_mm256_min_pd(a.v, b.v)}; }
+FLOAT_INLINE Double magnitude(Double a) { return {_mm256_andnot_pd(_mm256_set1_pd(-0.0), a.v)}; }
+FLOAT_INLINE Double root(Double a) { return {_mm256_sqrt_pd(a.v)}; }
+FLOAT_INLINE DoubleMask operator<(Double a, Double b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_LT_OQ)}; }
+FLOAT_INLINE DoubleMask operator>=(Double a, Double b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_GE_OQ)}; }
+FLOAT_INLINE DoubleMask is_nan(Double a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
+FLOAT_INLINE Double select(DoubleMask m, Double yes, Double no) { return {_mm256_blendv_pd(no.v, yes.v, m.m)}; }
+// a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
+  const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted.v), 52);
+  return {_mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(a.v), exponent))};
+}
+// Exponent and mantissa of a positive normal number: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
+FLOAT_INLINE Double split_exponent(Double a, Double* exponent) {
+  const __m256i bits = _mm256_sub_epi64(_mm256_castpd_si256(a.v), _mm256_set1_epi64x(0x3FE6A09E667F3BCD));
+  const __m256i high = _mm256_srai_epi32(_mm256_shuffle_epi32(bits, 0xF5), 20);  // in both halves
+  const __m256i power = _mm256_slli_epi64(high, 52);
+  // |exponent| < 2^11: 1.5 * 2^52 + exponent is exact and holds it in its low bits.
+  const __m256i wide = _mm256_blend_epi32(high, _mm256_srai_epi32(high, 31), 0xAA);
+  const __m256i low = _mm256_add_epi64(_mm256_castpd_si256(_mm256_set1_pd(6755399441055744.0)), wide);
+  exponent->v = _mm256_sub_pd(_mm256_castsi256_pd(low), _mm256_set1_pd(6755399441055744.0));
+  return {_mm256_castsi256_pd(_mm256_sub_epi64(_mm256_castpd_si256(a.v), power))};
+}
+
+}  // namespace
+}  // namespace tpuconvert

@@ -1,0 +1,136 @@
+// The plain form: four binary32 or two binary64 numbers as arrays, with the operations of the vector forms.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define FLOAT_INLINE inline __attribute__((always_inline))
+
+namespace tpuconvert {
+namespace {
+
+// One number per lane, and one truth value per lane.
+template <typename T, int kCount>
+struct Lanes {
+  T lane[kCount];
+};
+
+template <typename T, int kCount, typename F>
+FLOAT_INLINE Lanes<T, kCount> each_lane(F&& function) {
+  Lanes<T, kCount> result;
+  for (int i = 0; i < kCount; ++i) result.lane[i] = function(i);
+  return result;
+}
+
+struct Float {
+  static constexpr int kLanes = 4;
+  Lanes<float, kLanes> v;
+
+  FLOAT_INLINE static Float zero() { return broadcast(0.0f); }
+  FLOAT_INLINE static Float broadcast(float x) {
+    return {each_lane<float, kLanes>([&](int) { return x; })};
+  }
+  FLOAT_INLINE static Float load(const float* from) {
+    return {each_lane<float, kLanes>([&](int i) { return from[i]; })};
+  }
+  // The first n lanes, 0 < n <= kLanes; the others are 0.
+  FLOAT_INLINE static Float load_first(const float* from, int n) {
+    return {each_lane<float, kLanes>([&](int i) { return i < n ? from[i] : 0.0f; })};
+  }
+  FLOAT_INLINE void store(float* to) const { store_first(to, kLanes); }
+  FLOAT_INLINE void store_first(float* to, int n) const {
+    for (int i = 0; i < n; ++i) to[i] = v.lane[i];
+  }
+};
+
+struct FloatMask {
+  Lanes<bool, Float::kLanes> m;
+};
+
+struct Double {
+  static constexpr int kLanes = 2;
+  Lanes<double, kLanes> v;
+
+  FLOAT_INLINE static Double zero() { return broadcast(0.0); }
+  FLOAT_INLINE static Double broadcast(double x) {
+    return {each_lane<double, kLanes>([&](int) { return x; })};
+  }
+  FLOAT_INLINE static Double load(const double* from) {
+    return {each_lane<double, kLanes>([&](int i) { return from[i]; })};
+  }
+  FLOAT_INLINE static Double load(const float* from) {
+    return {each_lane<double, kLanes>([&](int i) { return static_cast<double>(from[i]); })};
+  }
+  FLOAT_INLINE void store(double* to) const {
+    for (int i = 0; i < kLanes; ++i) to[i] = v.lane[i];
+  }
+  // Rounded to binary32.
+  FLOAT_INLINE void store(float* to) const {
+    for (int i = 0; i < kLanes; ++i) to[i] = static_cast<float>(v.lane[i]);
+  }
+};
+
+struct DoubleMask {
+  Lanes<bool, Double::kLanes> m;
+};
+
+#define FLOAT_LANEWISE(result, type, scalar, name, parameters, expression)        \
+  FLOAT_INLINE result name parameters {                                           \
+    return {each_lane<scalar, type::kLanes>([&](int i) -> scalar { return expression; })}; \
+  }
+#define FLOAT_ARITHMETIC(type, mask, scalar)                                                                        \
+  FLOAT_LANEWISE(type, type, scalar, fused, (type a, type b, type c), std::fma(a.v.lane[i], b.v.lane[i], c.v.lane[i])) \
+  FLOAT_LANEWISE(type, type, scalar, operator+, (type a, type b), a.v.lane[i] + b.v.lane[i])                        \
+  FLOAT_LANEWISE(type, type, scalar, operator-, (type a, type b), a.v.lane[i] - b.v.lane[i])                        \
+  FLOAT_LANEWISE(type, type, scalar, operator*, (type a, type b), a.v.lane[i] * b.v.lane[i])                        \
+  FLOAT_LANEWISE(type, type, scalar, operator/, (type a, type b), a.v.lane[i] / b.v.lane[i])                        \
+  FLOAT_LANEWISE(type, type, scalar, larger, (type a, type b), a.v.lane[i] > b.v.lane[i] ? a.v.lane[i] : b.v.lane[i]) \
+  FLOAT_LANEWISE(type, type, scalar, smaller, (type a, type b), a.v.lane[i] < b.v.lane[i] ? a.v.lane[i] : b.v.lane[i]) \
+  FLOAT_LANEWISE(type, type, scalar, magnitude, (type a), std::fabs(a.v.lane[i]))                                   \
+  FLOAT_LANEWISE(type, type, scalar, root, (type a), std::sqrt(a.v.lane[i]))                                        \
+  FLOAT_LANEWISE(mask, type, bool, operator<, (type a, type b), a.v.lane[i] < b.v.lane[i])                          \
+  FLOAT_LANEWISE(mask, type, bool, operator>=, (type a, type b), a.v.lane[i] >= b.v.lane[i])                        \
+  FLOAT_LANEWISE(mask, type, bool, is_nan, (type a), a.v.lane[i] != a.v.lane[i])                                    \
+  FLOAT_LANEWISE(type, type, scalar, select, (mask m, type yes, type no), m.m.lane[i] ? yes.v.lane[i] : no.v.lane[i])
+
+// `larger` and `smaller`: b where both are equal or one of them is NaN.
+FLOAT_ARITHMETIC(Float, FloatMask, float)
+FLOAT_ARITHMETIC(Double, DoubleMask, double)
+FLOAT_LANEWISE(Float, Float, float, round_down, (Float a), std::floor(a.v.lane[i]))
+FLOAT_LANEWISE(Float, Float, float, round_up, (Float a), std::ceil(a.v.lane[i]))
+FLOAT_LANEWISE(Float, Float, float, round_to_zero, (Float a), std::trunc(a.v.lane[i]))
+FLOAT_LANEWISE(Float, Float, float, with_sign_of, (Float a, Float sign), std::copysign(a.v.lane[i], sign.v.lane[i]))
+
+#undef FLOAT_ARITHMETIC
+#undef FLOAT_LANEWISE
+
+FLOAT_INLINE std::uint64_t bits_of(double x) {
+  std::uint64_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+FLOAT_INLINE double with_bits(std::uint64_t bits) {
+  double x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+// a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
+FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
+  return {each_lane<double, Double::kLanes>(
+      [&](int i) { return with_bits(bits_of(a.v.lane[i]) + (bits_of(shifted.v.lane[i]) << 52)); })};
+}
+// Exponent and mantissa of a positive normal number: a = mantissa * 2^exponent with mantissa in [sqrt(1/2), sqrt(2)).
+FLOAT_INLINE Double split_exponent(Double a, Double* exponent) {
+  Double mantissa = a;
+  for (int i = 0; i < Double::kLanes; ++i) {
+    const std::uint64_t bits = bits_of(a.v.lane[i]) - 0x3FE6A09E667F3BCD;
+    const std::int64_t power = static_cast<std::int64_t>(bits) >> 52;
+    exponent->v.lane[i] = static_cast<double>(power);
+    mantissa.v.lane[i] = with_bits(bits_of(a.v.lane[i]) - (static_cast<std::uint64_t>(power) << 52));
+  }
+  return mantissa;
+}
+
+}  // namespace
+}  // namespace tpuconvert

@@ -1,0 +1,166 @@
+"""Float convolutions and matrix products, with the addition and the limits that can follow them in the same step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Geometry
+from tpuconvert.runtime.native.storage import Order, channels_last, row_major
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import F32, Array
+
+PRODUCTS = (Conv, MatrixMul)
+LIMITS = (Active, ActiveParam, Clamp, Maxs, Mins)
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product and what follows it, as the nodes say it.
+
+    Args:
+        node: the product.
+        residual: what is added to it.
+        limits: what the sum is limited to.
+    """
+
+    node: Node
+    residual: Value | None = None
+    limits: Interval | None = None
+
+
+@ends_with(*(kind.name for kind in (*PRODUCTS, *LIMITS, Add)), "reshape", priority=5)
+def product(node: Node, site: Site) -> Group | None:
+    """A product, then at most one addition of a tensor of the same shape, then any limits."""
+    if any(value is None or value.dtype is not F32 for value in (*node.inputs[:2], *node.outputs)):
+        return None
+    nodes: list[Node] = []
+    limits: list[Interval] = []
+    residual: Value | None = None
+    step: Node | None = node
+    while step is not None:
+        nodes.append(step)
+        interval = limits_of(step.op)
+        if type(step.op) in PRODUCTS:
+            break
+        operand = step.inputs[0]
+        if isinstance(step.op, Add) and residual is None:
+            found = _sum(step, site)
+            if found is None:
+                return None
+            operand, residual = found
+        elif interval is not None and residual is None:
+            limits.append(interval)
+        elif not isinstance(step.op, Reshape):
+            return None
+        step = site.absorbable(operand, *PRODUCTS, *LIMITS, Add, Reshape)
+    if step is None or not _is_float_product(step):
+        return None
+    has_reshape = any(isinstance(item.op, Reshape) for item in nodes)
+    if has_reshape and (isinstance(node.op, Reshape) or not isinstance(step.op, MatrixMul)):
+        return None
+    interval = _all_limits(limits[::-1])
+    if interval is not None and (interval[1] == 0 or math.copysign(1.0, interval[0]) < 0 == interval[0]):
+        return None
+    found_product = Product(step, residual, interval)
+    emit = _emit_matrix if isinstance(step.op, MatrixMul) else _emit_convolution
+    y, is_precise = node.outputs[0], any(item in site.precise for item in nodes)
+    return Group(tuple(nodes[::-1]), lambda builder: emit(builder, found_product, y, is_precise))
+
+
+def limits_of(op: Op) -> Interval | None:
+    """The interval to which an operator limits its operand, or None if that is not all that it does."""
+    match op:
+        case Active() | ActiveParam() if op.out_dtype in (None, F32):
+            is_relu = op.active_type is ActiveType.ACTIVE_RELU
+            if isinstance(op, Active) or not (op.params and op.params[0]):
+                is_relu = is_relu or op.active_type is ActiveType.ACTIVE_LEAKY_RELU
+            return (0.0, math.inf) if is_relu else None
+        case Clamp():
+            return float(op.min.array), float(op.max.array)
+        case Maxs():
+            return float(op.scalar.array), math.inf
+        case Mins():
+            return -math.inf, float(op.scalar.array)
+        case _:
+            return None
+
+
+def _all_limits(limits: list[Interval]) -> Interval | None:
+    """Intervals one after the other as one."""
+    if not limits:
+        return None
+    low, high = limits[0]
+    for next_low, next_high in limits[1:]:
+        low, high = (min(max(bound, next_low), next_high) for bound in (low, high))
+    return low, high
+
+
+def _sum(node: Node, site: Site) -> tuple[Value, Value] | None:
+    """The operand of an addition whose producer can be absorbed, and the other one."""
+    first, second = node.inputs
+    for operand, other in ((first, second), (second, first)):
+        assert operand is not None and other is not None
+        producer = site.absorbable(operand, *PRODUCTS, Reshape)
+        if producer is not None and operand.shape == other.shape and operand is not other:
+            return operand, other
+    return None
+
+
+def _is_float_product(node: Node) -> bool:
+    x, w, *rest = node.inputs
+    biases = [value for value in rest if value is not None]
+    return (
+        x is not None
+        and w is not None
+        and x.dtype is F32
+        and w.dtype is F32
+        and w.is_constant
+        and node.outputs[0].dtype is F32
+        and all(value.is_constant and value.dtype is F32 for value in biases)
+        and 0 not in static(x.shape)
+        and 0 not in static(w.shape)
+    )
+
+
+def _emit_convolution(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
+    x, w = found.node.inputs[:2]
+    op = found.node.op
+    assert isinstance(op, Conv) and x is not None and w is not None
+    order = channels_last(4)
+    source = Image.of(builder.read(x, order, dense=False))
+    finish = _finish(builder, found, order, is_precise)
+    target = Image.of(builder.write(result, order))
+    convolve(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
+
+
+def _emit_matrix(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
+    x, w = found.node.inputs[:2]
+    assert x is not None and w is not None
+    source = Image.of_matrix(builder.read(x, row_major(2), dense=False))
+    finish = _finish(builder, found, row_major(result.rank), is_precise)
+    target = replace(Image.of_matrix(builder.write(result)), shape=(1, w.array.shape[1], 1, source.shape[3]))
+    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
+
+
+def _finish(builder: Builder, found: Product, order: Order, is_precise: bool) -> Finish:
+    residual = None if found.residual is None else builder.read(found.residual, order)
+    return Finish(residual, found.limits, is_precise)
+
+
+def _bias(node: Node) -> Array | None:
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    return None if value is None else value.array.reshape(-1)
