@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+import tpuconvert as tc
 from tpuconvert.schema.types import Array
 
 Run = Callable[[], list[Array]]
@@ -48,11 +49,15 @@ def read_feeds(job: Job) -> dict[str, Array]:
         return {name: np.ascontiguousarray(archive[name]) for name in archive.files}
 
 
-def _ours(job: Job) -> Run:
+def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
+    """Our engine, as the job wants it."""
     from tpuconvert.runtime.session import Session
 
-    feeds = read_feeds(job)
-    session = Session(job.model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
+    return Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
+
+
+def _ours(job: Job) -> Run:
+    feeds, session = read_feeds(job), open_session(job, job.model)
     return lambda: list(session.run(feeds).values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.models import OURS
 from bench.parts import ALONE
-from bench.results import Memory, Part, Report, Result
+from bench.results import Kernels, Memory, Part, Report, Result
 from bench.rounds import Measured
 
 INTRODUCTION = """\
@@ -31,8 +31,13 @@ def page(report: Report) -> str:
 
 
 def _section(part: Part) -> str:
-    rows = _memory_rows(part.memory) if part.memory else _rows(part)
-    lines = [f"## {part.title}", "", part.about, "", *_table(rows), ""]
+    lines = [f"## {part.title}", "", part.about, ""]
+    if part.results:
+        lines += [*_table(_rows(part)), ""]
+    if part.memory:
+        lines += [*_table(_memory_rows(part.memory)), ""]
+    for each in part.kernels:
+        lines += [f"### {each.network}", "", *_table(_kernel_rows(each)), ""]
     failures = [(result, *failure) for result in part.results for failure in result.failures]
     if failures:
         lines += ["Missing:", ""]
@@ -71,6 +76,23 @@ def _memory_rows(memory: tuple[Memory, ...]) -> list[list[str]]:
         sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts)]
         sizes.append(each.peak - each.before - known)
         rows.append([each.network, *("-" if size is None else f"{size / 1e6:.1f}" for size in sizes)])
+    return rows
+
+
+def _kernel_rows(found: Kernels) -> list[list[str]]:
+    rows = [["kernel", "steps", "ms", "share", "MMAC", "GMAC/s"]]
+    for kernel in found.kernels:
+        speed = kernel.macs_per_second
+        rows.append(
+            [
+                f"reference {kernel.kernel}" if kernel.is_reference else kernel.kernel,
+                str(kernel.steps),
+                f"{1e3 * kernel.seconds:.3f}",
+                f"{100 * kernel.share:.1f} %",
+                "-" if kernel.macs is None else f"{kernel.macs / 1e6:.1f}",
+                "-" if speed is None else f"{speed / 1e9:.1f}",
+            ]
+        )
     return rows
 
 

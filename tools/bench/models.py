@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +43,8 @@ def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[M
     jobs, missing = [], []
     for maker in makers:
         try:
-            path = ready(folder / maker.file, maker.make)
+            with contextlib.redirect_stdout(sys.stderr):  # NNCF shows its progress on stdout, where the page belongs
+                path = ready(folder / maker.file, maker.make)
         except ImportError as error:
             missing.append((maker.label, f"not installed ({error})"))
         except UnsupportedNetworkError as error:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.engines import Job
+from bench.engines import Job, open_session
 from bench.models import OURS, Model, float_model, int8_model
 from bench.networks import NETWORKS
 from bench.peak import ProbeError, build_probe, steps_per_run
 from bench.prepare import ready
-from bench.results import Memory, Part, Result
+from bench.results import Kernels, Memory, Part, Result
 from bench.rounds import Measured, measure, measure_loads
 from bench.trained import trained_models
 from bench.worker import Worker
@@ -20,6 +20,7 @@ from bench.worker import Worker
 CLASSIFIERS = ("resnet50", "mobilenetv2")
 PEAK = "peak of the processor"
 ALONE = f"{OURS}, 1 thread"
+PROFILED_RUNS = 15
 LOADS = 9
 """A load takes tenths of a second: so many of each, in turns."""
 
@@ -113,6 +114,18 @@ def memory_part(settings: Settings) -> Part:
     return Part("memory", "Memory of our engine", about, memory=tuple(found))
 
 
+def kernels_part(settings: Settings) -> Part:
+    """Which kernels of ours take the time."""
+    found = []
+    for name in _all(settings):
+        (job, *_) = _int8(settings, name).jobs
+        settings.tell(f"{name}: kernels")
+        with Worker(job, list(settings.cpus[:1])) as worker:
+            found.append(Kernels(name, tuple(worker.kernels(PROFILED_RUNS))))
+    about = "Steps of the plan by the kernel that runs them, one thread; medians over some runs."
+    return Part("kernels", "Where our time goes", about, kernels=tuple(found))
+
+
 def trained_part(settings: Settings) -> Part:
     """The trained models of the test data."""
     models = trained_models(list(settings.trained), settings.folder / "trained", settings.backend)
@@ -130,6 +143,7 @@ PARTS: dict[str, Callable[[Settings], Part]] = {
     "float32": float_part,
     "load": load_part,
     "memory": memory_part,
+    "kernels": kernels_part,
     "trained": trained_part,
 }
 
@@ -164,9 +178,7 @@ def _with_peak(result: Result, limit: Measured, steps: int) -> Result:
 
 
 def _plan_memory(job: Job) -> dict[str, int]:
-    from tpuconvert.runtime.session import Session
-
-    with Session(job.model, backend=job.backend, threads=job.threads) as session:  # type: ignore[arg-type]  # checked
+    with open_session(job, job.model) as session:
         return session.memory
 
 

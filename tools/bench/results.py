@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bench.rounds import Measured
+from tpuconvert.benchmark import KernelCost
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,14 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Kernels:
+    """Where the time of one network goes in our engine, the longest first."""
+
+    network: str
+    kernels: tuple[KernelCost, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """One table of the report."""
 
@@ -73,6 +82,7 @@ class Part:
     about: str
     results: tuple[Result, ...] = ()
     memory: tuple[Memory, ...] = ()
+    kernels: tuple[Kernels, ...] = ()
 
 
 @dataclass(frozen=True)

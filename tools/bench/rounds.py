@@ -77,11 +77,10 @@ def measure_loads(jobs: Sequence[Job], cpus: list[int], rounds: int) -> list[Mea
     """Time how long engines take to load a model, in turns. The first load, with the imports, does not count."""
     with contextlib.ExitStack() as stack:
         workers, errors = _ready([stack.enter_context(Worker(job, cpus)) for job in jobs])
-        seconds: dict[Job, list[float]] = {worker.job: [] for worker in workers}
+        turns: dict[Job, list[Times]] = {worker.job: [] for worker in workers}
         for _ in range(rounds):
             for worker in workers:
-                seconds[worker.job].append(worker.load())
-    turns = {job: [Times((each,), (each,)) for each in found] for job, found in seconds.items()}
+                turns[worker.job].append(worker.load())
     return _summaries(jobs, turns, errors)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench.engines import Job, import_engine, limit_threads, open_job
-from tpuconvert.schema.types import Array
+from bench.engines import Job, import_engine, limit_threads, open_job, open_session, read_feeds
+from tpuconvert.benchmark import KernelCost
 
 
 class EngineError(Exception):
@@ -62,23 +63,26 @@ class Worker:
         """Import the engine without loading the model."""
         self._ask("prepare")
 
-    def load(self) -> float:
-        """Load the model, again if need be; seconds on the clock."""
-        return float(self._ask("load"))
+    def load(self) -> Times:
+        """Load the model, again if need be."""
+        return self._timed("load")
 
     def run(self, count: int) -> Times:
         """Run so many times."""
-        wall, cpu = self._ask("run", count)
-        return Times(wall, cpu)
+        return self._timed("run", count)
 
-    def outputs(self) -> list[Array]:
-        """What a run gives."""
-        found: list[Array] = self._ask("outputs")
+    def kernels(self, runs: int) -> list[KernelCost]:
+        """Where the time of our engine goes, in medians over so many runs."""
+        found: list[KernelCost] = self._ask("kernels", runs)
         return found
 
     def peak_bytes(self) -> int:
         """The largest resident size of the process so far."""
         return int(self._ask("peak_bytes"))
+
+    def _timed(self, *request: Any) -> Times:
+        wall, cpu = self._ask(*request)
+        return Times(wall, cpu)
 
     def _ask(self, *request: Any) -> Any:
         try:
@@ -109,6 +113,19 @@ def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
             pipe.send(EngineError(f"{job.label}: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"))
 
 
+_Pair = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def _timed(call: Callable[[], object], count: int) -> _Pair:
+    wall, cpu = [], []
+    for _ in range(count):
+        on_cpu, on_clock = time.process_time(), time.perf_counter()
+        call()
+        wall.append(time.perf_counter() - on_clock)
+        cpu.append(time.process_time() - on_cpu)
+    return tuple(wall), tuple(cpu)
+
+
 class _Loaded:
     """What the requests are about."""
 
@@ -119,24 +136,24 @@ class _Loaded:
     def prepare(self) -> None:
         import_engine(self._job)
 
-    def load(self) -> float:
+    def load(self) -> _Pair:
         self._run = None  # the model before is gone before the next one comes
-        start = time.perf_counter()
-        self._run = open_job(self._job)
-        return time.perf_counter() - start
 
-    def run(self, count: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        wall, cpu = [], []
-        for _ in range(count):
-            on_cpu, on_clock = time.process_time(), time.perf_counter()
-            self._run()
-            wall.append(time.perf_counter() - on_clock)
-            cpu.append(time.process_time() - on_cpu)
-        return tuple(wall), tuple(cpu)
+        def open_it() -> None:
+            self._run = open_job(self._job)
 
-    def outputs(self) -> list[Array]:
-        found: list[Array] = [array.copy() for array in self._run()]
-        return found
+        return _timed(open_it, 1)
+
+    def run(self, count: int) -> _Pair:
+        return _timed(self._run, count)
+
+    def kernels(self, runs: int) -> list[KernelCost]:
+        from tpuconvert.benchmark import by_kernel, profile
+        from tpuconvert.model import load
+
+        model = load(self._job.model)
+        with open_session(self._job, model) as session:
+            return by_kernel(profile(session, model.graph, read_feeds(self._job), runs))
 
     def peak_bytes(self) -> int:
         """Not ``getrusage``: its maximum begins with that of the process that started this one."""
