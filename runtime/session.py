@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -43,6 +44,8 @@ class Session:
 
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
+            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
+            time, one of them uses the plan's threads and the others one thread each.
         backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
         threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
             executor leaves threads to the BLAS library behind NumPy.
@@ -64,8 +67,10 @@ class Session:
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
         if threads is not None and threads < 1:
             raise UsageError(f"threads={threads}: at least one thread is needed")
+        self._file: _LoadedFile | None = None
         if isinstance(model, (str, os.PathLike)):
-            model = _load(model)
+            self._file = _loaded(model)
+            model = self._file.model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
         self._native = None if backend == "reference" else self._native_plan(backend == "native", threads)
@@ -89,7 +94,11 @@ class Session:
         from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
         from tpuconvert.runtime.native.plan import NativePlan
 
-        return NativePlan(self._graph, self.chip.name, isa, threads or available_threads())
+        plans = {} if self._file is None else self._file.plans
+        key = (isa, threads or available_threads())
+        if key not in plans:
+            plans[key] = NativePlan(self._graph, self.chip.name, *key)
+        return plans[key]
 
     @property
     def inputs(self) -> list[TensorInfo]:
@@ -157,7 +166,7 @@ class Session:
     def close(self) -> None:
         """Let go of the plan and with it of the mapped file."""
         self._is_open = False
-        self._native = self._reference = None
+        self._native = self._reference = self._file = None
 
     def __enter__(self) -> Session:
         return self
@@ -214,10 +223,31 @@ class Session:
             raise RunError(f"{node.op.name} failed{source}: {error}", file=self._graph.file, node=node.name) from error
 
 
-def _load(path: str | os.PathLike[str]) -> Runnable:
+class _LoadedFile:
+    """A model file and its native plans, shared by all sessions that have it open."""
+
+    def __init__(self, model: Runnable) -> None:
+        self.model = model
+        self.plans: dict[tuple[str, int], NativePlan] = {}
+
+
+_LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()
+"""Files that are open now, by device, inode, size and time of change: a file that was replaced is another one."""
+
+
+def _loaded(path: str | os.PathLike[str]) -> _LoadedFile:
+    """The file, read if no session has it open."""
     from tpuconvert.schema.file_format import read_model
 
-    return read_model(Path(path))
+    try:
+        status = os.stat(path)
+        identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    except OSError:
+        return _LoadedFile(read_model(Path(path)))  # which says what is wrong
+    found = _LOADED.get(identity)
+    if found is None:
+        found = _LOADED[identity] = _LoadedFile(read_model(Path(path)))
+    return found
 
 
 def available_threads() -> int:

@@ -5,14 +5,17 @@ import threading
 import numpy as np
 import pytest
 
+from tpuconvert.runtime import session as session_module
+from tpuconvert.runtime.native import loader
 from tpuconvert.runtime.plan import make_plan
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import MissingExtraError, RunError, UsageError
+from tpuconvert.schema.file_format import FileModel, write_model
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.types import F32, I8, I32, QuantParams, TensorType
+from tpuconvert.schema.types import F32, I8, I32, Chip, QuantParams, TensorType
 
 RELU = Active(ActiveType.ACTIVE_RELU)
 
@@ -126,10 +129,49 @@ def test_threads_share_a_session():
 def test_options_that_do_not_exist():
     with pytest.raises(UsageError, match="auto, native and reference"):
         Session(adder(), backend="gpu")
-    with pytest.raises(MissingExtraError, match="no native engine"):
-        Session(adder(), backend="native")
     with pytest.raises(UsageError, match="at least one thread"):
         Session(adder(), threads=0)
+
+
+def test_without_the_extension_auto_runs_on_numpy_and_native_says_what_is_missing(monkeypatch):
+    monkeypatch.setattr(loader, "extension", lambda: None)
+    monkeypatch.setattr(session_module, "extension", lambda: None)
+    with pytest.raises(MissingExtraError, match="no native engine"):
+        Session(adder(), backend="native")
+    with Session(adder()) as session:
+        assert session.backend == "reference"
+        assert session.memory == {}
+
+
+def test_an_instruction_set_that_is_not_there_is_named(monkeypatch):
+    if loader.extension() is None:
+        pytest.skip("the native engine is not built")
+    monkeypatch.setenv("TPUCONVERT_ISA", "sse9")
+    with pytest.raises(UsageError, match="sse9"):
+        Session(adder())
+
+
+def test_open_extents_need_the_numpy_executor():
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, ("n", 3)))
+    graph.output(graph.add(Add(), x, x, name="y"))
+    if loader.extension() is not None:
+        with pytest.raises(UsageError, match="known extents"):
+            Session(graph, backend="native")
+    with Session(graph) as session:
+        assert session.backend == "reference"
+        assert session.run({"x": np.ones((5, 3), np.float32)})["y"].shape == (5, 3)
+
+
+def test_sessions_of_one_file_share_its_plan(tmp_path):
+    if loader.extension() is None:
+        pytest.skip("the native engine is not built")
+    path = tmp_path / "sum.tpum"
+    write_model(path, FileModel(adder(), Chip.BM1686, "0.1"))
+    with Session(path, threads=1) as first, Session(path, threads=1) as second, Session(path, threads=2) as third:
+        assert first._native is second._native
+        assert first._native is not third._native
+        assert first._graph is third._graph
 
 
 def test_a_closed_session_says_so():
