@@ -98,12 +98,14 @@ class Form {
     return high_ * real - c >= -static_cast<double>(p);
   }
 
-  // Outer sum minus c, rounded to binary64, and a bound of what its roundings and that of p can change.
-  double distance(double real, double c, double* error) const {
+  // True only where F(x) >= k and F(x - 1) < k are clear whatever the roundings of p and of this function do: they amount
+  // to less than `margin`. One step of x changes the distance from c by high + low, or by more where the kink turns over.
+  bool is_clear(std::int64_t x, double c) const {
+    const double real = static_cast<double>(x);
     const double inner = inner_sum(real);
     const double distance = (high_ * real - c) + inner;
-    *error = std::fabs(inner) * 0x1p-22;
-    return distance;
+    const double margin = (std::fabs(inner) + high_) * 0x1p-21;
+    return distance > margin && distance - (high_ + low_) < -margin;
   }
 
  private:
@@ -126,12 +128,7 @@ bool agrees(const Form& form, const Line& line, Wide minus, std::int64_t first, 
   std::int64_t surplus = static_cast<std::int64_t>(quotient * m - numerator);  // 0..m-1
   for (std::int64_t j = first; j <= last; ++j) {
     const double c = static_cast<double>(2 * j - 1);
-    double error_at, error_below;
-    const double real = static_cast<double>(threshold);
-    const double at = form.distance(real, c, &error_at);
-    const double below = form.distance(real - 1.0, c, &error_below);
-    // Nearly always both are clear at once.
-    if (!(at > error_at && below < -error_below) &&
+    if (!form.is_clear(threshold, c) &&
         !(form.reaches(threshold, c, true) && !form.reaches(threshold - 1, c, false)))
       return false;
     threshold += step;
