@@ -107,10 +107,10 @@ class Epilogue:
 
     def _limited(self, low: float, high: float) -> Epilogue | None:
         bias = bias_of(self.dtype)
-        if low != int(low) or high != int(high):
+        if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
-        bottom = min(max(self.low, int(low) + bias), self.high)
-        return replace(self, low=bottom, high=max(min(self.high, int(high) + bias), bottom))
+        least, most = int(low) + bias, int(high) + bias
+        return replace(self, low=min(max(self.low, least), most), high=min(max(self.high, least), most))
 
     def _cast(self, dtype: DType) -> Epilogue | None:
         if dtype.bits > 16:

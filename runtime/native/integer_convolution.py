@@ -168,6 +168,8 @@ def _phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) ->
         taps = len(range(phase, kernel, stride))
         # Result start + stride * r has row (start + pad - phase) / stride + r minus tap as its operand.
         lead = taps - 1 - (start + pad - phase) // stride if taps else 0
+        if -lead >= extent:  # every window lies behind the operand
+            taps, lead = 0, 0
         skip = min(max(-lead, 0), extent - 1)
         last = phase + stride * (taps - 1)
         reverse = slice(last, phase - 1 if phase else None, -stride) if taps else slice(0, 0)
