@@ -77,6 +77,7 @@ class Session:
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._is_open = True
         self._reference: Plan | None = None
+        self._observed: NativePlan | None = None
 
     def _native_plan(self, is_wanted: bool, threads: int | None) -> NativePlan | None:
         """The compiled plan, or None where there is no engine or an extent is open, and ``auto`` was asked for."""
@@ -95,7 +96,7 @@ class Session:
         from tpuconvert.runtime.native.plan import NativePlan
 
         plans = {} if self._file is None else self._file.plans
-        key = (isa, threads or available_threads())
+        self._key = key = (isa, threads or available_threads())
         if key not in plans:
             plans[key] = NativePlan(self._graph, self.chip.name, *key)
         return plans[key]
@@ -115,8 +116,8 @@ class Session:
 
         Args:
             feeds: one array per input name.
-            observe: called with every value that is computed; such a run is the NumPy executor's, since the native
-                engine does not make values that it fused away.
+            observe: called with every input and every value that is computed. The native engine makes a second plan
+                for such runs, in which nothing is fused away.
 
         Returns:
             One array per output name, in the source's order; the caller owns them.
@@ -127,10 +128,12 @@ class Session:
         """
         self._check_open()
         arrays = self._take(feeds)
-        if self._native is not None and observe is None:
+        if self._native is None:
+            results = self._run_reference(arrays, observe)
+        elif observe is None:
             results = self._native.run(arrays, self._evaluate)
         else:
-            results = self._run_reference(arrays, observe)
+            results = self._observe(arrays, observe)
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 
@@ -166,7 +169,7 @@ class Session:
     def close(self) -> None:
         """Let go of the plan and with it of the mapped file."""
         self._is_open = False
-        self._native = self._reference = self._file = None
+        self._native = self._observed = self._reference = self._file = None
 
     def __enter__(self) -> Session:
         return self
@@ -179,6 +182,15 @@ class Session:
     def _check_open(self) -> None:
         if not self._is_open:
             raise UsageError("the session is closed")
+
+    def _observe(self, arrays: list[Array], observe: Observer) -> list[Array]:
+        if self._observed is None:
+            from tpuconvert.runtime.native.plan import NativePlan
+
+            self._observed = NativePlan(self._graph, self.chip.name, *self._key, is_observed=True)
+        for value, array in zip(self._graph.inputs, arrays, strict=True):
+            observe(value, array)
+        return self._observed.observe(arrays, self._evaluate, observe)
 
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:

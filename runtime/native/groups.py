@@ -40,6 +40,7 @@ class Site:
         isa: the instruction set.
         taken: nodes that a later node's group has absorbed.
         precise: float nodes whose results decide integers later; they sum in binary64 as the references do.
+        is_observed: whether somebody looks at every value, so that no node may be absorbed.
     """
 
     graph: Graph
@@ -47,10 +48,11 @@ class Site:
     isa: str
     taken: set[Node]
     precise: set[Node]
+    is_observed: bool = False
 
     def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
         """The producer of a value if it is of one of these kinds, free, and nobody else reads the value."""
-        if value is None or value.producer is None or value.producer in self.taken:
+        if self.is_observed or value is None or value.producer is None or value.producer in self.taken:
             return None
         producer = value.producer
         if kinds and not isinstance(producer.op, kinds):

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.runtime.native import arena, precision
-from tpuconvert.runtime.native.builder import ARENA, Builder, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.groups import Group, Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
 """Runs the NumPy reference of a node."""
+
+Observer = Callable[[Value, Array], None]
+"""Called with every result of a run, in the order in which they are made."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,22 @@ class NativePlan:
         chip: name of the chip whose arithmetic counts.
         isa: the instruction set.
         threads: at least 1.
+        is_observed: whether every value is to be made, so that ``observe`` can show it; nothing is fused then.
     """
 
-    def __init__(self, graph: Graph, chip: str, isa: str, threads: int) -> None:
-        site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph))
+    def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
+        site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed)
         builder = Builder(graph, isa)
+        self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
                 builder.emit(item.nodes, item.emit)
             else:
                 builder.reference(item)
+            if is_observed:
+                node = item.nodes[-1] if isinstance(item, Group) else item
+                made = [(value, builder.stored(value)) for value in node.outputs]
+                self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
         self._native = native()
         self._inputs, self._outputs = builder.inputs, builder.outputs
@@ -103,6 +112,21 @@ class NativePlan:
         self._idle.append(memory)
         return outputs
 
+    def observe(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer) -> list[Array]:
+        """Run once and show every result right after it was made; for plans with ``is_observed``."""
+        memory, outputs = self._begin(feeds)
+        compiled = 0
+        self._show(memory, 0, observer)
+        for index, entry in enumerate(self._steps):
+            if isinstance(entry, NativeStep):
+                self._program.run(memory, compiled, compiled + 1)
+                compiled += 1
+            else:
+                self._run_reference(memory, entry, evaluate)
+            self._show(memory, index + 1, observer)
+        self._idle.append(memory)
+        return outputs
+
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and tell what each step took."""
         memory, _ = self._begin(feeds)
@@ -134,6 +158,11 @@ class NativePlan:
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
 
+    def _show(self, memory: Any, steps: int, observer: Observer) -> None:
+        """Show what is complete after that many steps."""
+        for value, stored in self._made.get(steps, ()):
+            observer(value, self._load(memory, stored))
+
     def _run_reference(self, memory: Any, step: ReferenceStep, evaluate: Evaluate) -> None:
         arrays = [self._load(memory, item) if isinstance(item, Stored) else item for item in step.inputs]
         for stored, array in zip(step.outputs, evaluate(step.node, arrays), strict=True):
@@ -141,7 +170,7 @@ class NativePlan:
 
     def _load(self, memory: Any, stored: Stored) -> Array:
         view = stored.view(memory.read(self._program, stored.buffer.index))
-        if stored.dtype is I8:
+        if stored.dtype is I8 and stored.buffer.kind != EXTERNAL:
             return np.ascontiguousarray(view ^ np.uint8(self._native.STORED_BIAS)).view(np.int8)
         return np.array(view, order="C")
 
