@@ -44,20 +44,45 @@ def round_with_compensation(exact: Float64, covariance: Float64) -> Float64:
     # Inputs that vary most come first: their errors cost most, and most others are left to make up for them.
     order = np.argsort(-variance.sum(axis=0), kind="stable")
     damped = damped[:, order][:, :, order]
-    upper = np.linalg.cholesky(np.linalg.inv(damped)).swapaxes(1, 2)
-    work = exact[:, :, order].copy()
+    spread = np.ascontiguousarray(_inverse_factor(damped).swapaxes(1, 2))
+    # One row per input: the weights of an input lie together.
+    work = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
     rounded = np.empty_like(work)
     for start in range(0, inputs, _BLOCK):
         end = min(start + _BLOCK, inputs)
-        errors = np.empty((*work.shape[:2], end - start))
+        errors = np.empty((len(work), end - start, work.shape[2]))
         for index in range(start, end):
-            rounded[:, :, index] = np.clip(np.rint(work[:, :, index]), -_LIMIT, _LIMIT)
-            error = (work[:, :, index] - rounded[:, :, index]) / upper[:, None, index, index]
-            work[:, :, index:end] -= error[:, :, None] * upper[:, None, index, index:end]
-            errors[:, :, index - start] = error
-        work[:, :, end:] -= errors @ upper[:, start:end, end:]
+            rounded[:, index] = np.clip(np.rint(work[:, index]), -_LIMIT, _LIMIT)
+            error = (work[:, index] - rounded[:, index]) / spread[:, index, index, None]
+            work[:, index:end] -= spread[:, index:end, index, None] * error[:, None]
+            errors[:, index - start] = error
+        work[:, end:] -= spread[:, end:, start:end] @ errors
     result = np.empty_like(rounded)
-    result[:, :, order] = rounded
+    result[:, order] = rounded
+    return np.ascontiguousarray(result.swapaxes(1, 2))
+
+
+def _inverse_factor(matrices: Float64) -> Float64:
+    """The upper triangular U with a positive diagonal and U' U the inverse of each positive definite matrix.
+
+    With J reversing the order, J H J = L L' gives H^-1 = (J L^-1 J)' (J L^-1 J), and J L^-1 J is upper triangular. That
+    takes less than a quarter of the operations of inverting H and factoring the inverse.
+    """
+    lower: Float64 = np.linalg.cholesky(matrices[:, ::-1, ::-1])
+    return _inverse_of_lower(lower)[:, ::-1, ::-1]
+
+
+def _inverse_of_lower(lower: Float64) -> Float64:
+    """Inverses of lower triangular matrices, by halves: with L = [A 0; B C] it is [A^-1 0; -C^-1 B A^-1 C^-1]."""
+    size = lower.shape[1]
+    if size <= _BLOCK:
+        inverse: Float64 = np.tril(np.linalg.inv(lower))
+        return inverse
+    half = size // 2
+    result = np.zeros_like(lower)
+    first, last = _inverse_of_lower(lower[:, :half, :half]), _inverse_of_lower(lower[:, half:, half:])
+    result[:, :half, :half], result[:, half:, half:] = first, last
+    result[:, half:, :half] = -(last @ (lower[:, half:, :half] @ first))
     return result
 
 
