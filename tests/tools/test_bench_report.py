@@ -149,3 +149,18 @@ def test_probe(tmp_path: Path) -> None:
         pytest.skip(str(error))
     assert steps_per_run(library) in (32 * INDEPENDENT * STEPS, 64 * INDEPENDENT * STEPS)
     open_probe(library)()
+
+
+def test_without_ours_nothing_is_measured_and_the_reason_stands_below(tmp_path: Path) -> None:
+    def fails(path: Path) -> None:
+        raise ValueError("no such\noperator")
+
+    makers = [
+        Maker("tpuconvert", "tpuconvert", "net.tpum", fails),
+        Maker("LiteRT", "litert", "net.tflite", lambda path: path.touch()),
+    ]
+    model = made("net", "INT8", tmp_path, tmp_path / "net.npz", makers, "auto")
+    assert model.jobs == ()
+    result = Result("net", "INT8", 0, (), missing=model.missing)
+    text = page(Report({}, "", [Part("trained", "Trained", "About it.", (result,))]))
+    assert "- net (INT8), tpuconvert: ValueError: no such operator\n" in text

@@ -20,7 +20,7 @@ OURS = "tpuconvert"
 
 @dataclass(frozen=True)
 class Model:
-    """A network in one arithmetic, and who runs it. The first job is ours."""
+    """A network in one arithmetic, and who runs it. The first job is ours; without ours there are none."""
 
     network: str
     arithmetic: str
@@ -49,13 +49,12 @@ def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[M
             missing.append((maker.label, f"not installed ({error})"))
         except UnsupportedNetworkError as error:
             missing.append((maker.label, f"the network cannot be written: {error}"))
-        except Exception as error:  # whatever a peer's quantization raises about a network: one row of the table
-            if maker.engine == OURS:
-                raise
+        except Exception as error:  # whatever is raised about a network is one row of the table
             missing.append((maker.label, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
         else:
             jobs.append(Job(maker.engine, maker.label, path, feed, backend=backend))
-    return Model(network, arithmetic, tuple(jobs), tuple(missing))
+    has_ours = any(job.engine == OURS for job in jobs)
+    return Model(network, arithmetic, tuple(jobs) if has_ours else (), tuple(missing))
 
 
 def int8_model(name: str, folder: Path, backend: str) -> Model:

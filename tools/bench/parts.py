@@ -154,10 +154,15 @@ def _all(settings: Settings) -> list[str]:
 
 def _int8(settings: Settings, name: str) -> Model:
     settings.tell(f"{name}: preparing")
-    return int8_model(name, settings.folder, settings.backend)
+    model = int8_model(name, settings.folder, settings.backend)
+    if not model.jobs:
+        raise SystemExit(f"{name}: {dict(model.missing)[OURS]}")
+    return model
 
 
 def _timed(settings: Settings, model: Model, *, peak: bool = True) -> Result:
+    if not model.jobs:
+        return Result(model.network, model.arithmetic, 0, (), missing=model.missing)
     settings.tell(f"{model.network}: {model.arithmetic}, 1 thread")
     jobs, missing, probe = list(model.jobs), list(model.missing), settings.folder / "peak.so"
     if peak:

@@ -36,8 +36,8 @@ class Result:
 
     @property
     def ours(self) -> Measured:
-        """The first engine."""
-        return self.engines[0]
+        """The first engine; without numbers where ours cannot run the network."""
+        return self.engines[0] if self.engines else Measured("", error="missing")
 
     @property
     def failures(self) -> list[tuple[str, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files, reference_samples
@@ -30,24 +31,34 @@ def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Mod
         theirs = Maker(label, engine, str(source), lambda path: None)
         yield made(name, "as it is", folder, measured, [_ours(entry, source, name, None), theirs], backend)
         if entry["format"] == "onnx" and "qlinear" not in name:
-            yield _quantized(entry, name, folder, source, measured, _calibration(root, entry, feeds), backend)
+            calibration = functools.cache(functools.partial(_calibration, root, entry, feeds))
+            yield _quantized(entry, name, folder, source, measured, calibration, backend)
 
 
 def _quantized(
-    entry: Entry, name: str, folder: Path, source: Path, measured: Path, feeds: list[Feed], backend: str
+    entry: Entry,
+    name: str,
+    folder: Path,
+    source: Path,
+    measured: Path,
+    feeds: Callable[[], list[Feed]],
+    backend: str,
 ) -> Model:
     makers = [
         _ours(entry, source, f"{name}.int8", feeds),
         Maker(
-            "ONNX Runtime", "onnxruntime", f"{name}.ort.onnx", lambda path: quantize_onnxruntime(source, path, feeds)
+            "ONNX Runtime", "onnxruntime", f"{name}.ort.onnx", lambda path: quantize_onnxruntime(source, path, feeds())
         ),
-        Maker("OpenVINO", "openvino", f"{name}.openvino.xml", lambda path: quantize_openvino(source, path, feeds)),
+        Maker("OpenVINO", "openvino", f"{name}.openvino.xml", lambda path: quantize_openvino(source, path, feeds())),
     ]
     return made(name, "INT8", folder, measured, makers, backend)
 
 
-def _ours(entry: Entry, source: Path, name: str, feeds: list[Feed] | None) -> Maker:
-    return Maker(OURS, OURS, f"{name}.tpum", lambda path: convert_ours(source, path, feeds, input_shapes(entry)))
+def _ours(entry: Entry, source: Path, name: str, feeds: Callable[[], list[Feed]] | None) -> Maker:
+    def make(path: Path) -> None:
+        convert_ours(source, path, None if feeds is None else feeds(), input_shapes(entry))
+
+    return Maker(OURS, OURS, f"{name}.tpum", make)
 
 
 def _calibration(root: Path, entry: Entry, feeds: list[Feed]) -> list[Feed]:
