@@ -68,7 +68,7 @@ def _inverse_factor(matrices: Float64) -> Float64:
     With J reversing the order, J H J = L L' gives H^-1 = (J L^-1 J)' (J L^-1 J), and J L^-1 J is upper triangular. That
     takes less than a quarter of the operations of inverting H and factoring the inverse.
     """
-    lower: Float64 = np.linalg.cholesky(matrices[:, ::-1, ::-1])
+    lower = np.asarray(np.linalg.cholesky(matrices[:, ::-1, ::-1]), dtype=np.float64)
     return _inverse_of_lower(lower)[:, ::-1, ::-1]
 
 
