@@ -66,7 +66,7 @@ class Dense : public ConvInt8Kernel {
         epilogue_(spec.epilogue, spec.geometry.out_channels),
         packed_(pack(spec, epilogue_)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
-        finish_(epilogue_, packed_.panels),
+        finish_(epilogue_),
         kind_(kind_of(spec.geometry)) {
     const SegmentLayout& layout = packed_.layout;
     joins_taps_ = !layout.is_padded_row && g_.kernel_w > 1 && g_.dilation_w == 1 && g_.in_pixel == g_.in_channels &&
@@ -226,7 +226,7 @@ class Dense : public ConvInt8Kernel {
         arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
         arguments.offset = panel.offset;
         kernels[static_cast<int>(panel.form)](arguments);
-        if (panel.form == TileForm::kSums) finish_.run(i, rows, sums, outputs);
+        if (panel.form == TileForm::kSums) finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, outputs);
       }
     }
   }

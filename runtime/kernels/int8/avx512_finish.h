@@ -1,29 +1,30 @@
-// From the sums of a register tile to stored results, for epilogues that are not computed inside the tile.
+// From sums to stored results, for epilogues that are not computed inside the kernels.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
-#include "core/aligned.h"
-#include "int8/avx512_packing.h"
 #include "int8/epilogue.h"
 
 namespace tpuconvert::avx512 {
 
 class Finish {
  public:
-  Finish(const Epilogue& epilogue, const std::vector<Panel>& panels);
+  explicit Finish(const Epilogue& epilogue) : epilogue_(epilogue) {}
 
-  // sums: [row][accumulator of the panel][kLanes]; outputs: pixels of the rows.
-  void run(int panel, int rows, const std::int32_t* sums, std::uint8_t* const* outputs) const;
+  // Sums of `channels` channels from `first` on in every row, `stride` elements from row to row. `outputs` are the
+  // addresses of the pixels.
+  void run(int first, int channels, int rows, const std::int32_t* sums, std::ptrdiff_t stride,
+           std::uint8_t* const* outputs) const {
+    for (int row = 0; row < rows; ++row)
+      epilogue_.apply_row(sums + row * stride, first, channels,
+                          outputs[row] + static_cast<std::size_t>(first) * static_cast<std::size_t>(epilogue_.bytes()));
+  }
 
-  std::size_t bytes() const { return parameters_.size(); }
+  std::size_t bytes() const { return 0; }
 
  private:
   const Epilogue& epilogue_;
-  const std::vector<Panel>& panels_;
-  AlignedBytes parameters_;
 };
 
 }  // namespace tpuconvert::avx512

@@ -1,0 +1,270 @@
+#include "int8/avx512_depthwise.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/aligned.h"
+#include "int8/avx512_finish.h"
+#include "int8/avx512_float_form.h"
+#include "int8/avx512_packing.h"
+
+namespace tpuconvert::avx512 {
+namespace {
+
+constexpr int kBlock = 64;          // channels of most blocks, and of parameters and sums of all
+constexpr int kBufferColumns = 48;  // of a piece of a row in the first-level cache, unless the window is wider
+constexpr std::size_t kPointerBytes = 64;
+
+constexpr int groups_of(int kernel_h) { return (kernel_h + 3) / 4; }
+
+// Neighbouring channels that are computed together.
+struct Block {
+  int first;
+  int channels;
+  int width;  // of the vectors: 64, 32 or 16
+  TileForm form;
+  int offset;
+  std::size_t weights;     // where they begin, in bytes
+  std::size_t parameters;  // index of the first LaneParameters
+};
+
+// The common part of the two kinds: blocks, parameters, and how rows are shared out.
+class Depthwise : public ConvInt8Kernel {
+ public:
+  std::size_t packed_bytes() const override { return weights_.size() + parameters_.size() + padding_.size(); }
+  const char* kind() const override { return kind_.c_str(); }
+
+  int parts(int threads) const override {
+    return threads == 1 ? 1 : static_cast<int>(std::min<std::int64_t>(2 * std::int64_t{threads}, rows()));
+  }
+
+  void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts, std::uint8_t* scratch) const override {
+    const std::int64_t end = rows() * (part + 1) / parts;
+    for (std::int64_t row = rows() * part / parts; row < end;) {
+      const std::int64_t image = row / g_.out_height;
+      const int y = static_cast<int>(row % g_.out_height);
+      const int count = std::min<int>(rows_at_once_, static_cast<int>(std::min<std::int64_t>(g_.out_height - y, end - row)));
+      run_rows(input + image * g_.in_image, output + image * g_.out_image, y, count, scratch);
+      row += count;
+    }
+  }
+
+ protected:
+  Depthwise(const ConvInt8Spec& spec, bool has_narrow_blocks, int weight_rows)
+      : g_(spec.geometry),
+        epilogue_(spec.epilogue, spec.geometry.out_channels),
+        finish_(epilogue_),
+        padding_(kBlock),
+        kind_(kind_of(spec.geometry)) {
+    std::memset(padding_.data(), spec.input_zero, kBlock);
+    std::size_t weights = 0, parameters = 0;
+    const std::size_t dwords = static_cast<std::size_t>(weight_rows * g_.kernel_w * groups_of(g_.kernel_h) * kVectors);
+    for (int first = 0; first < g_.out_channels;) {
+      const int left = g_.out_channels - first;
+      const int width = !has_narrow_blocks || left > 32 ? 64 : left > 16 ? 32 : 16;
+      blocks_.push_back({first, std::min(left, width), width, TileForm::kSums, 0, weights, parameters});
+      weights += dwords * static_cast<std::size_t>(width);
+      parameters += kVectors;
+      first += width;
+    }
+    weights_ = AlignedBytes(weights);
+    parameters_ = AlignedBytes(parameters * sizeof(LaneParameters));
+    for (Block& block : blocks_) set_parameters(spec, &block);
+  }
+
+  // The results of `rows` rows from `y` on, of one image.
+  virtual void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int rows,
+                        std::uint8_t* scratch) const = 0;
+
+  std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
+
+  // Address of the weight of a tap: in a row of `groups_of(kernel_h)` dwords for every column of the window.
+  std::int8_t* weight(const Block& block, int column, int group, int channel, int tap) {
+    const int lane = channel / 16, v = channel % 16 / 4, i = channel % 4;
+    const std::size_t vector = static_cast<std::size_t>((column * groups_of(g_.kernel_h) + group) * kVectors + v);
+    return weights_.as<std::int8_t>() + block.weights + vector * static_cast<std::size_t>(block.width) +
+           static_cast<std::size_t>(4 * (4 * lane + i) + tap);
+  }
+
+  const std::uint8_t* row_at(const std::uint8_t* input, int y, int first, std::ptrdiff_t* step) const {
+    const bool is_inside = y >= 0 && y < g_.height;
+    *step = is_inside ? g_.in_pixel : 0;
+    return is_inside ? input + y * g_.in_row + first : padding_.data();
+  }
+
+  // Parameters that both kinds of kernel arguments have.
+  template <typename Arguments>
+  void set_common(const Block& block, std::uint8_t* scratch, Arguments* arguments) const {
+    const EpilogueSpec& spec = epilogue_.spec();
+    arguments->padding = padding_.data();
+    arguments->width = g_.width;
+    arguments->out_pixel = g_.out_pixel;
+    arguments->weights = weights_.as<std::int8_t>() + block.weights;
+    arguments->parameters = parameters_.as<LaneParameters>() + block.parameters;
+    arguments->sums = reinterpret_cast<std::int32_t*>(scratch);
+    arguments->mask = ~std::uint64_t{0} >> (64 - block.channels);
+    arguments->lut = spec.lut.empty() ? nullptr : spec.lut.data();
+    arguments->offset = block.offset;
+    arguments->low = static_cast<int>(spec.low);
+    arguments->high = static_cast<int>(spec.high);
+  }
+
+  void finish_line(const Block& block, const std::int32_t* sums, int count, std::uint8_t* output) const {
+    for (int x = 0; x < count; ++x, output += g_.out_pixel)
+      finish_.run(block.first, block.channels, 1, sums + x * kBlock, 0, &output);
+  }
+
+  ConvGeometry g_;
+  Epilogue epilogue_;
+  Finish finish_;
+  std::vector<Block> blocks_;
+  AlignedBytes weights_;
+  AlignedBytes parameters_;
+  AlignedBytes padding_;
+  int rows_at_once_ = 1;
+  std::string kind_;
+
+ private:
+  void set_parameters(const ConvInt8Spec& spec, Block* block) {
+    const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
+    LaneParameters* lanes = parameters_.as<LaneParameters>() + block->parameters;
+    FloatForms forms[kBlock];
+    block->form = TileForm::kOneFactor;
+    block->offset = epilogue_.offset(block->first);
+    bool offsets_differ = false;
+    for (int i = 0; i < block->channels; ++i) {
+      const int channel = block->first + i;
+      std::int64_t sum = 0, magnitude = 0;
+      for (int y = 0; y < g_.kernel_h; ++y)
+        for (int x = 0; x < g_.kernel_w; ++x) {
+          const int value = spec.weights.at(channel, 0, y, x);
+          sum += value;
+          magnitude += std::abs(value);
+        }
+      const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
+      // Padding has the value input_zero too, so all taps count.
+      lanes[i % 16 / 4].bias[i / 16 * 4 + i % 4] = static_cast<std::int32_t>(bias - spec.input_zero * sum);
+      forms[i] = prove_forms(epilogue_, channel, magnitude * farthest_input + std::llabs(bias));
+      block->form = std::max(block->form, forms[i].cheapest);
+      offsets_differ |= epilogue_.offset(channel) != block->offset;
+    }
+    if (offsets_differ && block->form != TileForm::kOneFactor) block->form = TileForm::kSums;
+    for (int i = 0; i < block->channels; ++i) {
+      LaneParameters& to = lanes[i % 16 / 4];
+      const int lane = i / 16 * 4 + i % 4;
+      const bool is_one = block->form == TileForm::kOneFactor;
+      to.factor[lane] = is_one ? forms[i].factor : forms[i].kinked.high_part;
+      to.second[lane] = is_one ? forms[i].addend : forms[i].kinked.low_part;
+      to.kink[lane] = forms[i].kinked.kink;
+    }
+  }
+};
+
+// 3x3 windows, one or two columns further for the next result.
+class Depthwise3x3 : public Depthwise {
+ public:
+  explicit Depthwise3x3(const ConvInt8Spec& spec) : Depthwise(spec, true, takes_two_rows(spec.geometry) ? 2 : 1) {
+    rows_at_once_ = takes_two_rows(g_) ? 2 : 1;
+    for (const Block& block : blocks_)
+      for (int row = 0; row < rows_at_once_; ++row)
+        for (int y = 0; y < 3; ++y)
+          for (int x = 0; x < 3; ++x)
+            for (int i = 0; i < block.channels; ++i)
+              *weight(block, row * 3 + x, 0, i, row + y) =
+                  static_cast<std::int8_t>(spec.weights.at(block.first + i, 0, y, x));
+  }
+
+  static bool covers(const ConvGeometry& g) {
+    return g.kernel_h == 3 && g.kernel_w == 3 && g.dilation_w == 1 && g.stride_w <= 2;
+  }
+
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>(rows_at_once_) * static_cast<std::size_t>(g_.out_width) * kBlock * sizeof(std::int32_t);
+  }
+
+ private:
+  static bool takes_two_rows(const ConvGeometry& g) { return g.stride_h == 1 && g.stride_w == 1 && g.dilation_h == 1; }
+
+  void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int rows, std::uint8_t* scratch) const override {
+    DepthwiseArguments arguments{};
+    for (const Block& block : blocks_) {
+      set_common(block, scratch, &arguments);
+      for (int i = 0; i < rows + 2; ++i)
+        arguments.rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + i * g_.dilation_h, block.first, &arguments.steps[i]);
+      arguments.left = -g_.pad_left;
+      arguments.out_width = g_.out_width;
+      const std::ptrdiff_t offset = static_cast<std::ptrdiff_t>(block.first) * epilogue_.bytes();
+      for (int i = 0; i < rows; ++i) arguments.outputs[i] = output + (y + i) * g_.out_row + offset;
+      depthwise_3x3(block.form, block.width, g_.stride_w, rows)(arguments);
+      if (block.form == TileForm::kSums)
+        for (int i = 0; i < rows; ++i)
+          finish_line(block, arguments.sums + i * g_.out_width * kBlock, g_.out_width, output + (y + i) * g_.out_row);
+    }
+  }
+};
+
+class DepthwiseAny : public Depthwise {
+ public:
+  explicit DepthwiseAny(const ConvInt8Spec& spec) : Depthwise(spec, false, 1), groups_(groups_of(g_.kernel_h)) {
+    for (const Block& block : blocks_)
+      for (int y = 0; y < g_.kernel_h; ++y)
+        for (int x = 0; x < g_.kernel_w; ++x)
+          for (int i = 0; i < block.channels; ++i)
+            *weight(block, x, y / 4, i, y % 4) = static_cast<std::int8_t>(spec.weights.at(block.first + i, 0, y, x));
+    const int window = (g_.kernel_w - 1) * g_.dilation_w + 1;
+    piece_ = std::min(g_.out_width, std::max(8, (kBufferColumns - window) / g_.stride_w + 1));
+    columns_ = (piece_ - 1) * g_.stride_w + window;
+  }
+
+  std::size_t scratch_bytes() const override {
+    return pointer_bytes() + sum_bytes() + static_cast<std::size_t>(columns_ * groups_ * kVectors) * kBlock;
+  }
+
+ private:
+  std::size_t pointer_bytes() const { return static_cast<std::size_t>(groups_) * kPointerBytes; }
+  std::size_t sum_bytes() const { return static_cast<std::size_t>(piece_) * kBlock * sizeof(std::int32_t); }
+
+  void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int, std::uint8_t* scratch) const override {
+    const std::uint8_t** rows = reinterpret_cast<const std::uint8_t**>(scratch);
+    std::ptrdiff_t* steps = reinterpret_cast<std::ptrdiff_t*>(rows + 4 * groups_);
+    static_assert(4 * (sizeof(*rows) + sizeof(*steps)) == kPointerBytes, "four pointers and steps for every group");
+    DepthwiseLine line{};
+    for (const Block& block : blocks_) {
+      set_common(block, scratch + pointer_bytes(), &line);
+      for (int i = 0; i < 4 * groups_; ++i)
+        rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first,
+                         &steps[i]);
+      line.rows = rows;
+      line.steps = steps;
+      line.groups = groups_;
+      line.buffer = scratch + pointer_bytes() + sum_bytes();
+      line.taps = g_.kernel_w;
+      line.stride = g_.stride_w;
+      line.dilation = g_.dilation_w;
+      for (int x = 0; x < g_.out_width; x += piece_) {
+        line.out_width = std::min(piece_, g_.out_width - x);
+        line.left = x * g_.stride_w - g_.pad_left;
+        line.columns = (line.out_width - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w + 1;
+        std::uint8_t* pixels = output + y * g_.out_row + x * g_.out_pixel;
+        line.output = pixels + static_cast<std::ptrdiff_t>(block.first) * epilogue_.bytes();
+        depthwise_line(block.form)(line);
+        if (block.form == TileForm::kSums) finish_line(block, line.sums, line.out_width, pixels);
+      }
+    }
+  }
+
+  int groups_;
+  int piece_ = 0;    // results of a row at a time
+  int columns_ = 0;  // under them
+};
+
+}  // namespace
+
+std::unique_ptr<ConvInt8Kernel> make_depthwise(const ConvInt8Spec& spec) {
+  if (Depthwise3x3::covers(spec.geometry)) return std::make_unique<Depthwise3x3>(spec);
+  return std::make_unique<DepthwiseAny>(spec);
+}
+
+}  // namespace tpuconvert::avx512

@@ -1,0 +1,129 @@
+// 3x3 depthwise convolution. One result row needs three input rows, two need four: the fourth byte of every dword is the
+// last row of the window of the second result row, and each of them has a zero weight where the other has its own tap.
+// Two rows and two columns of results share loads, interleaving, weights and parameters.
+#include "int8/avx512_depthwise.h"
+#include "int8/avx512_depthwise_block.h"
+
+namespace tpuconvert::avx512 {
+namespace {
+
+template <int Width, int Rows>
+TPU_INLINE Column<Width> load_column(const DepthwiseArguments& arguments, int x) {
+  using B = Block<Width>;
+  if (x < 0 || x >= arguments.width) {
+    const auto padding = B::load(arguments.padding);
+    return interleaved<Width>(padding, padding, padding, padding);
+  }
+  const auto row = [&](int i) TPU_INLINED { return B::load(arguments.rows[i] + x * arguments.steps[i]); };
+  const auto a = row(0), b = row(1), c = row(2);
+  if constexpr (Rows == 2) {
+    return interleaved<Width>(a, b, c, row(3));
+  } else {
+    return interleaved<Width>(a, b, c, c);  // the weights of the fourth tap are zero
+  }
+}
+
+// Results of Columns neighbouring pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
+template <int Width, int Stride, int Rows, int Columns, TileForm Form, int Inputs>
+TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width> (&inputs)[Inputs], int x) {
+  using B = Block<Width>;
+  using Vector = typename B::Vector;
+  constexpr int kPixels = Rows * Columns;
+  constexpr std::size_t kVectorBytes = Width;
+  __m512i words[2][kPixels];  // 16-bit results of two vectors each
+  const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
+  unrolled<2>([&](auto half) TPU_INLINED {
+    __m512i results[2][kPixels];
+    unrolled<2>([&](auto which) TPU_INLINED {
+      constexpr int v = 2 * decltype(half)::value + decltype(which)::value;
+      Vector sums[kPixels];
+      const Vector bias = B::load(arguments.parameters[v].bias);
+      unrolled<kPixels>([&](auto pixel) TPU_INLINED { sums[pixel] = bias; });
+      unrolled<3>([&](auto tap) TPU_INLINED {
+        unrolled<Rows>([&](auto row) TPU_INLINED {
+          const Vector weights = B::load(arguments.weights + ((row * 3 + tap) * kVectors + v) * kVectorBytes);
+          unrolled<Columns>([&](auto column) TPU_INLINED {
+            dot(sums[row * Columns + column], inputs[column * Stride + tap].v[v], weights);
+          });
+        });
+      });
+      unrolled<kPixels>([&](auto pixel) TPU_INLINED {
+        if constexpr (Form == TileForm::kSums) {
+          const int row = pixel / Columns, column = pixel % Columns;
+          store_sums<Width>(arguments.sums + (row * arguments.out_width + x + column) * 64, B::widened(sums[pixel]), v);
+        } else {
+          results[which][pixel] = rescaled<Form>(B::widened(sums[pixel]), arguments.parameters[v]);
+        }
+      });
+    });
+    if constexpr (Form != TileForm::kSums) {
+      unrolled<kPixels>([&](auto pixel) TPU_INLINED {
+        words[half][pixel] = _mm512_packs_epi32(results[0][pixel], results[1][pixel]);
+        if constexpr (Form != TileForm::kOneFactor) words[half][pixel] = halved(words[half][pixel], doubled_offset);
+      });
+    }
+  });
+  if constexpr (Form != TileForm::kSums) {
+    const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
+                        _mm512_set1_epi8(static_cast<char>(arguments.high))};
+    unrolled<Rows>([&](auto row) TPU_INLINED {
+      unrolled<Columns>([&](auto column) TPU_INLINED {
+        constexpr int pixel = decltype(row)::value * Columns + decltype(column)::value;
+        __m512i bytes = limited(_mm512_packus_epi16(words[0][pixel], words[1][pixel]), limits);
+        if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
+        B::store(arguments.outputs[row] + (x + column) * arguments.out_pixel, arguments.mask, bytes);
+      });
+    });
+  }
+}
+
+template <int Width, int Stride, int Rows, TileForm Form>
+void run_rows(const DepthwiseArguments& arguments) {
+  constexpr int kInputs = Stride + 3;  // columns under two results
+  Column<Width> inputs[kInputs];
+  const int left = arguments.left;
+  unrolled<3 - Stride>([&](auto i) TPU_INLINED { inputs[i] = load_column<Width, Rows>(arguments, left + i); });
+  int x = 0;
+  for (; x + 2 <= arguments.out_width; x += 2) {
+    const int at = left + x * Stride;
+    unrolled<2 * Stride>([&](auto i) TPU_INLINED {
+      inputs[3 - Stride + i] = load_column<Width, Rows>(arguments, at + (3 - Stride) + i);
+    });
+    compute<Width, Stride, Rows, 2, Form>(arguments, inputs, x);
+    unrolled<3 - Stride>([&](auto i) TPU_INLINED { inputs[i] = inputs[2 * Stride + i]; });
+  }
+  if (x < arguments.out_width) {
+    const int at = left + x * Stride;
+    unrolled<Stride>([&](auto i) TPU_INLINED {
+      inputs[3 - Stride + i] = load_column<Width, Rows>(arguments, at + (3 - Stride) + i);
+    });
+    compute<Width, Stride, Rows, 1, Form>(arguments, inputs, x);
+  }
+}
+
+template <int Width, TileForm Form>
+DepthwiseKernel with_stride(int stride, int rows) {
+  if (stride == 2) return run_rows<Width, 2, 1, Form>;
+  return rows == 2 ? run_rows<Width, 1, 2, Form> : run_rows<Width, 1, 1, Form>;
+}
+
+template <TileForm Form>
+DepthwiseKernel with_width(int width, int stride, int rows) {
+  return width == 64   ? with_stride<64, Form>(stride, rows)
+         : width == 32 ? with_stride<32, Form>(stride, rows)
+                       : with_stride<16, Form>(stride, rows);
+}
+
+}  // namespace
+
+DepthwiseKernel depthwise_3x3(TileForm form, int width, int stride, int rows) {
+  switch (form) {
+    case TileForm::kOneFactor: return with_width<TileForm::kOneFactor>(width, stride, rows);
+    case TileForm::kTwoFactors: return with_width<TileForm::kTwoFactors>(width, stride, rows);
+    case TileForm::kKinked: return with_width<TileForm::kKinked>(width, stride, rows);
+    case TileForm::kSums: break;
+  }
+  return with_width<TileForm::kSums>(width, stride, rows);
+}
+
+}  // namespace tpuconvert::avx512
