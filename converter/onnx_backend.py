@@ -1,21 +1,22 @@
 """The ONNX Backend interface: ``prepare``, ``run_model``, ``run_node``, ``supports_device``.
 
-A model whose shapes are open, or whose integer inputs decide shapes, is converted when it is run for the first time,
-with the shapes and integers of that run; it is converted again when they change.
+A model whose shapes are open, or some of whose inputs have to be known (they decide shapes, or are parameters of an
+operator), is converted when it is run for the first time, with the shapes and those values of that run; it is converted
+again when they change. Inputs become constants only where the conversion asks for them.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+from tpuconvert.frontends.onnx.reader import NEWEST_OPSET, reads_of
 from tpuconvert.pipeline import convert
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
@@ -29,24 +30,37 @@ class TpuBackendRep(BackendRep):
 
     Args:
         model: the ONNX model.
-        options: as the keyword arguments of ``tpuconvert.convert``.
+        options: as the keyword arguments of ``tpuconvert.convert``, and ``backend`` and ``threads`` of a session.
 
     """
 
     def __init__(self, model: ModelProto, options: Mapping[str, Any]) -> None:
         self._model = model
         self._options = dict(options)
+        self._session_options = {key: self._options.pop(key) for key in ("backend", "threads") if key in options}
         initializers = {tensor.name for tensor in model.graph.initializer}
+        initializers.update(sparse.values.name for sparse in model.graph.sparse_initializer)
         self._inputs = [value for value in model.graph.input if value.name not in initializers]
         self._outputs = [value.name for value in model.graph.output]
+        self._bound: list[str] = []
         self._session: Session | None = None
         self._key: _Key | None = None
-        if all(_is_static(value.type.tensor_type) for value in self._inputs):
+        if all(_is_static(value) for value in self._inputs):
             try:
                 self._session = self._convert(model, {})
             except UnsupportedError as error:
-                if any(problem.kind is not UNKNOWN_SHAPE for problem in error.problems):
+                if any(problem.kind is not UNKNOWN_SHAPE and not problem.needs for problem in error.problems):
                     raise
+
+    @property
+    def known_inputs(self) -> tuple[str, ...]:
+        """Inputs whose values of the last run were made constants, because the conversion asked for them."""
+        return tuple(self._bound)
+
+    @property
+    def open_inputs(self) -> tuple[str, ...]:
+        """Inputs that the converted model reads when it runs."""
+        return () if self._session is None else tuple(info.name for info in self._session.inputs)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Run once.
@@ -60,6 +74,7 @@ class TpuBackendRep(BackendRep):
 
         Raises:
             UsageError: not one array per input.
+            UnsupportedError: the model cannot be converted, not even with the values of this run.
 
         """
         feeds = self._feeds(inputs)
@@ -79,25 +94,56 @@ class TpuBackendRep(BackendRep):
         return dict(zip(names, map(np.asarray, listed), strict=True))
 
     def _session_for(self, feeds: Mapping[str, Array]) -> Session:
-        """The session that was made in advance, or one for the shapes and integers of these arrays."""
+        """The session that was made in advance, or one for the shapes and the known values of these arrays."""
         if self._session is not None and self._key is None:
             return self._session
-        known = {name: array for name, array in feeds.items() if array.dtype.kind in "iub"}
-        key = (tuple(feeds[n].shape for n in sorted(feeds)), tuple(known[n].tobytes() for n in sorted(known)))
-        if self._session is None or key != self._key:
-            shapes = {name: array.shape for name, array in feeds.items() if array.ndim and name not in known}
-            self._session = self._convert(_with_constants(self._model, known), shapes)
-            self._key = key
+        if self._session is None or self._key != self._key_of(feeds):
+            self._session = self._specialised(feeds)
+            self._key = self._key_of(feeds)
         return self._session
+
+    def _key_of(self, feeds: Mapping[str, Array]) -> _Key:
+        return tuple(feeds[name].shape for name in sorted(feeds)), tuple(feeds[name].tobytes() for name in self._bound)
+
+    def _specialised(self, feeds: Mapping[str, Array]) -> Session:
+        """Convert with as few inputs as constants as the conversion needs."""
+        while True:
+            known = {name: feeds[name] for name in self._bound}
+            shapes = {
+                value.name: feeds[value.name].shape
+                for value in self._inputs
+                if value.name not in known and not _is_static(value) and feeds[value.name].ndim
+            }
+            try:
+                return self._convert(_with_constants(self._model, known), shapes)
+            except UnsupportedError as error:
+                asked = {problem.needs for problem in error.problems if problem.needs}
+                more = [name for name in self._behind(asked) if name in feeds and name not in known]
+                if not more or any(not problem.needs for problem in error.problems):
+                    raise
+                self._bound += more
+
+    def _behind(self, tensors: Iterable[str]) -> list[str]:
+        """The model's inputs that some tensors are computed from."""
+        makers = {name: node for node in self._model.graph.node for name in node.output if name}
+        reached: set[str] = set()
+        waiting = list(tensors)
+        while waiting:
+            name = waiting.pop()
+            if name not in reached:
+                reached.add(name)
+                waiting += reads_of(makers[name]) if name in makers else ()
+        return [value.name for value in self._inputs if value.name in reached]
 
     def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
         with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
             path = Path(folder) / "model.onnx"
             path.write_bytes(model.SerializeToString())
-            return Session(convert(path, input_shapes=dict(shapes), **self._options))
+            return Session(convert(path, input_shapes=dict(shapes), **self._options), **self._session_options)
 
 
-def _is_static(tensor: Any) -> bool:
+def _is_static(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
     return tensor.HasField("shape") and all(dim.dim_value > 0 for dim in tensor.shape.dim)
 
 
@@ -131,7 +177,7 @@ class TpuBackend(Backend):
         Args:
             model: the model.
             device: "CPU".
-            kwargs: as those of ``tpuconvert.convert``: chip, quantize, calibration.
+            kwargs: as those of ``tpuconvert.convert`` (chip, quantize, calibration) and of a session (backend, threads).
 
         Raises:
             UsageError: an unknown device.

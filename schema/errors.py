@@ -125,6 +125,7 @@ class Problem:
         node: name of the source node.
         message: what was found and what is possible.
         hint: the next step.
+        needs: name of the source tensor that would have to be a constant, where that is all there is to it.
 
     """
 
@@ -133,6 +134,7 @@ class Problem:
     node: str
     message: str = ""
     hint: str = ""
+    needs: str = ""
 
 
 class ProblemList:
@@ -155,16 +157,18 @@ class ProblemList:
     def __iter__(self) -> Iterator[Problem]:
         return iter(self._problems)
 
-    def add(self, kind: ProblemKind, op: str, node: str, message: str = "", hint: str = "") -> None:
+    def add(
+        self, kind: ProblemKind, op: str, node: str, message: str = "", hint: str = "", needs: str = ""
+    ) -> None:
         """Note one problem; the same one is noted once."""
-        problem = Problem(kind, op, node, message, hint)
+        problem = Problem(kind, op, node, message, hint, needs)
         if problem not in self._problems:
             self._problems.append(problem)
 
     def extend(self, problems: ProblemList) -> None:
         """Take over the problems of another list."""
         for problem in problems:
-            self.add(problem.kind, problem.op, problem.node, problem.message, problem.hint)
+            self.add(problem.kind, problem.op, problem.node, problem.message, problem.hint, problem.needs)
 
     def raise_if_any(self) -> None:
         """Tell all problems.

@@ -247,7 +247,7 @@ class _Importer:
                 results = self._convert_node(proto, domain, name, inputs, scope)
         except CannotConvertError as error:
             if not isinstance(error, _AlreadyToldError):
-                self._problems.add(error.kind, proto.op_type, name, error.message, error.hint)
+                self._problems.add(error.kind, proto.op_type, name, error.message, error.hint, error.needs)
             self._leave_open(proto, scope)
         else:
             for key, tensor in zip(proto.output, results, strict=False):
@@ -308,6 +308,7 @@ class _Importer:
             raise CannotConvertError(
                 UNKNOWN_SHAPE,
                 "depends on the model's inputs; only constant operands are supported",
+                needs=next(tensor.name for tensor in inputs if tensor is not None and tensor.array is None),
             )
         with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
             converted = self._guarded(node, (fold or converter).converter)  # type: ignore[union-attr]  # one is set

@@ -33,13 +33,17 @@ T = TypeVar("T")
 
 
 class CannotConvertError(Exception):
-    """Ends one converter; the importer turns it into a problem of the model and goes on with the next node."""
+    """Ends one converter; the importer turns it into a problem of the model and goes on with the next node.
 
-    def __init__(self, kind: ProblemKind, message: str, hint: str = "") -> None:
+    ``needs`` names the tensor that would have to be a constant, where that is all that is missing.
+    """
+
+    def __init__(self, kind: ProblemKind, message: str, hint: str = "", needs: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.hint = hint
+        self.needs = needs
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,7 @@ class OnnxNode:
             raise CannotConvertError(
                 UNKNOWN_SHAPE if tensor.element.is_integer else INVALID_NODE,
                 f"input {index} ('{tensor.name}') must be known at conversion time, but depends on the model's inputs",
+                needs=tensor.name,
             )
         return tensor.array
 

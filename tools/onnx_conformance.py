@@ -1,0 +1,281 @@
+"""Run the backend test suite of the ``onnx`` package: ``python tools/onnx_conformance.py [--markdown FILE] [--json FILE]``.
+
+Every case goes through the Backend interface of ``tpuconvert.onnx_backend``: prepare, run, compare with the tolerances of
+the case. Exit code 0 when nothing failed in another way than by being refused.
+"""
+
+import argparse
+import json
+import os
+import re
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from tpuconvert import onnx_backend
+from tpuconvert.schema.errors import TpuConvertError, UnsupportedError
+
+FILE_KINDS = ("simple", "pytorch-operator", "pytorch-converted")
+"""Cases that are stored as files in the ``onnx`` package; those of kind ``node`` are generated."""
+
+PASSED = {
+    "direct": "converted once, all inputs open",
+    "specialised": "converted with the values of inputs that decide shapes or parameters",
+    "evaluated": "nothing left to run: every input was such a value",
+}
+"""How a case passed."""
+
+FAILED = ("mismatch", "error", "timeout")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case.
+
+    Attributes:
+        name: of the case.
+        kind: of the suite.
+        outcome: a key of PASSED, ``refused``, or one of FAILED.
+        operator: what the reason is about.
+        reason: why it was refused or failed, without names and numbers of the case.
+        detail: the first line of the message.
+    """
+
+    name: str
+    kind: str
+    outcome: str
+    operator: str = ""
+    reason: str = ""
+    detail: str = ""
+
+
+class CaseTimeoutError(Exception):
+    """A case took longer than allowed."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise CaseTimeoutError inside the block after so many seconds; without effect where there is no such signal."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise CaseTimeoutError(f"{seconds:g} s")
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def load_cases(kinds: Sequence[str]) -> list[Any]:
+    """All cases of some kinds, in the order of their names."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # casts that overflow on purpose
+        found = [case for kind in kinds for case in load_model_tests(kind=kind)]
+    return sorted(found, key=lambda case: (case.kind, case.name))
+
+
+def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
+    """Run one case to its end, whatever that is."""
+    try:
+        with time_limit(seconds), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            how = _compare(case, options)
+    except UnsupportedError as error:
+        problem = error.problems[0]
+        reason = _general(problem.message) or problem.kind.heading
+        return Outcome(case.name, case.kind, "refused", problem.op, reason, problem.message)
+    except CaseTimeoutError as error:
+        return Outcome(case.name, case.kind, "timeout", "", f"longer than {error}")
+    except AssertionError as error:
+        return Outcome(case.name, case.kind, "mismatch", "", "other numbers", _first_lines(error))
+    except TpuConvertError as error:
+        return Outcome(case.name, case.kind, "error", "", type(error).__name__, _first_lines(error))
+    except Exception as error:  # whatever is thrown is what the run is looking for
+        return Outcome(case.name, case.kind, "error", "", f"crash: {type(error).__name__}", _first_lines(error))
+    return Outcome(case.name, case.kind, how)
+
+
+def _compare(case: Any, options: dict[str, Any]) -> str:
+    if case.model is not None:
+        model, data_sets = case.model, case.data_sets
+    else:
+        model, data_sets = _stored(Path(case.model_dir))
+    prepared = onnx_backend.prepare(model, "CPU", **options)
+    for inputs, expected in data_sets:
+        outputs = prepared.run([_array(item) for item in inputs])
+        Runner.assert_similar_outputs([_array(item) for item in expected], list(outputs), case.rtol, case.atol)
+    if not prepared.known_inputs:
+        return "direct"
+    return "specialised" if prepared.open_inputs else "evaluated"
+
+
+def _stored(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
+    """Model and data of a case that is stored as files."""
+    model = onnx.load(str(folder / "model.onnx"))
+    data_sets = []
+    for data in sorted(folder.glob("test_data_set*")):
+        inputs = [_read(path, model.graph.input[k].type) for k, path in enumerate(_numbered(data, "input"))]
+        outputs = [_read(path, model.graph.output[k].type) for k, path in enumerate(_numbered(data, "output"))]
+        data_sets.append((inputs, outputs))
+    return model, data_sets
+
+
+def _numbered(folder: Path, what: str) -> list[Path]:
+    return sorted(folder.glob(f"{what}_*.pb"), key=lambda path: int(path.stem.rsplit("_", 1)[1]))
+
+
+def _read(path: Path, kind: onnx.TypeProto) -> Any:
+    if kind.HasField("sequence_type"):
+        return numpy_helper.to_list(onnx.SequenceProto.FromString(path.read_bytes()))
+    return numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
+
+
+def _array(item: Any) -> Any:
+    return numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item
+
+
+def _general(message: str) -> str:
+    """A message without the names and numbers of one case."""
+    text = re.sub(r" \('[^']*'\)", "", message)
+    text = re.sub(r"\[[^\]]*\]", "[...]", text)
+    return re.sub(r"\b\d{3,}\b", "N", text)
+
+
+def _first_lines(error: BaseException) -> str:
+    return " | ".join(line.strip() for line in str(error).splitlines() if line.strip())[:400]
+
+
+def resume(path: Path | None) -> dict[str, Outcome]:
+    """Outcomes of an earlier run; a case that was begun there and has none brought the process down."""
+    found: dict[str, Outcome] = {}
+    if path is None or not path.exists():
+        return found
+    for line in path.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        if "begun" in entry:
+            found[entry["begun"]] = Outcome(entry["begun"], entry["kind"], "error", "", "crash: the process ended")
+        else:
+            found[entry["name"]] = Outcome(**entry)
+    return found
+
+
+def summary(outcomes: Sequence[Outcome]) -> Counter[str]:
+    """How many cases came to which end, ``passed`` counted also."""
+    counts = Counter(outcome.outcome for outcome in outcomes)
+    counts["passed"] = sum(counts[how] for how in PASSED)
+    return counts
+
+
+def markdown(outcomes: Sequence[Outcome]) -> str:
+    """The page with every count and every reason."""
+    lines = [
+        "# ONNX conformance",
+        "",
+        f"The backend test suite of the `onnx` package {onnx.__version__}, run through `tpuconvert.onnx_backend` with the",
+        "reference executor. Made by `python tools/onnx_conformance.py --markdown docs/onnx-conformance.md`.",
+        "",
+        "The tests give every tensor as an input of the model, also those that decide shapes or are parameters in real",
+        "models (axes, pads, sizes, quantization scales). The Backend interface is given the arrays of a run, so it converts",
+        "the model when it is run: an input that the conversion asks for becomes a constant with the value of that run,",
+        "and the model is converted again when the value changes. Only inputs that the conversion asks for are treated so;",
+        "`tpuconvert convert` never does it and reports such a model.",
+        "",
+    ]
+    for title, kinds in (("Generated cases (node)", ("node",)), ("Stored cases", FILE_KINDS)):
+        chosen = [outcome for outcome in outcomes if outcome.kind in kinds]
+        if chosen:
+            lines += _section(title, chosen)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _section(title: str, outcomes: Sequence[Outcome]) -> list[str]:
+    counts = summary(outcomes)
+    lines = [f"## {title}", "", "| outcome | cases |", "|---|---|", f"| all | {len(outcomes)} |"]
+    lines.append(f"| passed | {counts['passed']} |")
+    lines += [f"| - {text} | {counts[how]} |" for how, text in PASSED.items()]
+    lines.append(f"| refused with a reason | {counts['refused']} |")
+    lines += [f"| {name} | {counts[name]} |" for name in FAILED]
+    reasons: dict[tuple[str, str, str], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.outcome not in PASSED:
+            reasons.setdefault((outcome.outcome, outcome.operator, outcome.reason), []).append(outcome.name)
+    lines += ["", "| cases | outcome | operator | reason | for example |", "|---|---|---|---|---|"]
+    ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
+    for (outcome, operator, reason), names in ordered:
+        escaped = reason.replace("|", "\\|")
+        lines.append(f"| {len(names)} | {outcome} | {operator} | {escaped} | `{names[0]}` |")
+    return [*lines, ""]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the cases and print what became of them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--select", default="", help="only cases whose name matches this regular expression")
+    parser.add_argument("--kind", action="append", help="node, simple, pytorch-operator, pytorch-converted")
+    parser.add_argument("--backend", default="reference", help="what executes: reference, native or auto")
+    parser.add_argument("--chip", default="bm1686")
+    parser.add_argument("--shard", default="1/1", help="K/N: every N-th case, from the K-th on")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time limit of a case")
+    parser.add_argument("--log", type=Path, help="outcomes are appended to it; cases that are in it are not run again")
+    parser.add_argument("--markdown", type=Path, help="write the page about all outcomes")
+    parser.add_argument("--json", type=Path, help="write all outcomes")
+    parser.add_argument("--verbose", action="store_true", help="print every case that did not pass")
+    given = parser.parse_args(arguments)
+    part, parts = (int(number) for number in given.shard.split("/"))
+    cases = [case for case in load_cases(given.kind or ("node", *FILE_KINDS)) if re.search(given.select, case.name)]
+    cases = cases[part - 1 :: parts]
+    known = resume(given.log)
+    outcomes = []
+    begun = time.monotonic()
+    for case in cases:
+        if case.name not in known:
+            _append(given.log, {"begun": case.name, "kind": case.kind})
+            known[case.name] = run_case(case, given.seconds, {"backend": given.backend, "chip": given.chip})
+            _append(given.log, asdict(known[case.name]))
+        outcome = known[case.name]
+        outcomes.append(outcome)
+        if given.verbose and outcome.outcome not in PASSED:
+            print(f"{outcome.outcome}: {outcome.name}: {outcome.operator} {outcome.reason}: {outcome.detail}")
+    if given.json:
+        given.json.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1) + "\n", encoding="utf-8")
+    if given.markdown:
+        given.markdown.write_text(markdown(outcomes), encoding="utf-8")
+    counts = summary(outcomes)
+    for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
+        of_kind = summary([outcome for outcome in outcomes if outcome.kind == kind])
+        print(f"{kind}: " + ", ".join(f"{name} {count}" for name, count in sorted(of_kind.items())))
+    print(f"{len(outcomes)} cases in {time.monotonic() - begun:.0f} s: {counts['passed']} passed")
+    return int(any(counts[name] for name in FAILED))
+
+
+def _append(path: Path | None, entry: dict[str, Any]) -> None:
+    if path is not None:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+
+
+if __name__ == "__main__":
+    np.seterr(all="ignore")
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # names of cases are text of others
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.exit(main(sys.argv[1:]))
