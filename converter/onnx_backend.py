@@ -42,6 +42,7 @@ class TpuBackendRep(BackendRep):
         initializers.update(sparse.values.name for sparse in model.graph.sparse_initializer)
         self._inputs = [value for value in model.graph.input if value.name not in initializers]
         self._outputs = [value.name for value in model.graph.output]
+        self._types = {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
         self._bound: list[str] = []
         self._session: Session | None = None
         self._key: _Key | None = None
@@ -81,8 +82,14 @@ class TpuBackendRep(BackendRep):
         session = self._session_for(feeds)
         names = {info.name for info in session.inputs}
         found = session.run({name: array for name, array in feeds.items() if name in names})
-        result: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*(found[name] for name in self._outputs))
+        arrays = [self._in_declared_type(name, found[name]) for name in self._outputs]
+        result: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*arrays)
         return result
+
+    def _in_declared_type(self, name: str, array: Array) -> Array:
+        """An output in the type that the model declares, also where NumPy itself lacks it (bfloat16, int4)."""
+        code = self._types.get(name, TensorProto.UNDEFINED)
+        return array if code == TensorProto.UNDEFINED else array.astype(helper.tensor_dtype_to_np_dtype(code), copy=False)
 
     def _feeds(self, inputs: Any) -> dict[str, Array]:
         names = [value.name for value in self._inputs]
@@ -106,7 +113,11 @@ class TpuBackendRep(BackendRep):
         return tuple(feeds[name].shape for name in sorted(feeds)), tuple(feeds[name].tobytes() for name in self._bound)
 
     def _specialised(self, feeds: Mapping[str, Array]) -> Session:
-        """Convert with as few inputs as constants as the conversion needs."""
+        """Convert with as few inputs as constants as the conversion needs.
+
+        An input without elements says nothing besides its shape and type, so it is one of them.
+        """
+        self._bound += [name for name in feeds if not feeds[name].size and name not in self._bound]
         while True:
             known = {name: feeds[name] for name in self._bound}
             shapes = {
