@@ -44,4 +44,36 @@ class AlignedBytes {
   std::size_t size_ = 0;
 };
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kGuardsBuffers = true;
+#else
+constexpr bool kGuardsBuffers = false;
+#endif
+
+// Memory for one buffer of a build with AddressSanitizer: 64-byte aligned, kSlack readable bytes behind `size`, and not
+// one more. Filled with a pattern, so that what nobody wrote is seen in results.
+class GuardedBytes {
+ public:
+  static constexpr std::uint8_t kPattern = 0xA5;
+
+  explicit GuardedBytes(std::size_t size) : size_(size), bytes_(new (std::align_val_t(64)) std::uint8_t[size + kSlack]) {
+    std::memset(bytes_.get(), kPattern, size + kSlack);
+  }
+
+  std::uint8_t* data() { return bytes_.get(); }
+
+  bool is_slack_untouched() const {
+    for (std::size_t index = size_; index < size_ + kSlack; ++index)
+      if (bytes_[index] != kPattern) return false;
+    return true;
+  }
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* bytes) const { ::operator delete[](bytes, std::align_val_t(64)); }
+  };
+  std::size_t size_;
+  std::unique_ptr<std::uint8_t[], Free> bytes_;
+};
+
 }  // namespace tpuconvert

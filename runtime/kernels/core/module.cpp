@@ -63,7 +63,12 @@ class OwningProgram {
   Program program_;
 };
 
+void check_memory(const Memory& memory, const OwningProgram& owner) {
+  if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
+}
+
 void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size) {
+  check_memory(memory, owner);
   const auto& buffers = owner.program().buffers();
   if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() ||
       buffers[buffer].kind != BufferPlan::Kind::kExternal || buffers[buffer].size != size)
@@ -103,6 +108,7 @@ NB_MODULE(_native, module) {
             // A view of a buffer's bytes, alive as long as the memory is.
             const auto& buffers = owner.program().buffers();
             Memory& memory = nb::cast<Memory&>(self);
+            check_memory(memory, owner);
             if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() || memory.buffer(buffer) == nullptr)
               throw std::out_of_range("no such buffer");
             return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(memory.buffer(buffer), {buffers[buffer].size},

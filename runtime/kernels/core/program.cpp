@@ -1,6 +1,7 @@
 #include "core/program.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <stdexcept>
 #include <string>
@@ -23,14 +24,20 @@ double seconds_now() {
 
 }  // namespace
 
-Memory::Memory(const std::vector<BufferPlan>& buffers, std::size_t arena_bytes, std::size_t scratch_bytes, int threads)
-    : arena_(arena_bytes), scratch_stride_(padded(scratch_bytes)) {
+Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, std::size_t arena_bytes,
+               std::size_t scratch_bytes, int threads)
+    : program_(program), arena_(arena_bytes), scratch_stride_(padded(scratch_bytes)) {
   scratch_ = AlignedBytes(scratch_stride_ * static_cast<std::size_t>(threads));
   addresses_.reserve(buffers.size());
   for (const BufferPlan& buffer : buffers) {
     switch (buffer.kind) {
       case BufferPlan::Kind::kArena:
-        addresses_.push_back(arena_.data() + buffer.offset);
+        if (kGuardsBuffers) {
+          guarded_.emplace_back(buffer.size);
+          addresses_.push_back(guarded_.back().data());
+        } else {
+          addresses_.push_back(arena_.data() + buffer.offset);
+        }
         break;
       case BufferPlan::Kind::kConstant:
         addresses_.push_back(const_cast<std::uint8_t*>(buffer.data));  // steps only read them
@@ -42,9 +49,16 @@ Memory::Memory(const std::vector<BufferPlan>& buffers, std::size_t arena_bytes, 
   }
 }
 
+void Memory::check_slack() const {
+  for (const GuardedBytes& bytes : guarded_)
+    if (!bytes.is_slack_untouched()) throw std::logic_error("a step has written behind the end of a buffer");
+}
+
 Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers,
                  std::size_t arena_bytes, int threads)
     : steps_(std::move(steps)), buffers_(std::move(buffers)), arena_bytes_(arena_bytes), threads_(threads) {
+  static std::atomic<std::uint64_t> programs{0};
+  identity_ = ++programs;
   if (threads < 1) throw std::invalid_argument("a program needs at least one thread");
   for (const BufferPlan& buffer : buffers_) {
     const bool is_inside =
@@ -53,6 +67,7 @@ Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<Buf
       throw std::invalid_argument("a buffer does not lie in the arena");
   }
   for (const auto& step : steps_) {
+    if (!step) throw std::invalid_argument("a step is missing");
     for (const Span& span : step->spans()) {
       const bool exists = span.place.buffer >= 0 && static_cast<std::size_t>(span.place.buffer) < buffers_.size();
       const std::size_t size = exists ? buffers_[span.place.buffer].size : 0;
@@ -61,7 +76,20 @@ Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<Buf
     }
     scratch_bytes_ = std::max(scratch_bytes_, step->scratch_bytes());
   }
-  if (threads > 1) pool_ = std::make_unique<ThreadPool>(threads);
+  if (threads > 1) pool_.reset(new ThreadPool(threads));
+}
+
+void Program::InOwnProcess::operator()(ThreadPool* pool) const {
+  if (pool->is_of_this_process()) delete pool;
+}
+
+void Program::check_memory(const Memory& memory) const {
+  if (memory.program() != identity_) throw std::invalid_argument("the memory belongs to another program");
+}
+
+ThreadPool* Program::free_pool(std::unique_lock<std::mutex>* lock) const {
+  if (!pool_ || !pool_->is_of_this_process() || !lock->try_lock()) return nullptr;
+  return pool_.get();
 }
 
 std::size_t Program::packed_bytes() const {
@@ -71,22 +99,25 @@ std::size_t Program::packed_bytes() const {
 }
 
 std::unique_ptr<Memory> Program::make_memory() const {
-  return std::make_unique<Memory>(buffers_, arena_bytes_, scratch_bytes_, threads_);
+  return std::make_unique<Memory>(identity_, buffers_, arena_bytes_, scratch_bytes_, threads_);
 }
 
 void Program::run(Memory& memory, std::size_t first, std::size_t last) const {
+  check_memory(memory);
   check_externals(buffers_, memory);
   std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
-  ThreadPool* pool = pool_ && lock.try_lock() ? pool_.get() : nullptr;
-  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), pool);
-  for (std::size_t index = first; index < last; ++index) steps_[index]->run(run);
+  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), free_pool(&lock));
+  for (std::size_t index = first; index < last; ++index) {
+    steps_[index]->run(run);
+    if (kGuardsBuffers) memory.check_slack();
+  }
 }
 
 std::vector<double> Program::profile(Memory& memory, std::size_t first, std::size_t last) const {
+  check_memory(memory);
   check_externals(buffers_, memory);
   std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
-  ThreadPool* pool = pool_ && lock.try_lock() ? pool_.get() : nullptr;
-  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), pool);
+  const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), free_pool(&lock));
   std::vector<double> seconds;
   for (std::size_t index = first; index < last; ++index) {
     const double start = seconds_now();

@@ -23,26 +23,39 @@ struct BufferPlan {
 };
 
 // The memory of one run at a time: arena, scratch and the addresses of all buffers.
+//
+// A build with AddressSanitizer gives every buffer and every thread's scratch area an allocation of its own, filled with
+// bytes that are no result of anything: reads behind the slack and of what another step left there then show. Writes
+// into the slack are found by `check_slack`.
 class Memory {
  public:
-  Memory(const std::vector<BufferPlan>& buffers, std::size_t arena_bytes, std::size_t scratch_bytes, int threads);
+  // `program` identifies the program whose steps may run on it.
+  Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, std::size_t arena_bytes,
+         std::size_t scratch_bytes, int threads);
 
+  std::uint64_t program() const { return program_; }
   std::uint8_t* const* buffers() const { return addresses_.data(); }
   std::uint8_t* buffer(int index) const { return addresses_[index]; }
   void set_external(int index, std::uint8_t* address) { addresses_[index] = address; }
   std::uint8_t* scratch() { return scratch_.data(); }
   std::size_t scratch_stride() const { return scratch_stride_; }
 
+  // Throws std::logic_error when a step has written behind the end of a buffer. Does nothing in ordinary builds.
+  void check_slack() const;
+
  private:
+  std::uint64_t program_;
   AlignedBytes arena_;
   AlignedBytes scratch_;
   std::size_t scratch_stride_;
   std::vector<std::uint8_t*> addresses_;
+  std::vector<GuardedBytes> guarded_;
 };
 
 class Program {
  public:
-  // Throws std::invalid_argument when a buffer with its slack does not lie in the arena, or a step leaves a buffer.
+  // Throws std::invalid_argument when a buffer with its slack does not lie in the arena, a step is missing, or a step
+  // leaves a buffer.
   Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers, std::size_t arena_bytes,
           int threads);
 
@@ -51,11 +64,13 @@ class Program {
   std::size_t packed_bytes() const;
   int threads() const { return threads_; }
   const std::vector<BufferPlan>& buffers() const { return buffers_; }
+  std::uint64_t identity() const { return identity_; }
   const char* kind(std::size_t step) const { return steps_[step]->kind(); }
 
   std::unique_ptr<Memory> make_memory() const;
 
   // Runs steps first..last-1. Runs with different memories may overlap: whoever finds the pool taken runs on one thread.
+  // Throws std::invalid_argument for the memory of another program.
   void run(Memory& memory, std::size_t first, std::size_t last) const;
 
   // The same, with the seconds that each step took.
@@ -67,8 +82,17 @@ class Program {
   std::size_t arena_bytes_;
   std::size_t scratch_bytes_ = 0;
   int threads_;
+  std::uint64_t identity_;
   mutable std::mutex pool_in_use_;
-  std::unique_ptr<ThreadPool> pool_;
+  // A forked child has the pool but not its threads: there runs take one thread, and the pool is never destroyed, since
+  // that would wait for them.
+  struct InOwnProcess {
+    void operator()(ThreadPool* pool) const;
+  };
+  std::unique_ptr<ThreadPool, InOwnProcess> pool_;
+
+  void check_memory(const Memory& memory) const;
+  ThreadPool* free_pool(std::unique_lock<std::mutex>* lock) const;
 };
 
 }  // namespace tpuconvert

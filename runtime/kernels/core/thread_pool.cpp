@@ -3,6 +3,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if !defined(_WIN32)
+#include <unistd.h>
+#endif
 
 namespace tpuconvert {
 
@@ -20,9 +23,20 @@ void relax() {
 #endif
 }
 
+// Processes are only forked where there is fork().
+int this_process() {
+#if defined(_WIN32)
+  return 0;
+#else
+  return static_cast<int>(getpid());
+#endif
+}
+
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+bool ThreadPool::is_of_this_process() const { return process_ == this_process(); }
+
+ThreadPool::ThreadPool(int threads) : process_(this_process()) {
   for (int worker = 1; worker < threads; ++worker) workers_.emplace_back([this, worker] { serve(worker); });
 }
 

@@ -21,6 +21,9 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
+  // False in a process that was forked from the one that made the pool: its workers do not exist there.
+  bool is_of_this_process() const;
+
   // Calls work(part) for every part in 0..parts-1, at most one call per thread at a time, and returns when all have
   // returned. One caller at a time. `work` does not throw.
   void run(int parts, const std::function<void(int part, int worker)>& work);
@@ -40,6 +43,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::thread> workers_;
+  int process_;
 };
 
 }  // namespace tpuconvert
