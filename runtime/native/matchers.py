@@ -1,3 +1,3 @@
 """Importing this module registers every matcher."""
 
-from tpuconvert.runtime.native import plan_movement, plan_products  # noqa: F401  imported for what it registers
+from tpuconvert.runtime.native import plan_bytes, plan_movement, plan_products, plan_quantize  # noqa: F401

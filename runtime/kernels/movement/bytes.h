@@ -1,0 +1,38 @@
+// Steps on whole tensors of bytes: tables, and the way in from binary32 pictures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/step.h"
+
+namespace tpuconvert {
+
+// y = table[x] over `rows` rows of `length` bytes; rows of x are `pitch` bytes apart, those of y adjacent.
+struct LookUpSpec {
+  Place source;
+  Place target;
+  std::int64_t rows = 1, length = 0, pitch = 0;
+  std::vector<std::uint8_t> table;
+};
+
+std::shared_ptr<Step> make_look_up(const LookUpSpec& spec, Isa isa);
+
+// Planes of binary32 numbers become channels-last bytes:
+// y[n, p, c] = limit(nearest(x[n, c, p] / divisor * scale[c]) + offset[c]), halves away from zero, NaN as 0.
+struct QuantizeSpec {
+  Place source;
+  Place target;
+  std::int64_t images = 1, channels = 1, pixels = 0;
+  float divisor = 1.0f;
+  std::vector<float> scale;          // one, or one per channel
+  std::vector<std::int32_t> offset;  // likewise; in terms of stored bytes, magnitude at most 2^24
+  std::int32_t low = 0, high = 255;
+};
+
+// Throws std::invalid_argument for parameters that do not fit together. Reads nothing outside of the planes.
+std::shared_ptr<Step> make_quantize(const QuantizeSpec& spec, Isa isa);
+
+}  // namespace tpuconvert

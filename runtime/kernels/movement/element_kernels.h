@@ -1,0 +1,111 @@
+// The inner loops of element-wise steps, written once and compiled for every instruction set.
+//
+// A block of at most kBlock elements is held in lanes of 32 bits (an integer or a binary32 number each), goes through the
+// operations of a step one after the other while it stays in the first-level cache, and is stored once.
+#pragma once
+
+#include <cstdint>
+
+#include "core/isa.h"
+
+namespace tpuconvert {
+
+constexpr int kBlock = 512;
+constexpr int kLaneGroup = 16;  // loops over lanes may run to the next multiple of it; blocks and parameters have the room
+constexpr int kParameters = 5;
+
+enum class LaneCode {
+  kAdd,          // a + b, which the caller has proved to fit 32 bits
+  kSubtract,     // a - b, likewise
+  kMultiply,     // a * b, likewise
+  kAddLimited,   // a + b, saturated to 32 bits
+  kSubtractLimited,
+  kMultiplyLimited,
+  kMaximum,
+  kMinimum,
+  kShift,        // a / 2^low rounded half up; low 1..31, a + 2^(low - 1) fits
+  kAbsolute,     // |a|, a above -2^31
+  kAddParameter, // a + parameter 0
+  kMultiplyParameter,  // a * parameter 0, which fits 32 bits
+  kRescale,      // see RescaleParameters
+  kLookUp,       // table[a], a in 0..255
+  kToFloat,      // binary32 nearest to a
+  kFromFloat,    // nearest integer, halves away from zero, saturated to 32 bits; NaN gives 0
+  kFloatAdd,
+  kFloatSubtract,
+  kFloatMultiply,
+  kFloatMultiplyParameter,  // a * parameter 0
+  kFloatAddParameter,       // a + parameter 0
+  kFloatClamp,              // limited to parameters 0 and 1 as the operator clamp does: NaN stays, equal takes the limit
+  kChooseBySign,            // a where a is not negative, b elsewhere
+  kClamp,        // limited to low..high
+  kCount
+};
+
+// What kRescale does, with p = a * multiplier exact in 64 bits:
+//   t = low 32 bits of (p >> first); t >>= second; h = (t + 1) >> 1            one rounding, half up
+//   h = (((h - (h < 0)) >> again) + 1) >> 1 where again is not -1               a second one, half away from zero
+//   result = h + offset
+// so that the shift of the first rounding is first + second + 1 and that of the second again + 1. `prepare_rescale` proves
+// that nothing leaves 32 bits.
+enum RescaleParameter { kMultiplier, kFirst, kSecond, kAgain, kOffset };
+
+struct Lanes {
+  const std::int32_t* a = nullptr;
+  const std::int32_t* b = nullptr;
+  std::int32_t* out = nullptr;
+  int count = 0;
+  const std::int32_t* parameters[kParameters] = {};
+  bool is_per_lane = false;  // one parameter for each lane; otherwise the first counts for all
+  bool has_second = false, has_again = false;  // kRescale: whether any lane needs them
+  std::int32_t low = 0, high = 0;
+  const std::int32_t* table = nullptr;
+};
+
+using LaneOperation = void (*)(const Lanes& lanes);
+
+struct ElementKernels {
+  LaneOperation operations[static_cast<int>(LaneCode::kCount)];
+
+  // Elements to lanes, plus `bias`. Nothing behind the last element is read.
+  void (*load_u8)(const std::uint8_t* from, std::int32_t bias, std::int32_t* out, int count);
+  void (*load_u16)(const std::uint16_t* from, std::int32_t bias, std::int32_t* out, int count);
+  void (*load_i16)(const std::int16_t* from, std::int32_t bias, std::int32_t* out, int count);
+
+  // Lanes limited to low..high, plus `bias`, to elements.
+  void (*store_u8)(const std::int32_t* lanes, std::int32_t low, std::int32_t high, std::int32_t bias, std::uint8_t* to,
+                   int count);
+  void (*store_16)(const std::int32_t* lanes, std::int32_t low, std::int32_t high, std::int32_t bias,
+                   std::uint16_t* to, int count);
+
+  // out = a * parameter 0 + parameter 2, and a * parameter 0 + b * parameter 1 + parameter 2, of stored bytes; factors of
+  // 16 bits.
+  void (*linear)(const std::uint8_t* a, const Lanes& lanes);
+  void (*linear_sum)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes);
+
+  // to[i] = table[from[i]]; from and to may be the same.
+  void (*look_up)(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table);
+
+  // to[i] = limit(nearest(from[i] / divisor * scale) + offset) to low..high, halves away from zero, NaN as 0; |offset| <= 2^24 and
+  // the limits have at most 17 bits, `offset` and the limits in terms of stored bytes.
+  void (*quantize)(const float* from, float divisor, float scale, std::int32_t offset, std::int32_t low, std::int32_t high,
+                   std::uint8_t* to, int count);
+
+  // to[3 * i + k] = planes[k][i]
+  void (*interleave3)(const std::uint8_t* const* planes, std::uint8_t* to, int count);
+
+  // to[i] = the larger of both, unsigned.
+  void (*maximum_u8)(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count);
+
+  // sums[i] += from[i]
+  void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, int count);
+};
+
+const ElementKernels& element_kernels_scalar();
+const ElementKernels& element_kernels_avx2();
+const ElementKernels& element_kernels_avx512();
+
+// The form for an instruction set.
+const ElementKernels& element_kernels(Isa isa);
+
+}  // namespace tpuconvert

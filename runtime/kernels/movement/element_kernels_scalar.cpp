@@ -1,0 +1,63 @@
+// The plain form, which defines what the others compute.
+#include "movement/element_kernels.h"
+
+namespace tpuconvert {
+namespace {
+
+void rescale(const Lanes& lanes) {
+  const std::int32_t* const* p = lanes.parameters;
+  for (int i = 0; i < lanes.count; ++i) {
+    const int k = lanes.is_per_lane ? i : 0;
+    const std::int64_t product = std::int64_t{lanes.a[i]} * p[kMultiplier][k];
+    // 32 bits of a shift by at most 32 are the same with and without the sign.
+    std::int32_t h = static_cast<std::int32_t>(static_cast<std::uint64_t>(product) >> p[kFirst][k]);
+    h = ((h >> p[kSecond][k]) + 1) >> 1;
+    const std::int32_t again = p[kAgain][k];
+    if (again >= 0) h = (((h + (h >> 31)) >> again) + 1) >> 1;
+    lanes.out[i] = h + p[kOffset][k];
+  }
+}
+
+void linear(const std::uint8_t* a, const Lanes& lanes) {
+  for (int i = 0; i < lanes.count; ++i) {
+    const int k = lanes.is_per_lane ? i : 0;
+    lanes.out[i] = a[i] * lanes.parameters[0][k] + lanes.parameters[2][k];
+  }
+}
+
+void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) {
+  for (int i = 0; i < lanes.count; ++i) {
+    const int k = lanes.is_per_lane ? i : 0;
+    lanes.out[i] = a[i] * lanes.parameters[0][k] + b[i] * lanes.parameters[1][k] + lanes.parameters[2][k];
+  }
+}
+
+void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = table[from[i]];
+}
+
+#include "movement/element_loops.h"
+
+}  // namespace
+
+const ElementKernels& element_kernels_scalar() { return kKernels; }
+
+#if !defined(__x86_64__)
+const ElementKernels& element_kernels_avx2() { return kKernels; }
+const ElementKernels& element_kernels_avx512() { return kKernels; }
+#endif
+
+const ElementKernels& element_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return element_kernels_scalar();
+    case Isa::kAvx2:
+    case Isa::kAvxVnni:
+      return element_kernels_avx2();
+    case Isa::kAvx512Vnni:
+      return element_kernels_avx512();
+  }
+  return element_kernels_scalar();
+}
+
+}  // namespace tpuconvert

@@ -1,0 +1,523 @@
+#include "movement/elements.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <stdexcept>
+
+#include "movement/element_kernels.h"
+#include "movement/rescale_lanes.h"
+
+namespace tpuconvert {
+
+namespace {
+
+constexpr std::int64_t kElementsPerPart = 1 << 13;
+constexpr std::size_t kMostOperands = 16, kMostAxes = 16;
+constexpr std::size_t kLaneBytes = (kBlock + kLaneGroup) * 4;
+
+constexpr const char* kNames[] = {"add", "subtract", "multiply", "add_limited", "subtract_limited", "multiply_limited",
+                                  "maximum", "minimum", "shift", "absolute", "add_parameter", "multiply_parameter", "rescale_lanes", "look_up",
+                                  "to_float", "from_float", "float_add", "float_subtract", "float_multiply",
+                                  "float_multiply_parameter", "float_add_parameter", "float_clamp", "choose_by_sign",
+                                  "clamp"};
+static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<std::size_t>(LaneCode::kCount), "one name per code");
+
+int bytes_of(ElementType type) { return type == ElementType::kU8 ? 1 : type == ElementType::k32 ? 4 : 2; }
+
+int code_of(const std::string& name) {
+  for (int code = 0; code < static_cast<int>(LaneCode::kCount); ++code)
+    if (name == kNames[code]) return code;
+  throw std::invalid_argument("elements: there is no instruction '" + name + "'");
+}
+
+int operands_of(int code) {
+  switch (static_cast<LaneCode>(code)) {
+    case LaneCode::kAdd:
+    case LaneCode::kSubtract:
+    case LaneCode::kMultiply:
+    case LaneCode::kAddLimited:
+    case LaneCode::kSubtractLimited:
+    case LaneCode::kMultiplyLimited:
+    case LaneCode::kMaximum:
+    case LaneCode::kMinimum:
+    case LaneCode::kFloatAdd:
+    case LaneCode::kFloatSubtract:
+    case LaneCode::kFloatMultiply:
+    case LaneCode::kChooseBySign:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+int parameters_of(int code) {
+  switch (static_cast<LaneCode>(code)) {
+    case LaneCode::kAddParameter:
+    case LaneCode::kMultiplyParameter:
+    case LaneCode::kFloatMultiplyParameter:
+    case LaneCode::kFloatAddParameter:
+      return 1;
+    case LaneCode::kFloatClamp:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// A tensor along the axes of the walk: outer axes, rows, and elements of a row.
+struct Walk {
+  std::vector<std::int64_t> outer;
+  std::int64_t row = 0, element = 0;
+};
+
+enum class Kind { kLoad, kLinear, kLinearSum, kLanes, kSlow };
+
+struct Instruction {
+  Kind kind = Kind::kLanes;
+  int code = 0;
+  int a = -1, b = -1;
+  std::int32_t low = 0, high = 0;
+  bool is_per_channel = false, has_second = false, has_again = false;
+  std::vector<std::vector<std::int32_t>> parameters;  // laid out for a block where channels are innermost
+  std::vector<std::int32_t> table;
+  Epilogue epilogue;
+};
+
+class ElementStep final : public Step {
+ public:
+  ElementStep(const ElementSpec& spec, Isa isa)
+      : kernels_(element_kernels(isa)), operands_(spec.operands), result_(spec.result), low_(spec.low),
+        high_(spec.high), bias_(spec.bias), store_table_(spec.table) {
+    check(spec);
+    find_walk(spec);
+    for (const ElementInstruction& given : spec.instructions) add_instruction(given);
+    if (instructions_.empty()) throw std::invalid_argument("elements: there are no instructions");
+    lay_out_parameters();
+  }
+
+  void run(const Run& run) const override {
+    if (blocks_ == 0) return;
+    const std::int64_t useful = std::max<std::int64_t>(1, elements_ / kElementsPerPart);
+    const std::int64_t parts =
+        run.threads() == 1 ? 1 : std::min({blocks_, useful, static_cast<std::int64_t>(2 * run.threads())});
+    run.parallel(static_cast<int>(parts), [&](int part, int worker) {
+      Worker(*this, run, run.scratch(worker)).work(blocks_ * part / parts, blocks_ * (part + 1) / parts);
+    });
+  }
+
+  std::vector<Span> spans() const override { return spans_; }
+
+  // Lanes of every instruction, then one staging area per operand and one for the result.
+  std::size_t scratch_bytes() const override {
+    return kLaneBytes * (instructions_.size() + operands_.size() + 1);
+  }
+
+  std::size_t packed_bytes() const override {
+    std::size_t total = 0;
+    for (const Instruction& instruction : instructions_)
+      for (const auto& values : instruction.parameters) total += values.size() * sizeof(std::int32_t);
+    return total;
+  }
+
+  const char* kind() const override { return "elements"; }
+
+ private:
+  // Where the channel of an element comes from.
+  enum class ChannelFrom { kNothing, kElement, kRow, kOuter };
+
+  // One thread's way through its blocks.
+  class Worker {
+   public:
+    Worker(const ElementStep& step, const Run& run, std::uint8_t* scratch)
+        : step_(step), run_(run), lanes_(scratch), staging_(scratch + kLaneBytes * step.instructions_.size()),
+          outer_count_(step.outer_.size()) {}
+
+    void work(std::int64_t first, std::int64_t last) {
+      for (std::int64_t block = first; block < last; ++block) {
+        place(block);
+        for (std::size_t index = 0; index < step_.instructions_.size(); ++index) execute(index);
+        store();
+      }
+    }
+
+   private:
+    // Finds the rows and elements of a block and its offset in every tensor.
+    void place(std::int64_t block) {
+      const std::int64_t chunk = block % step_.chunks_;
+      block /= step_.chunks_;
+      const std::int64_t rows = block % step_.row_blocks_;
+      std::int64_t outer = block / step_.row_blocks_;
+      first_row_ = rows * step_.rows_per_block_;
+      row_count_ = static_cast<int>(std::min(step_.rows_per_block_, step_.rows_ - first_row_));
+      first_element_ = chunk * kBlock;
+      element_count_ = static_cast<int>(std::min<std::int64_t>(kBlock, step_.row_length_ - first_element_));
+      count_ = row_count_ * element_count_;
+      for (std::size_t axis = outer_count_; axis-- > 0;) {
+        outer_index_[axis] = outer % step_.outer_[axis];
+        outer /= step_.outer_[axis];
+      }
+      channel_ = step_.channel_from_ == ChannelFrom::kElement  ? first_element_
+                 : step_.channel_from_ == ChannelFrom::kRow    ? first_row_
+                 : step_.channel_from_ == ChannelFrom::kOuter  ? outer_index_[step_.channel_outer_]
+                                                               : 0;
+    }
+
+    std::int64_t offset(const Walk& walk) const {
+      std::int64_t total = first_row_ * walk.row + first_element_ * walk.element;
+      for (std::size_t axis = 0; axis < outer_count_; ++axis) total += outer_index_[axis] * walk.outer[axis];
+      return total;
+    }
+
+    std::int32_t* lanes(std::size_t index) const {
+      return reinterpret_cast<std::int32_t*>(lanes_ + kLaneBytes * index);
+    }
+
+    // The elements of an operand next to each other: where they lie, or in the staging area.
+    const std::uint8_t* elements(int operand) {
+      const ElementTensor& tensor = step_.operands_[static_cast<std::size_t>(operand)];
+      const Walk& walk = step_.walks_[static_cast<std::size_t>(operand)];
+      const int size = bytes_of(tensor.type);
+      const std::uint8_t* from = run_.at<const std::uint8_t>(tensor.place) + offset(walk);
+      const bool is_row = walk.element == size;
+      if (is_row && (row_count_ == 1 || walk.row == size * step_.row_length_)) return from;
+      std::uint8_t* to = staging_ + kLaneBytes * static_cast<std::size_t>(operand);
+      // What repeats is staged once, and once more where the last block is shorter or a row is cut elsewhere.
+      const bool repeats = walk.row == 0;
+      const std::uint8_t*& staged = staged_[static_cast<std::size_t>(operand)];
+      if (repeats && staged == from && staged_count_ == count_) return to;
+      staged = nullptr;
+      for (int row = 0; row < row_count_; ++row) {
+        const std::uint8_t* source = from + row * walk.row;
+        std::uint8_t* target = to + static_cast<std::ptrdiff_t>(row) * element_count_ * size;
+        if (is_row)
+          std::memcpy(target, source, static_cast<std::size_t>(element_count_) * static_cast<std::size_t>(size));
+        else
+          fill(target, source, size);
+      }
+      if (repeats) {
+        staged = from;
+        if (staged_count_ != count_) {
+          std::fill(std::begin(staged_), std::end(staged_), nullptr);
+          staged_[static_cast<std::size_t>(operand)] = from;
+          staged_count_ = count_;
+        }
+      }
+      return to;
+    }
+
+    void fill(std::uint8_t* target, const std::uint8_t* source, int size) const {
+      if (size == 1) {
+        std::memset(target, *source, static_cast<std::size_t>(element_count_));
+      } else if (size == 2) {
+        std::fill_n(reinterpret_cast<std::uint16_t*>(target), element_count_,
+                    *reinterpret_cast<const std::uint16_t*>(source));
+      } else {
+        std::fill_n(reinterpret_cast<std::uint32_t*>(target), element_count_,
+                    *reinterpret_cast<const std::uint32_t*>(source));
+      }
+    }
+
+    void execute(std::size_t index) {
+      const Instruction& instruction = step_.instructions_[index];
+      Lanes block;
+      block.out = lanes(index);
+      block.count = count_;
+      block.low = instruction.low;
+      block.high = instruction.high;
+      block.table = instruction.table.data();
+      block.is_per_lane = instruction.is_per_channel && step_.channel_from_ == ChannelFrom::kElement;
+      block.has_second = instruction.has_second;
+      block.has_again = instruction.has_again;
+      for (std::size_t p = 0; p < instruction.parameters.size(); ++p)
+        block.parameters[p] = instruction.parameters[p].data() + (instruction.is_per_channel ? channel_ : 0);
+      switch (instruction.kind) {
+        case Kind::kLoad:
+          load(instruction, block.out);
+          break;
+        case Kind::kLinear:
+          step_.kernels_.linear(elements(instruction.a), block);
+          break;
+        case Kind::kLinearSum: {
+          const std::uint8_t* a = elements(instruction.a);
+          step_.kernels_.linear_sum(a, elements(instruction.b), block);
+          break;
+        }
+        case Kind::kLanes:
+          block.a = lanes(static_cast<std::size_t>(instruction.a));
+          block.b = instruction.b < 0 ? block.a : lanes(static_cast<std::size_t>(instruction.b));
+          step_.kernels_.operations[instruction.code](block);
+          break;
+        case Kind::kSlow:
+          slow(instruction, lanes(static_cast<std::size_t>(instruction.a)), block.out);
+          break;
+      }
+    }
+
+    void load(const Instruction& instruction, std::int32_t* out) {
+      const std::uint8_t* from = elements(instruction.a);
+      switch (step_.operands_[static_cast<std::size_t>(instruction.a)].type) {
+        case ElementType::kU8:
+          return step_.kernels_.load_u8(from, instruction.low, out, count_);
+        case ElementType::kU16:
+          return step_.kernels_.load_u16(reinterpret_cast<const std::uint16_t*>(from), instruction.low, out, count_);
+        case ElementType::kI16:
+          return step_.kernels_.load_i16(reinterpret_cast<const std::int16_t*>(from), instruction.low, out, count_);
+        case ElementType::k32:
+          std::memcpy(out, from, static_cast<std::size_t>(count_) * 4);
+      }
+    }
+
+    void slow(const Instruction& instruction, const std::int32_t* a, std::int32_t* out) const {
+      const bool by_element = step_.channel_from_ == ChannelFrom::kElement;
+      for (int i = 0; i < count_; ++i) {
+        const std::int64_t channel = !instruction.is_per_channel ? 0
+                                     : by_element                ? first_element_ + i % element_count_
+                                                                 : channel_;
+        out[i] = static_cast<std::int32_t>(instruction.epilogue.apply(a[i], static_cast<int>(channel)));
+      }
+    }
+
+    void store() {
+      const std::int32_t* from = lanes(step_.instructions_.size() - 1);
+      const int size = bytes_of(step_.result_.type);
+      const Walk& walk = step_.walks_.back();
+      std::uint8_t* to = run_.at<std::uint8_t>(step_.result_.place) + offset(walk);
+      const bool is_whole = row_count_ == 1 || walk.row == size * step_.row_length_;
+      std::uint8_t* target = is_whole ? to : staging_ + kLaneBytes * step_.operands_.size();
+      switch (step_.result_.type) {
+        case ElementType::kU8:
+          step_.kernels_.store_u8(from, step_.low_, step_.high_, step_.bias_, target, count_);
+          if (!step_.store_table_.empty())
+            step_.kernels_.look_up(target, target, count_, step_.store_table_.data());
+          break;
+        case ElementType::kU16:
+        case ElementType::kI16:
+          step_.kernels_.store_16(from, step_.low_, step_.high_, step_.bias_, reinterpret_cast<std::uint16_t*>(target),
+                                  count_);
+          break;
+        case ElementType::k32:
+          std::memcpy(target, from, static_cast<std::size_t>(count_) * 4);
+          break;
+      }
+      if (is_whole) return;
+      const auto row_bytes = static_cast<std::size_t>(element_count_) * static_cast<std::size_t>(size);
+      for (int row = 0; row < row_count_; ++row)
+        std::memcpy(to + row * walk.row, target + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+    }
+
+    const ElementStep& step_;
+    const Run& run_;
+    std::uint8_t* lanes_;
+    std::uint8_t* staging_;
+    const std::uint8_t* staged_[kMostOperands] = {};  // what an operand's staging area holds, where that repeats
+    int staged_count_ = -1;
+    std::size_t outer_count_;
+    std::int64_t outer_index_[kMostAxes] = {};
+    std::int64_t first_row_ = 0, first_element_ = 0, channel_ = 0;
+    int row_count_ = 0, element_count_ = 0, count_ = 0;
+  };
+
+  void check(const ElementSpec& spec) {
+    const auto span_of = [&](const ElementTensor& tensor) {
+      if (tensor.strides.size() != spec.shape.size()) throw std::invalid_argument("elements: one stride per axis is needed");
+      std::int64_t last = 0;
+      for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
+        std::int64_t far = 0;
+        if (spec.shape[axis] < 0 || tensor.strides[axis] < 0)
+          throw std::invalid_argument("elements: negative extent or stride");
+        if (spec.shape[axis] == 0) return Span{tensor.place, 0};
+        if (__builtin_mul_overflow(spec.shape[axis] - 1, tensor.strides[axis], &far) ||
+            __builtin_add_overflow(last, far, &last))
+          throw std::invalid_argument("elements: extents are too large");
+      }
+      return Span{tensor.place, static_cast<std::size_t>(last) + static_cast<std::size_t>(bytes_of(tensor.type))};
+    };
+    if (operands_.size() > kMostOperands || spec.shape.size() > kMostAxes)
+      throw std::invalid_argument("elements: too many operands or axes");
+    for (const ElementTensor& operand : operands_) spans_.push_back(span_of(operand));
+    spans_.push_back(span_of(result_));
+    if (spec.channel_axis >= static_cast<int>(spec.shape.size())) throw std::invalid_argument("elements: no such axis");
+    if (!store_table_.empty() && (result_.type != ElementType::kU8 || store_table_.size() != 256))
+      throw std::invalid_argument("elements: a table has 256 entries of one byte");
+    channels_ = spec.channel_axis < 0 ? 1 : spec.shape[static_cast<std::size_t>(spec.channel_axis)];
+  }
+
+  // Joins neighbouring axes along which every tensor is one run, or repeats; what is left last are rows and elements.
+  void find_walk(const ElementSpec& spec) {
+    struct Axis {
+      std::int64_t extent;
+      std::vector<std::int64_t> strides;
+      bool is_channel;
+    };
+    const auto stride_of = [&](std::size_t tensor, std::size_t axis) {
+      return tensor < operands_.size() ? operands_[tensor].strides[axis] : result_.strides[axis];
+    };
+    const std::size_t tensors = operands_.size() + 1;
+    std::vector<Axis> axes;
+    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
+      if (spec.shape[axis] == 0) return;  // no blocks
+      if (spec.shape[axis] == 1) continue;
+      Axis next{spec.shape[axis], {}, static_cast<int>(axis) == spec.channel_axis};
+      for (std::size_t tensor = 0; tensor < tensors; ++tensor) next.strides.push_back(stride_of(tensor, axis));
+      bool joins = !axes.empty() && !axes.back().is_channel && !next.is_channel;
+      for (std::size_t tensor = 0; joins && tensor < tensors; ++tensor)
+        joins = axes.back().strides[tensor] == next.strides[tensor] * next.extent;
+      if (joins) {
+        next.extent *= axes.back().extent;
+        axes.back() = next;
+      } else {
+        axes.push_back(next);
+      }
+    }
+    const auto one = [&] {
+      Axis axis{1, {}, false};
+      for (std::size_t tensor = 0; tensor < tensors; ++tensor)
+        axis.strides.push_back(bytes_of(tensor < operands_.size() ? operands_[tensor].type : result_.type));
+      return axis;
+    };
+    if (axes.empty()) axes.push_back(one());
+    if (axes.size() == 1) axes.insert(axes.begin(), one());
+    rows_ = axes[axes.size() - 2].extent;
+    row_length_ = axes.back().extent;
+    walks_.resize(tensors);
+    elements_ = rows_ * row_length_;
+    std::int64_t outer_count = 1;
+    for (std::size_t axis = 0; axis + 2 < axes.size(); ++axis) {
+      outer_.push_back(axes[axis].extent);
+      outer_count *= axes[axis].extent;
+      if (axes[axis].is_channel) {
+        channel_from_ = ChannelFrom::kOuter;
+        channel_outer_ = axis;
+      }
+    }
+    if (axes[axes.size() - 2].is_channel) channel_from_ = ChannelFrom::kRow;
+    if (axes.back().is_channel) channel_from_ = ChannelFrom::kElement;
+    for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
+      for (std::size_t axis = 0; axis + 2 < axes.size(); ++axis)
+        walks_[tensor].outer.push_back(axes[axis].strides[tensor]);
+      walks_[tensor].row = axes[axes.size() - 2].strides[tensor];
+      walks_[tensor].element = axes.back().strides[tensor];
+      const int size = bytes_of(tensor < operands_.size() ? operands_[tensor].type : result_.type);
+      const bool is_result = tensor == operands_.size();
+      if (walks_[tensor].element != size && (is_result || walks_[tensor].element != 0))
+        throw std::invalid_argument("elements: neighbours of a row must be adjacent");
+    }
+    elements_ *= outer_count;
+    const bool is_short = row_length_ <= kBlock / 2 && channel_from_ != ChannelFrom::kRow;
+    rows_per_block_ = is_short ? std::min(rows_, kBlock / row_length_) : 1;
+    row_blocks_ = (rows_ + rows_per_block_ - 1) / rows_per_block_;
+    chunks_ = rows_per_block_ > 1 ? 1 : (row_length_ + kBlock - 1) / kBlock;
+    blocks_ = outer_count * row_blocks_ * chunks_;
+  }
+
+  void add_instruction(const ElementInstruction& given) {
+    Instruction made;
+    made.a = given.a;
+    made.b = given.b;
+    made.low = given.low;
+    made.high = given.high;
+    made.parameters = given.parameters;
+    made.table = given.table;
+    const int position = static_cast<int>(instructions_.size());
+    const auto check_operand = [&](int index, bool is_bytes) {
+      if (index < 0 || index >= static_cast<int>(operands_.size()) ||
+          (is_bytes && operands_[static_cast<std::size_t>(index)].type != ElementType::kU8))
+        throw std::invalid_argument("elements: no such operand");
+    };
+    std::size_t needed = 0;
+    if (given.code == "load") {
+      made.kind = Kind::kLoad;
+      check_operand(given.a, false);
+    } else if (given.code == "linear" || given.code == "linear_sum") {
+      made.kind = given.code == "linear" ? Kind::kLinear : Kind::kLinearSum;
+      check_operand(given.a, true);
+      if (made.kind == Kind::kLinearSum) check_operand(given.b, true);
+      needed = 3;
+      check_factors(made);
+    } else {
+      if (given.code == "rescale") {
+        prepare(given, &made);
+      } else {
+        made.code = code_of(given.code);
+        if (made.code == static_cast<int>(LaneCode::kRescale)) throw std::invalid_argument("elements: use 'rescale'");
+        needed = static_cast<std::size_t>(parameters_of(made.code));
+        if (operands_of(made.code) == 2 && (made.b < 0 || made.b >= position))
+          throw std::invalid_argument("elements: no such result");
+        if (made.code == static_cast<int>(LaneCode::kLookUp) && made.table.size() != 256)
+          throw std::invalid_argument("elements: a table has 256 entries");
+        if (made.code == static_cast<int>(LaneCode::kShift) && (made.low < 1 || made.low > 31))
+          throw std::invalid_argument("elements: a shift is 1..31");
+      }
+      if (made.a < 0 || made.a >= position) throw std::invalid_argument("elements: no such result");
+    }
+    if (needed != 0 && made.parameters.size() != needed)
+      throw std::invalid_argument("elements: wrong number of parameters");
+    instructions_.push_back(std::move(made));
+  }
+
+  static void check_factors(const Instruction& made) {
+    for (std::size_t index = 0; index + 1 < made.parameters.size(); ++index)
+      for (const std::int32_t factor : made.parameters[index])
+        if (factor < -32768 || factor > 32767) throw std::invalid_argument("elements: factors have 16 bits");
+  }
+
+  void prepare(const ElementInstruction& given, Instruction* made) const {
+    RescaleLanes lanes;
+    if (prepare_rescale(given.epilogue, given.low, given.high, &lanes)) {
+      made->code = static_cast<int>(LaneCode::kRescale);
+      made->has_second = lanes.has_second;
+      made->has_again = lanes.has_again;
+      made->parameters.assign(lanes.parameters, lanes.parameters + kParameters);
+    } else {
+      made->kind = Kind::kSlow;
+      made->epilogue = Epilogue(given.epilogue, static_cast<int>(channels_));
+      const EpilogueSpec& spec = given.epilogue;
+      made->is_per_channel = std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size()}) > 1;
+      made->parameters.clear();
+    }
+  }
+
+  // Vectors per channel repeat over the rows of a block, with room for a whole group of lanes; numbers stand alone.
+  void lay_out_parameters() {
+    for (Instruction& instruction : instructions_) {
+      for (const auto& values : instruction.parameters) {
+        if (values.size() != 1 && values.size() != static_cast<std::size_t>(channels_))
+          throw std::invalid_argument("elements: parameters are one number, or one per channel");
+        instruction.is_per_channel = instruction.is_per_channel || values.size() > 1;
+      }
+      for (auto& values : instruction.parameters) {
+        if (!instruction.is_per_channel) continue;
+        const bool is_inner = channel_from_ == ChannelFrom::kElement;
+        const std::int64_t wanted = channels_ * (is_inner ? rows_per_block_ : 1) + kLaneGroup;
+        std::vector<std::int32_t> laid(static_cast<std::size_t>(wanted));
+        for (std::int64_t i = 0; i < wanted; ++i)
+          laid[static_cast<std::size_t>(i)] =
+              values.size() == 1 ? values[0] : values[static_cast<std::size_t>(i % channels_)];
+        values = std::move(laid);
+      }
+    }
+  }
+
+  const ElementKernels& kernels_;
+  std::vector<ElementTensor> operands_;
+  ElementTensor result_;
+  std::int32_t low_, high_, bias_;
+  std::vector<std::uint8_t> store_table_;
+  std::vector<Span> spans_;
+  std::vector<Instruction> instructions_;
+  std::vector<Walk> walks_;  // of the operands, then of the result
+  std::vector<std::int64_t> outer_;
+  std::int64_t channels_ = 1;
+  std::int64_t rows_ = 0, row_length_ = 0, rows_per_block_ = 1, row_blocks_ = 0, chunks_ = 1, blocks_ = 0, elements_ = 0;
+  ChannelFrom channel_from_ = ChannelFrom::kNothing;
+  std::size_t channel_outer_ = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Step> make_elements(const ElementSpec& spec, Isa isa) {
+  return std::make_shared<ElementStep>(spec, isa);
+}
+
+}  // namespace tpuconvert

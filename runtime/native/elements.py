@@ -1,0 +1,413 @@
+"""A tree of element-wise operators as the instructions of one step. The Python side of movement/elements.h.
+
+An operand is followed through the operators in one of three forms, the cheapest that is exact:
+
+- a function of a stored byte, as its 256 values, which the operators' own references compute;
+- an exact linear function of a stored byte, with factors per channel;
+- the result of an instruction, 32 bits wide, with the range that its values are known to have.
+
+Ranges prove that nothing leaves 32 bits; where that cannot be proved, the tree is declined and its nodes run singly or
+by their references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
+
+Numbers = tuple[int, ...]
+
+ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
+"""Types that steps can hold, as the extension names them."""
+
+_LARGEST = 2**31 - 1
+_FACTOR = 2**15 - 1
+_EXACT_IN_BINARY32 = 2**24
+
+
+class Inexpressible(Exception):
+    """An operator, a type or a range that the instructions do not cover."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """What one operand, or the result of an operator, is.
+
+    Args:
+        dtype: type in the graph.
+        low: the smallest value of an integer; 0 for real numbers.
+        high: the largest value of an integer.
+        register: the instruction that computes it, or of which ``values`` is a function.
+        operand: the operand of which ``values`` or ``factor`` is a function, for terms without an instruction.
+        values: for every stored byte of the operand, or of the instruction's result of type ``index``.
+        index: type of the argument of ``values``.
+        factor: with ``offset``, an exact linear function of the stored bytes of the operand.
+        is_limited: whether the instruction's result is within low..high already.
+    """
+
+    dtype: DType
+    low: int
+    high: int
+    register: int | None = None
+    operand: int | None = None
+    values: Array | None = None
+    index: DType = U8
+    factor: Numbers = ()
+    offset: Numbers = ()
+    is_limited: bool = True
+
+
+@dataclass
+class Instruction:
+    """One call of ``ElementInstruction``, or of ``rescale_instruction``."""
+
+    code: str
+    arguments: dict[str, object]
+
+
+@dataclass
+class Elements:
+    """Instructions under construction."""
+
+    operands: list[Value] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    is_per_channel: bool = False
+
+    # Terms
+
+    def operand(self, value: Value) -> Term:
+        """A tensor that is read."""
+        if value.dtype not in ELEMENT_TYPES:
+            raise Inexpressible(f"{value.dtype} has no lanes")
+        if value not in self.operands:
+            self.operands.append(value)
+        index = self.operands.index(value)
+        if value.dtype.is_float:
+            return Term(value.dtype, 0, 0, register=self._load(index, 0))
+        low, high = value.dtype.min, value.dtype.max
+        if value.is_constant and value.array.size:
+            low, high = int(value.array.min()), int(value.array.max())
+        if value.dtype.bits == 8:
+            values = np.arange(256, dtype=np.int64) - bias_of(value.dtype)
+            return Term(value.dtype, low, high, operand=index, values=values)
+        return Term(value.dtype, low, high, register=self._load(index, 0))
+
+    def function(self, x: Term, dtype: DType, reference: Callable[[Array], Array]) -> Term | None:
+        """A function of single elements by the values of its reference; None for a term of more than 256 values."""
+        if x.values is None:
+            if x.dtype.bits != 8 or x.operand is not None:
+                return None
+            values = np.clip(np.arange(256, dtype=np.int64) - bias_of(x.dtype), x.low, x.high)
+            x = replace(x, index=x.dtype, values=values)
+        assert x.values is not None
+        values = reference(x.values.astype(x.dtype.numpy))
+        if dtype.is_float:
+            return replace(x, dtype=dtype, low=0, high=0, values=values.astype(np.float32))
+        values = values.astype(np.int64)
+        # Values that the argument never takes do not matter, but keep the range simple.
+        return replace(x, dtype=dtype, low=int(values.min()), high=int(values.max()), values=values)
+
+    def linear(self, x: Term) -> Term | None:
+        """An operand as an exact linear function with factors of 16 bits, or None."""
+        if x.operand is None or x.dtype.is_float:
+            return None
+        if x.factor:
+            return x
+        assert x.values is not None
+        steps = np.diff(x.values)
+        if not (steps == steps[0]).all() or abs(int(steps[0])) > _FACTOR:
+            return None
+        return replace(x, values=None, factor=(int(steps[0]),), offset=(int(x.values[0]),))
+
+    def value_of(self, x: Term) -> int:
+        """The instruction that holds the limited value of a term."""
+        if x.values is not None or x.factor:
+            return self._evaluated(x)
+        assert x.register is not None
+        if x.is_limited:
+            return x.register
+        return self.add("clamp", x.register, low=x.low, high=x.high)
+
+    def _evaluated(self, x: Term) -> int:
+        linear = self.linear(x)
+        if linear is not None:
+            assert linear.operand is not None
+            if linear.factor == (1,) and len(linear.offset) == 1:
+                return self._load(linear.operand, linear.offset[0])
+            parameters = self._parameters(linear.factor, linear.factor, linear.offset)
+            return self.add("linear", linear.operand, parameters=parameters)
+        assert x.values is not None
+        table = x.values.view(np.int32) if x.dtype.is_float else x.values.astype(np.int32)
+        if x.operand is not None:
+            source = self._load(x.operand, 0)
+        else:
+            assert x.register is not None
+            source = self.value_of(replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max))
+            bias = bias_of(x.index)
+            source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
+        return self.add("look_up", source, table=table.tolist())
+
+    # Instructions
+
+    def add(self, code: str, a: int, b: int = -1, **arguments: object) -> int:
+        """Add an instruction and return its number."""
+        self.instructions.append(Instruction(code, {"a": a, "b": b, **arguments}))
+        return len(self.instructions) - 1
+
+    def result(self, code: str, dtype: DType, low: int, high: int, a: int, b: int = -1, **arguments: object) -> Term:
+        """The integer result of an instruction whose values lie in low..high, saturated to a type.
+
+        Raises:
+            Inexpressible: when they may leave 32 bits.
+        """
+        if low < -_LARGEST or high > _LARGEST:
+            raise Inexpressible(f"{code} may leave 32 bits")
+        return self.limit(Term(dtype, low, high, register=self.add(code, a, b, **arguments)), dtype)
+
+    def limit(self, x: Term, dtype: DType, low: int | None = None, high: int | None = None) -> Term:
+        """An integer limited to an interval, or to the range of its new type."""
+        low = dtype.min if low is None else low
+        high = dtype.max if high is None else high
+        if x.values is not None or x.factor:
+            if x.low >= low and x.high <= high:
+                return replace(x, dtype=dtype)
+            if x.values is None:
+                x = Term(x.dtype, x.low, x.high, register=self.value_of(x))
+            else:
+                values = np.clip(x.values, low, high)
+                return replace(x, dtype=dtype, values=values, low=int(values.min()), high=int(values.max()))
+        is_limited = x.is_limited and x.low >= low and x.high <= high
+        least, most = min(max(x.low, low), high), max(min(x.high, high), low)
+        return replace(x, dtype=dtype, low=least, high=most, is_limited=is_limited)
+
+    def real(self, register: int) -> Term:
+        """A binary32 number that an instruction computes."""
+        return Term(F32, 0, 0, register=register)
+
+    def numbers(self, values: Sequence[int] | Sequence[float]) -> list[int]:
+        """One parameter, or one per channel, as 32 bits; binary32 numbers by their bits."""
+        if len(values) > 1:
+            self.is_per_channel = True
+        if any(isinstance(value, float) for value in values):
+            bits: list[int] = np.asarray(values, np.float32).view(np.int32).tolist()
+            return bits
+        return [int(value) for value in values]
+
+    def rescale(self, x: Term, op: RequantInt32) -> Term:
+        """requant_int32 of any term."""
+        multiplier = op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,)
+        shift = op.shift_vec if op.is_mul_shift_pc else (op.shift_val,)
+        offset = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+        dtype = op.out_dtype or I8
+        twice = op.mode is not RequantMode.MULTIPLIER_SHIFT
+        if twice:
+            whole = self._exactly_linear(x, multiplier, shift, offset)
+            if whole is not None:
+                return self.limit(replace(whole, dtype=I32), dtype)
+        source, low, high = self.value_of(x), max(x.low, -(2**31)), x.high
+        factors, amounts = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
+        ends = np.asarray([[low], [high]], np.int64)
+        rescaled = (
+            rescale_two_roundings(ends, factors, amounts)
+            if twice
+            else rescale_one_rounding(ends, factors, amounts, op.round_mode)
+        ) + np.asarray(offset, np.int64)
+        self.instructions.append(
+            Instruction(
+                "rescale",
+                {
+                    "a": source,
+                    "low": low,
+                    "high": high,
+                    "rounds_twice": twice,
+                    "rounding": int(op.round_mode),
+                    "multiplier": self.numbers(multiplier),
+                    "shift": self.numbers(shift),
+                    "offset": self.numbers(offset),
+                    "least": dtype.min,
+                    "most": dtype.max,
+                },
+            )
+        )
+        register = len(self.instructions) - 1
+        return self.limit(Term(dtype, int(rescaled.min()), int(rescaled.max()), register=register), dtype)
+
+    def _exactly_linear(self, x: Term, multiplier: Numbers, shift: Numbers, offset: Numbers) -> Term | None:
+        """An operand times whole factors, which no rounding touches."""
+        linear = self.linear(x)
+        if linear is None:
+            return None
+        channels = max(len(multiplier), len(offset), len(linear.factor), len(linear.offset))
+        vector = np.ones(channels, np.int64)
+        right = 31 - np.asarray(shift, np.int64) * vector
+        if (right < 0).any() or (right > 62).any():
+            return None
+        product = np.asarray(multiplier, np.int64) * vector
+        if (product & ((np.int64(1) << right) - 1)).any():
+            return None
+        whole = product >> right
+        factor = whole * np.asarray(linear.factor)
+        start = whole * np.asarray(linear.offset) + np.asarray(offset, np.int64)
+        before = start - np.asarray(offset, np.int64)  # the rescaled part alone is saturated as well
+        ends = np.stack((start, start + 255 * factor, before, before + 255 * factor))
+        if np.abs(ends).max() > _LARGEST or np.abs(factor).max() > _FACTOR:
+            return None
+        low, high = int(ends[:2].min()), int(ends[:2].max())
+        return replace(linear, low=low, high=high, factor=_shortest(factor), offset=_shortest(start))
+
+    def sum(self, a: Term, b: Term, sign: int, dtype: DType) -> Term:
+        """``a + sign * b``, saturated to a type."""
+        low, high = a.low + min(sign * b.low, sign * b.high), a.high + max(sign * b.low, sign * b.high)
+        left, right = self.linear(a), self.linear(b)
+        if left is not None and right is not None and low >= -_LARGEST and high <= _LARGEST:
+            assert left.operand is not None and right.operand is not None
+            offset = _added(left.offset, right.offset, sign)
+            factors = tuple(sign * value for value in right.factor)
+            if max(map(abs, offset)) + 255 * 2 * _FACTOR <= _LARGEST:
+                parameters = self._parameters(left.factor, factors, offset)
+                register = self.add("linear_sum", left.operand, right.operand, parameters=parameters)
+                return self.limit(Term(dtype, low, high, register=register), dtype)
+        first, second = self.value_of(a), self.value_of(b)
+        name = "add" if sign > 0 else "subtract"
+        if low < -_LARGEST or high > _LARGEST:
+            low, high = max(low, -_LARGEST - 1), min(high, _LARGEST)
+            register = self.add(f"{name}_limited", first, second)
+            return self.limit(Term(dtype, low, high, register=register), dtype)
+        return self.result(name, dtype, low, high, first, second)
+
+    def product(self, a: Term, b: Term, dtype: DType) -> Term:
+        """``a * b``, saturated to a type."""
+        corners = [left * right for left in (a.low, a.high) for right in (b.low, b.high)]
+        low, high = min(corners), max(corners)
+        first, second = self.value_of(a), self.value_of(b)
+        if low < -_LARGEST or high > _LARGEST:
+            low, high = max(low, -_LARGEST - 1), min(high, _LARGEST)
+            register = self.add("multiply_limited", first, second)
+            return self.limit(Term(dtype, low, high, register=register), dtype)
+        return self.result("multiply", dtype, low, high, first, second)
+
+    def shifted(self, x: Term, amount: int, dtype: DType) -> Term:
+        """``x / 2^amount`` rounded half up, saturated to a type."""
+        if amount == 0:
+            return self.limit(x, dtype)
+        half = 1 << (amount - 1)
+        if x.high + half > _LARGEST:
+            raise Inexpressible("a rounding shift may leave 32 bits")
+        low, high = (x.low + half) >> amount, (x.high + half) >> amount
+        return self.result("shift", dtype, low, high, self.value_of(x), low=amount)
+
+    def _load(self, operand: int, bias: int) -> int:
+        for number, instruction in enumerate(self.instructions):
+            if instruction == Instruction("load", {"a": operand, "b": -1, "low": bias}):
+                return number
+        return self.add("load", operand, low=bias)
+
+    def _parameters(self, *vectors: Numbers) -> list[list[int]]:
+        return [self.numbers(vector) for vector in vectors]
+
+    # Steps
+
+    def emit(self, builder: Builder, x: Term, y: Value) -> None:
+        """Add the step that computes a term."""
+        if x.operand is not None and x.values is not None and x.dtype.bits == 8 and len(self.operands) == 1:
+            self._emit_table(builder, x, y)
+            return
+        table, bias = [], 0 if x.dtype.is_float else bias_of(x.dtype)
+        if x.values is not None and x.operand is None and x.dtype.bits == 8:
+            stored = (x.values + bias_of(x.dtype)).astype(np.uint8)
+            table, bias = stored.tolist(), bias_of(x.index)
+            x = replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max)
+        if x.values is not None or x.factor:
+            x = replace(x, register=self.value_of(x), operand=None, values=None, factor=(), is_limited=True)
+        assert x.register is not None
+        low, high = (0, 0) if x.dtype.bits == 32 else (x.low, x.high)
+        register = self.value_of(x) if x.dtype.bits == 32 else x.register
+        if register != len(self.instructions) - 1:  # the last instruction is what is stored
+            register = self.add("clamp", register, low=-_LARGEST - 1, high=_LARGEST)
+        shape = builder.shape(y)
+        order = self._order(builder, shape)
+        target = builder.write(y, order)
+        tensors = [self._readable(builder, value, order) for value in self.operands]
+        axis = order.index(1) if self.is_per_channel else -1
+        native = builder.native
+        step = native.elements(
+            builder.isa,
+            [shape[axis] for axis in order],
+            axis,
+            [native.ElementTensor(*_tensor(builder, tensor, shape, order)) for tensor in tensors],
+            [_made(builder, instruction) for instruction in self.instructions],
+            native.ElementTensor(*_tensor(builder, target, shape, order)),
+            low,
+            high,
+            bias,
+            table,
+        )
+        builder.step(step, tensors, (target,))
+
+    def _emit_table(self, builder: Builder, x: Term, y: Value) -> None:
+        assert x.values is not None
+        source = builder.read(self.operands[0], dense=False)
+        target = builder.write(y, source.order)
+        table = (x.values + bias_of(x.dtype)).astype(np.uint8).tolist()
+        length = source.memory_shape[-1]
+        pitch = source.row_bytes
+        rows = source.size // length
+        if source.is_dense:
+            length, pitch, rows = source.size, source.size, 1
+        step = builder.native.look_up(
+            builder.isa, builder.place(source), builder.place(target), rows, length, pitch, table
+        )
+        builder.step(step, (source,), (target,))
+
+    def _order(self, builder: Builder, shape: tuple[int, ...]) -> Order:
+        """The order in which the largest operand lies."""
+        whole = [value for value in self.operands if not value.is_constant and builder.shape(value) == shape]
+        inside = [value for value in whole if builder.stored(value).buffer.kind != EXTERNAL]
+        return builder.stored((inside or whole)[0]).order if whole else row_major(len(shape))
+
+    def _readable(self, builder: Builder, value: Value, order: Order) -> Stored:
+        if not value.is_constant and value.dtype is not I8:
+            source = builder.source(value)
+            if source.buffer.kind == EXTERNAL and source.has_order(order):
+                return source.in_order(order)
+        stored = builder.read(value, order, dense=False)
+        wide = [axis for axis in order if stored.shape[axis] != 1]
+        if wide and stored.strides[wide[-1]] != stored.itemsize:
+            stored = builder.read(value, order)
+        return stored
+
+
+def _made(builder: Builder, instruction: Instruction) -> object:
+    if instruction.code == "rescale":
+        return builder.native.rescale_instruction(**instruction.arguments)
+    return builder.native.ElementInstruction(instruction.code, **instruction.arguments)
+
+
+def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Order) -> tuple[object, str, list[int]]:
+    """Place, type and byte strides along the axes in memory; 0 where a tensor is expanded."""
+    strides = [stored.strides[axis] if stored.shape[axis] == shape[axis] else 0 for axis in order]
+    return builder.place(stored), ELEMENT_TYPES[stored.dtype], strides
+
+
+def _shortest(values: Array) -> Numbers:
+    found: list[int] = values.tolist()
+    return tuple(found[:1] if len(set(found)) == 1 else found)
+
+
+def _added(a: Numbers, b: Numbers, sign: int) -> Numbers:
+    return _shortest(np.asarray(a, np.int64) + sign * np.asarray(b, np.int64))
+
+
+def through_binary32_is_exact(*terms: Term) -> bool:
+    """Whether integers are so small that computing with them in binary32 changes nothing."""
+    return all(term.low >= -_EXACT_IN_BINARY32 and term.high <= _EXACT_IN_BINARY32 for term in terms)

@@ -1,0 +1,113 @@
+"""The way in from real numbers to bytes: one step that also turns planes into channels-last pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.storage import channels_last, row_major
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.types import F32, I16
+
+_LARGEST_OFFSET = 2**23
+
+
+@dataclass(frozen=True)
+class _Quantization:
+    """Nearest(x / divisor * scale) + offset, saturated; halves away from zero."""
+
+    x: Value
+    scale: tuple[float, ...] = (1.0,)
+    offset: tuple[int, ...] = (0,)
+    divisor: float = 1.0
+
+
+@ends_with("requant_fp32_to_int", "cast", "adds", priority=5)
+def quantize(node: Node, site: Site) -> Group | None:
+    """A rescale to bytes, alone or as the operators that older chips and quantized sources write it with."""
+    y, nodes = node.outputs[0], [node]
+    if y.dtype.bits != 8 or 0 in y.type.static_shape:
+        return None
+    found = _rescale(node, site, nodes) if isinstance(node.op, RequantFp32ToInt) else _casts(node, site, nodes)
+    if found is None or found.x.dtype is not F32 or max(map(abs, found.offset)) > _LARGEST_OFFSET:
+        return None
+    return Group(tuple(reversed(nodes)), lambda builder: _emit(builder, found, y))
+
+
+def _rescale(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, RequantFp32ToInt) and x is not None
+    if op.mode is not RequantFp32Mode.SCALE_ROUND_OFFSET:
+        return None
+    scale = op.scale_vec if op.is_scale_pc else (op.scale_val,)
+    offset = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+    producer = site.absorbable(x, Divs)
+    if producer is None or x.dtype is not F32:
+        return _Quantization(x, scale, offset)
+    assert isinstance(producer.op, Divs)
+    nodes.append(producer)
+    return _Quantization(_operand(producer), scale, offset, float(producer.op.scalar.value))
+
+
+def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
+    """``cast(x * scale)``, or ``adds(cast to INT16(x * scale))``: what INT16 saturates, the bytes saturate too."""
+    offset, cast = 0, node
+    if isinstance(node.op, Adds):
+        producer = site.absorbable(node.inputs[0], Cast)
+        if producer is None or producer.outputs[0].dtype is not I16 or abs(node.op.scalar.value) > 255:
+            return None
+        offset, cast = int(node.op.scalar.value), producer
+        nodes.append(producer)
+    x = _operand(cast)
+    if x.dtype is not F32:
+        return None
+    producer = site.absorbable(x, Muls)
+    if producer is None:
+        return _Quantization(x, offset=(offset,))
+    assert isinstance(producer.op, Muls)
+    nodes.append(producer)
+    return _Quantization(_operand(producer), (float(producer.op.scalar.value),), (offset,))
+
+
+def _operand(node: Node) -> Value:
+    x = node.inputs[0]
+    assert x is not None
+    return x
+
+
+def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
+    source, shape = builder.stored(found.x), builder.shape(y)
+    is_per_channel = len(found.scale) > 1 or len(found.offset) > 1
+    is_picture = y.rank == 4 and source.has_order(row_major(4)) and shape[1] > 1 and prod(shape[2:]) > 1
+    if is_per_channel or is_picture:
+        if not source.has_order(row_major(y.rank)) or not source.is_dense:
+            source = builder.read(found.x, row_major(y.rank))
+        images, channels, pixels = shape[0], shape[1], prod(shape[2:])
+        target = builder.write(y, channels_last(y.rank))
+    else:
+        if not source.is_dense:
+            source = builder.read(found.x)
+        images, channels, pixels = 1, 1, prod(shape)
+        target = builder.write(y, source.order)
+    assert source.buffer.kind != EXTERNAL or source.is_dense
+    bias = bias_of(y.dtype)
+    step = builder.native.quantize(
+        builder.isa,
+        builder.place(source),
+        builder.place(target),
+        images,
+        channels,
+        pixels,
+        found.divisor,
+        list(found.scale),
+        [value + bias for value in found.offset],
+        0,
+        255,
+    )
+    builder.step(step, (source,), (target,))
