@@ -132,16 +132,15 @@ void bind_epilogue(nb::module_& module) {
       .def_prop_ro("bytes", &Epilogue::bytes)
       .def("apply", &apply_epilogue, nb::arg("sums"))
       .def(
-          "proved_form",
-          [](const Epilogue& epilogue, int channel, std::int64_t largest) -> const char* {
+          "float_form",
+          [](const Epilogue& epilogue, int channel, std::int64_t largest) -> nb::object {
             if (channel < 0 || channel >= epilogue.channels()) throw std::out_of_range("no such channel");
-            FloatForm form;
-            KinkedFloatForm kinked;
-            if (prove_float_form(epilogue, channel, largest, &form)) return "float";
-            return prove_kinked_float_form(epilogue, channel, largest, &kinked) ? "kinked" : nullptr;
+            KinkedFloatForm form;
+            if (!prove_kinked_float_form(epilogue, channel, largest, &form)) return nb::none();
+            return nb::make_tuple(form.high_part, form.low_part, form.kink);
           },
           nb::arg("channel"), nb::arg("largest"),
-          "Which float form was proved for sums up to a magnitude: 'float', 'kinked', or None.");
+          "Coefficients of the float form (high_part, low_part, kink) where it was proved for sums up to a magnitude.");
 }
 
 void bind_geometry(nb::module_& module) {
