@@ -8,7 +8,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Nes
-from tpuconvert.schema.types import DType, Scalar
+from tpuconvert.schema.types import Scalar
 
 
 @onnx_op("Cast", since=1)
@@ -47,11 +47,5 @@ def _converted(node: OnnxNode, g: Graph, x: Value, source: Element, target: Elem
     if narrows:
         note = f"Cast '{node.name}': {source} outside the range of {target} saturates instead of wrapping"
         g.notes.append(note)
-    y = x if x.dtype is target.graph else emit.cast(g, x, _reachable(node, target))
+    y = x if x.dtype is target.graph else emit.cast(g, x, target.graph)
     return node.result(y, target, scalar=scalar)
-
-
-def _reachable(node: OnnxNode, target: Element) -> DType:
-    if target is elements.UINT32:
-        raise node.fail(UNSUPPORTED_TYPE, "cast to uint32", "supported: int32 and narrower integers")
-    return target.graph

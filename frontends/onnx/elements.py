@@ -2,6 +2,7 @@
 
 Types that NumPy lacks are widened where they are read: bfloat16 and the float8 family to float32, four- and two-bit
 integers to eight bits. The graph has neither BOOL nor 64-bit types: section 1 of the mapping.
+Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Element:
         """Data type of a graph value that carries such a tensor."""
         if self.numpy.kind in "fb":
             return DType.FLOAT32
-        if self.bits == 64:
+        if self.bits == 64 or self.numpy == np.uint32:  # few operators of the set take UINT32; values are checked
             return DType.INT32
         return DType.of(self.numpy)
 

@@ -6,16 +6,21 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.small_integers import SMALL, small_product, small_sum
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import ActiveType
-from tpuconvert.schema.ops.compare import Lts
+from tpuconvert.schema.ops.compare import Eq, Eqs, Lts
+from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import DType, Scalar
+from tpuconvert.schema.types import Array, DType, Scalar
 
 BEFORE_NUMPY_BROADCASTING = 7
 """Until opset 6 the second operand was aligned by an attribute, and only it was repeated."""
+
+
+_ARITHMETIC = (DType.FLOAT32, DType.INT32, *SMALL)
 
 
 def operands(node: OnnxNode) -> tuple[Value, Value]:
@@ -23,8 +28,12 @@ def operands(node: OnnxNode) -> tuple[Value, Value]:
     a, b = node.input(0), node.input(1)
     if node.version < BEFORE_NUMPY_BROADCASTING:
         b = _aligned_by_attribute(node, a, b)
-    if a.dtype not in (DType.FLOAT32, DType.INT32):
-        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
+    if a.dtype not in _ARITHMETIC:
+        raise node.fail(
+            UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: numbers"
+        )
+    if a.dtype is not b.dtype:
+        raise node.fail(INVALID_NODE, f"operands of types {node.element(0)} and {node.element(1)}")
     return a, b
 
 
@@ -41,22 +50,27 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
     return emit.reshape(node.graph, b, emit.extents(b) + (1,) * max(behind, 0))
 
 
+def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
+    return small_sum(g, function, a, b) if a.dtype in SMALL else emit.binary(g, function, a, b)
+
+
 @onnx_op("Add", since=1)
 def add(node: OnnxNode, g: Graph) -> Result:
     """``a + b``."""
-    return node.elementwise(emit.add(g, *operands(node)))
+    return node.elementwise(_sum(g, "add", *operands(node)))
 
 
 @onnx_op("Sub", since=1)
 def subtract(node: OnnxNode, g: Graph) -> Result:
     """``a - b``."""
-    return node.elementwise(emit.sub(g, *operands(node)))
+    return node.elementwise(_sum(g, "sub", *operands(node)))
 
 
 @onnx_op("Mul", since=1)
 def multiply(node: OnnxNode, g: Graph) -> Result:
     """``a * b``."""
-    return node.elementwise(emit.mul(g, *operands(node)))
+    a, b = operands(node)
+    return node.elementwise(small_product(g, a, b) if a.dtype in SMALL else emit.mul(g, a, b))
 
 
 def truncate(g: Graph, x: Value) -> Value:
@@ -86,13 +100,39 @@ def modulo(node: OnnxNode, g: Graph) -> Result:
     a, b = operands(node)
     x, y = (_as_float_operand(g, value) for value in (a, b))
     quotient = emit.div(g, x, y)
-    whole = truncate(g, quotient) if node.attr("fmod", 0) else g.add(Floor(), quotient)
-    return node.elementwise(emit.cast(g, emit.sub(g, x, emit.mul(g, whole, y)), a.dtype))
+    is_truncated = bool(node.attr("fmod", 0))
+    whole = truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
+    rest = emit.sub(g, x, emit.mul(g, whole, y))
+    if a.dtype.is_integer:
+        return node.elementwise(emit.cast(g, rest, a.dtype))
+    is_finite = y.is_constant and bool(np.isfinite(y.array).all())
+    return node.elementwise(rest if is_finite else _rest(g, x, y, rest, is_truncated))
+
+
+def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Value:
+    """The remainder also for an infinite y, where the product of the formula is not a number."""
+    x, y, rest = emit.align(g, x, y, rest)
+    shape = emit.broadcast_shape(emit.extents(x), emit.extents(y))
+    wide = _widened(g, x, shape)
+    is_infinite = g.add(Eqs(Scalar.f32(math.inf)), emit.absolute(g, _widened(g, y, shape)))
+    other = wide
+    if not is_truncated:  # of different signs: y itself
+        is_other_sign = g.add(Lts(Scalar.f32(0)), emit.mul(g, wide, y))
+        other = g.add(ConditionSelect(), is_other_sign, _widened(g, y, shape), wide)
+    is_finite = g.add(Eq(), emit.sub(g, wide, wide), emit.muls(g, wide, 0))
+    is_infinite = emit.mul(g, is_infinite, is_finite)
+    return g.add(ConditionSelect(), is_infinite, other, rest)
+
+
+def _widened(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
+    """A value in the full shape, no constant: the choice takes none."""
+    return emit.expand(g, g.add(Constdata(), x) if x.is_constant else x, shape)
 
 
 def _chain(node: OnnxNode, g: Graph, function: str) -> Value:
     values = [node.input(index) for index in range(len(node.inputs))]
-    if not values or values[0].dtype not in (DType.FLOAT32, DType.INT32):
+    accepted = (DType.FLOAT32, DType.INT32) if function == "add" else _ARITHMETIC
+    if not values or values[0].dtype not in accepted:
         raise node.fail(UNSUPPORTED_TYPE, "its inputs", "supported: floating point, int32, int64")
     found = values[0]
     for value in values[1:]:
@@ -129,10 +169,12 @@ def power(node: OnnxNode, g: Graph) -> Result:
     """Power: square, root, reciprocal or products where y is such a constant, else exp(y * ln(x))."""
     x = node.input(0)
     exponent = _exponent(node)
-    if x.dtype is not DType.FLOAT32:
-        if exponent is None or x.dtype is not DType.INT32 or exponent < 1 or exponent != int(exponent):
-            raise node.fail(UNSUPPORTED_TYPE, "a power of integers", "supported: constant whole exponents of int32")
-        return node.elementwise(_whole_power(g, x, int(exponent)))
+    whole = _whole_exponents(node)
+    if x.dtype is not DType.FLOAT32 and (whole is None or x.dtype is not DType.INT32):
+        hint = "supported: constant whole exponents from 0 to 64 of int32"
+        raise node.fail(UNSUPPORTED_TYPE, "a power of integers", hint, needs=node.tensor(1))
+    if whole is not None and (exponent is None or x.dtype is DType.INT32):
+        return node.elementwise(_whole_powers(g, x, whole))
     if exponent is not None:
         return node.elementwise(constant_power(g, x, exponent))
     base = node.constant(0) if node.is_constant(0) else None
@@ -158,6 +200,37 @@ def _exponent(node: OnnxNode) -> float | None:
     if not is_one or emit.broadcast_shape(found.shape, node.shape(0)) != node.shape(0):
         return None
     return float(found.reshape(-1)[0])
+
+
+def _whole_exponents(node: OnnxNode) -> Array | None:
+    """Constant exponents that are whole numbers from 0 to 64."""
+    if not node.is_constant(1):
+        return None
+    found = node.constant(1)
+    is_whole = found.size > 0 and bool(((found >= 0) & (found <= 64) & (found == np.floor(found))).all())
+    return found.astype(np.int32) if is_whole else None
+
+
+def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
+    """A power of its own for every element: a factor for each binary digit of the exponents, 1 where it is 0."""
+    shape = emit.broadcast_shape(emit.extents(x), exponents.shape)
+    base, result = emit.expand(g, x, shape), None
+    for digit in range(int(exponents.max()).bit_length()):
+        if digit:
+            base = emit.mul(g, base, base)
+        bits = np.atleast_1d((exponents >> digit) & 1)
+        factor = base if bits.all() else _base_or_one(g, base, bits)
+        result = factor if result is None else emit.mul(g, result, factor)
+    return emit.adds(g, emit.muls(g, base, 0), 1) if result is None else result
+
+
+def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
+    """The base where the constant is 1, else 1."""
+    if base.dtype is DType.INT32:
+        kept = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
+        return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))
+    condition = _widened(g, emit.float_constant(g, bits, "digit"), emit.extents(base))
+    return g.add(ConditionSelect(), condition, base, emit.float_constant(g, np.ones(1), "one"))
 
 
 def constant_power(g: Graph, x: Value, exponent: float) -> Value:

@@ -334,9 +334,12 @@ class OnnxNode:
                 f"constants made at conversion time may have {self.limits.max_folded_bytes}",
             )
 
-    def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:
-        """The error that a converter raises: ``raise node.fail(...)``."""
-        return CannotConvertError(kind, message, hint)
+    def fail(
+        self, kind: ProblemKind, message: str, hint: str = "", *, needs: OnnxTensor | None = None
+    ) -> CannotConvertError:
+        """The error that a converter raises: ``raise node.fail(...)``; ``needs`` is the tensor it wants constant."""
+        name = needs.name if needs is not None and needs.array is None else ""
+        return CannotConvertError(kind, message, hint, name)
 
 
 def decode_attribute(proto: AttributeProto) -> Any:

@@ -1,0 +1,63 @@
+"""BitShift: integers shifted by amounts of their own, and BitCast of constants."""
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.elements import ELEMENTS
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
+from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.compare import Lts
+from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
+from tpuconvert.schema.types import Array, DType, Scalar
+
+
+_BEYOND = 63
+"""An amount that leaves only copies of the sign."""
+
+
+@onnx_op("BitShift", since=11)
+def bit_shift(node: OnnxNode, g: Graph) -> Result:
+    """``x << y`` or ``x >> y``; small integers in INT32, wrapped. A negative amount counts as one beyond the width."""
+    direction = node.required_attr("direction", "")
+    if direction not in ("LEFT", "RIGHT"):
+        raise node.fail(INVALID_NODE, f"direction='{direction}'", "LEFT or RIGHT")
+    element = node.element(0)
+    x, amounts = node.input(0), node.input(1)
+    if not (x.dtype.is_integer and amounts.dtype.is_integer):
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {element}", "supported: integers")
+    if direction == "LEFT" and (element.bits == 64 or element is elements.UINT32):
+        raise node.fail(UNSUPPORTED_TYPE, f"shifts {element} to the left", "supported: int32 and narrower integers")
+    shape = emit.broadcast_shape(emit.extents(x), emit.extents(amounts))
+    wide, by = (widened(g, value) for value in (x, amounts))
+    wide, by = emit.expand(g, wide, shape), emit.expand(g, by, shape)
+    below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, by)), DType.INT32)
+    by = emit.add(g, emit.maxs(g, by, 0), emit.muls(g, below, _BEYOND))
+    shifted = g.add(ArithLshift() if direction == "LEFT" else ArithRshift(), wide, by)
+    return node.elementwise(wrapped(g, shifted, x.dtype) if x.dtype in SMALL else shifted)
+
+
+@folds("BitShift", since=11)
+def shift_constant(node: OnnxNode, _: Graph) -> Array:
+    """The shift of a constant, in its own type; bits beyond the width are dropped."""
+    x, amounts = node.constant(0), node.constant(1)
+    node.budget(np.broadcast_shapes(x.shape, amounts.shape), 8)
+    bits = x.dtype.itemsize * 8
+    is_left = node.required_attr("direction", "") == "LEFT"
+    is_beyond = (amounts < 0) | (amounts >= bits)
+    by = np.where(is_beyond, 0, amounts).astype(x.dtype)
+    if is_left:
+        return np.where(is_beyond, 0, np.left_shift(x, by)).astype(x.dtype)
+    return np.where(is_beyond, np.where(x < 0, -1, 0), np.right_shift(x, by)).astype(x.dtype)
+
+
+@folds("BitCast", since=26)
+def bit_cast(node: OnnxNode, _: Graph) -> Folded:
+    """The bytes of a constant as another type of the same width."""
+    x, code = node.constant(0), node.required_attr("to", 0)
+    target = ELEMENTS.get(code)
+    is_plain = all(e is not None and e.bits == e.numpy.itemsize * 8 for e in (target, node.element(0)))
+    if target is None or not is_plain or target.bits != node.element(0).bits:
+        raise node.fail(UNSUPPORTED_TYPE, f"BitCast of {node.element(0)} to type {code}", "supported: equal widths")
+    return Folded(np.ascontiguousarray(x).view(target.numpy).reshape(x.shape), target)

@@ -1,0 +1,63 @@
+"""Arithmetic of 8- and 16-bit integers that wraps around, as the standard's operators do, in INT32.
+
+The operators of the set saturate. Every intermediate result here stays below 2^24, so that it is exact also on chips
+that compute INT32 in binary32.
+"""
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.bit_logic import BitAnds
+from tpuconvert.schema.types import DType, Scalar
+
+SMALL = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+"""Types whose arithmetic is done in INT32."""
+
+
+def widened(g: Graph, x: Value) -> Value:
+    """The same integers as INT32."""
+    if x.is_constant:
+        return g.constant(x.array.astype(np.int32), name=x.name)
+    return emit.cast(g, x, DType.INT32)
+
+
+def wrapped(g: Graph, x: Value, dtype: DType) -> Value:
+    """INT32 numbers modulo the range of a small type, in that type."""
+    half = 1 << (dtype.bits - 1) if dtype.is_signed else 0
+    shifted = emit.adds(g, x, half) if half else x
+    rest = _low(g, shifted, dtype.bits)
+    return emit.cast(g, emit.adds(g, rest, -half) if half else rest, dtype)
+
+
+def _low(g: Graph, x: Value, bits: int) -> Value:
+    """The lowest bits of INT32 numbers."""
+    return g.add(BitAnds(Scalar(DType.INT32, (1 << bits) - 1)), x)
+
+
+def small_sum(g: Graph, function: str, a: Value, b: Value) -> Value:
+    """Sum or difference (``add``, ``sub``) of small integers."""
+    return wrapped(g, emit.binary(g, function, widened(g, a), widened(g, b)), a.dtype)
+
+
+def small_product(g: Graph, a: Value, b: Value) -> Value:
+    """Product of small integers; one factor of 16 bits is taken in two halves."""
+    x, y, dtype = widened(g, a), widened(g, b), a.dtype
+    if dtype.bits == 8:
+        return wrapped(g, emit.mul(g, x, y), dtype)
+    if x.is_constant:
+        x, y = y, x
+    x = _low(g, x, 16)
+    if y.is_constant:
+        unsigned = y.array & 0xFFFF
+        low, high = (g.constant(part.astype(np.int32), name=y.name) for part in (unsigned & 0xFF, unsigned >> 8))
+    else:
+        low = _low(g, y, 8)
+        high = _high_byte(g, _low(g, y, 16), low)
+    upper = _low(g, emit.muls(g, _low(g, emit.mul(g, x, high), 8), 256), 16)
+    return wrapped(g, emit.add(g, _low(g, emit.mul(g, x, low), 16), upper), dtype)
+
+
+def _high_byte(g: Graph, x: Value, low: Value) -> Value:
+    """(x - low) / 256 of numbers below 2^16: exact in FLOAT32."""
+    return emit.cast(g, emit.muls(g, emit.as_float(g, emit.sub(g, x, low)), 1 / 256), DType.INT32)
