@@ -32,7 +32,8 @@ std::vector<T> copied(const std::optional<Vector<T>>& values) {
   return {values->data(), values->data() + values->shape(0)};
 }
 
-Epilogue make_epilogue(int channels, Rescale rescale, int rounding, const std::optional<Vector<std::int32_t>>& multiplier,
+Epilogue make_epilogue(int channels, Rescale rescale, int rounding,
+                       const std::optional<Vector<std::int32_t>>& multiplier,
                        const std::optional<Vector<std::int32_t>>& shift,
                        const std::optional<Vector<std::int32_t>>& offset, float scale,
                        const std::optional<Vector<float>>& late_bias, int narrow_low, int narrow_high, std::int64_t low,

@@ -11,7 +11,7 @@ namespace tpuconvert {
 
 namespace {
 
-// --- checks -------------------------------------------------------------------------------------------------------------
+// --- checks ----------------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t kLargestIndex = std::numeric_limits<std::int32_t>::max();
 
@@ -91,7 +91,7 @@ void check_parameters(const ConvInt8Spec& spec) {
     if (largest_sum(spec, channel) > kLargestIndex) throw std::overflow_error("conv_int8: a sum may leave 32 bits");
 }
 
-// --- bounds -------------------------------------------------------------------------------------------------------------
+// --- bounds ----------------------------------------------------------------------------------------------------------
 
 // Sums of the positive and of the negative weights of one channel.
 struct WeightSums {
@@ -153,7 +153,7 @@ WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
   return sums;
 }
 
-// --- the step -----------------------------------------------------------------------------------------------------------
+// --- the step --------------------------------------------------------------------------------------------------------
 
 class ConvInt8Step : public Step {
  public:
@@ -203,8 +203,8 @@ std::string kind_of(const ConvGeometry& geometry) {
 }
 
 std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
-  const WeightSums sums =
-      spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel) : sums_of_channel<std::uint8_t>(spec, channel);
+  const WeightSums sums = spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel)
+                                                 : sums_of_channel<std::uint8_t>(spec, channel);
   const std::int64_t below = -spec.input_zero, above = 255 - spec.input_zero;  // what a stored byte can mean
   const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
   const std::int64_t highest = sums.positive * above + sums.negative * below;

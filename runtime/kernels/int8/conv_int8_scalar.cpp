@@ -186,8 +186,8 @@ class ConvInt8Scalar : public ConvInt8Kernel {
       for (int row = 0; row < count; ++row) {
         std::int32_t* line = sums + row * columns_;
         for (int i = 0; i < group_out; ++i) line[i] += bias_[static_cast<std::size_t>(channel + i)];
-        epilogue_.apply_row(line, channel, group_out,
-                            output + windows[static_cast<std::size_t>(row)].out() + std::ptrdiff_t{channel} * epilogue_.bytes());
+        std::uint8_t* out = output + windows[static_cast<std::size_t>(row)].out();
+        epilogue_.apply_row(line, channel, group_out, out + std::ptrdiff_t{channel} * epilogue_.bytes());
       }
     }
   }

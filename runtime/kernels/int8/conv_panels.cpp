@@ -1,8 +1,8 @@
 // Integer convolution with 256-bit kernels: packing, and the walk over positions and panels.
 //
-// With products of words (AVX2) the inputs of six positions are gathered and widened first. With products of bytes they
-// are read where they lie, one pointer per position and tap, unless a tap is not a whole number of 4 bytes; then they
-// are gathered as well. Depthwise convolutions read 16 neighbouring channels per tap.
+// With products of words (AVX2) the inputs of six positions are widened to scratch memory first. With products of bytes
+// they are read where they lie, one pointer per position and tap; but where a tap is not a whole number of 4 bytes, all
+// taps of a position are copied into one run. Depthwise convolutions read 16 neighbouring channels per tap.
 #if defined(__x86_64__)
 
 #include <immintrin.h>
@@ -119,7 +119,7 @@ class ConvPanels : public ConvInt8Kernel {
     std::uint8_t* out[kRows];
   };
 
-  // --- layout -----------------------------------------------------------------------------------------------------------
+  // --- layout --------------------------------------------------------------------------------------------------------
 
   std::int64_t positions() const { return std::int64_t{g_.batch} * g_.out_height * g_.out_width; }
   std::int64_t tiles() const { return (positions() + kRows - 1) / kRows; }
@@ -130,8 +130,11 @@ class ConvPanels : public ConvInt8Kernel {
     return static_cast<std::size_t>(rounded_up(pointers_ * kRows * static_cast<std::ptrdiff_t>(sizeof(void*)), 64));
   }
   std::size_t gathered_bytes() const {
-    return is_gathered_ ? static_cast<std::size_t>(rounded_up(kRows * tap_bytes_, 64)) : 0;
+    if (is_joined_) return static_cast<std::size_t>(rounded_up(kRows * tap_bytes_, 64));
+    // One word more: the last group may be read in pairs.
+    return is_widened_ ? static_cast<std::size_t>(rounded_up(kRows * g_.taps() * widened_bytes() + 2, 64)) : 0;
   }
+  std::ptrdiff_t widened_bytes() const { return 2 * std::ptrdiff_t{g_.in_channels}; }
   std::size_t sum_bytes() const { return kRows * kColumns * sizeof(std::int32_t); }
 
   // Into how many signed bytes the weights have to be split, per channel; one where words are multiplied.
@@ -162,51 +165,69 @@ class ConvPanels : public ConvInt8Kernel {
     }
     has_bytes_ = functions_.has_byte_dot;
     repeats_ = byte_parts;
-    is_gathered_ = !has_bytes_ || (g_.group_in() % 4 != 0 && g_.taps() > 1);
-    const std::ptrdiff_t depth = is_gathered_ ? std::ptrdiff_t{g_.taps()} * g_.group_in() : g_.group_in();
+    // What is read behind the last channel of a group meets weights of 0.
+    is_joined_ = g_.groups == 1 && (!has_bytes_ || (g_.group_in() % 4 != 0 && g_.taps() > 1));
+    is_widened_ = g_.groups > 1 && !has_bytes_;
+    const std::ptrdiff_t depth = is_joined_ ? std::ptrdiff_t{g_.taps()} * g_.group_in() : g_.group_in();
     tap_bytes_ = has_bytes_ ? rounded_up(depth, 4) : rounded_up(depth, 2) * 2;
-    pointers_ = (is_gathered_ ? 1 : g_.taps()) * repeats_;
+    pointers_ = (is_joined_ ? 1 : g_.taps()) * repeats_;
     panel_bytes_ = static_cast<std::size_t>(pointers_) * static_cast<std::size_t>(tap_bytes_ / 4) * kStepBytes;
   }
 
-  // --- packing ----------------------------------------------------------------------------------------------------------
+  // --- packing -------------------------------------------------------------------------------------------------------
 
-  // Stores the weight at one place of the depth, counted in weights.
-  void put(std::uint8_t* panel, std::ptrdiff_t depth, int lane_of_step, int weight) const {
-    if (has_bytes_) {
-      panel[depth / 4 * kStepBytes + lane_of_step * 4 + depth % 4] = static_cast<std::uint8_t>(weight);
-    } else {
-      const auto word = static_cast<std::int16_t>(weight);
-      std::memcpy(panel + depth / 2 * kStepBytes + lane_of_step * 4 + depth % 2 * 2, &word, sizeof(word));
+  // The weights of one channel as [tap][input channel].
+  template <typename Element>
+  void read_channel(const WeightView& w, int channel, std::int16_t* to) const {
+    const int zero = w.zero.empty() ? 0 : w.zero[w.zero.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
+    const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
+    for (int y = 0; y < g_.kernel_h; ++y) {
+      for (int x = 0; x < g_.kernel_w; ++x) {
+        const Element* from = first + y * w.stride_y + x * w.stride_x;
+        for (int in = 0; in < g_.group_in(); ++in) *to++ = static_cast<std::int16_t>(from[in * w.stride_in] - zero);
+      }
+    }
+  }
+
+  // Puts `count` weights in the places of one lane, from a depth on that is counted in weights.
+  void put(const std::int16_t* weights, std::ptrdiff_t count, std::ptrdiff_t depth, std::uint8_t* lane,
+           int part) const {
+    for (std::ptrdiff_t i = 0; i < count; ++i, ++depth) {
+      if (!has_bytes_) {
+        std::memcpy(lane + (depth >> 1) * kStepBytes + (depth & 1) * 2, weights + i, sizeof(*weights));
+      } else {
+        const int weight = repeats_ == 1 ? weights[i] : byte_part(weights[i], part);
+        lane[(depth >> 2) * kStepBytes + (depth & 3)] = static_cast<std::uint8_t>(weight);
+      }
     }
   }
 
   void pack(const ConvInt8Spec& spec, std::size_t index) {
     std::uint8_t* panel = weights_.data() + index * panel_bytes_;
     panels::ColumnParameters& parameters = finish_.panels[index];
-    const std::ptrdiff_t per_tap =
-        is_depthwise_ ? 1 : is_gathered_ ? g_.group_in() : tap_bytes_ / (has_bytes_ ? 1 : 2);
-    const std::ptrdiff_t per_repeat =
-        is_depthwise_ ? 0 : (is_gathered_ ? 1 : g_.taps()) * tap_bytes_ / (has_bytes_ ? 1 : 2);
+    const std::ptrdiff_t unit = has_bytes_ ? 1 : 2;  // bytes of an operand
+    const bool is_one_run = is_depthwise_ || is_joined_;
+    const std::ptrdiff_t runs = is_one_run ? 1 : g_.taps();
+    const std::ptrdiff_t per_run = std::ptrdiff_t{g_.group_in()} * (is_one_run ? g_.taps() : 1);
+    std::vector<std::int16_t> weights(static_cast<std::size_t>(g_.taps()) * g_.group_in());
     for (int half = 0; half < 2; ++half) {
       for (int lane = 0; lane < 8; ++lane) {
         const int column = panels::column_of(half, lane);
         if (column >= panels_[index].columns) continue;
         const int channel = panels_[index].channel + column;
-        // Depthwise words keep the natural order: channels of the lower half of a register come from one unpacking.
-        const int at = is_depthwise_ && !has_bytes_ ? column : half * 8 + lane;
-        std::uint32_t sum = 0;
-        std::ptrdiff_t tap = 0;
-        for (int y = 0; y < g_.kernel_h; ++y) {
-          for (int x = 0; x < g_.kernel_w; ++x, ++tap) {
-            for (int in = 0; in < g_.group_in(); ++in) {
-              const int weight = spec.weights.at(channel, in, y, x);
-              sum += static_cast<std::uint32_t>(weight);
-              for (int part = 0; part < repeats_; ++part)
-                put(panel, part * per_repeat + tap * per_tap + in, at, has_bytes_ ? byte_part(weight, part) : weight);
-            }
-          }
+        if (spec.weights.is_signed) {
+          read_channel<std::int8_t>(spec.weights, channel, weights.data());
+        } else {
+          read_channel<std::uint8_t>(spec.weights, channel, weights.data());
         }
+        // Depthwise words keep the natural order: channels of the lower half of a register come from one unpacking.
+        std::uint8_t* to = panel + 4 * (is_depthwise_ && !has_bytes_ ? column : half * 8 + lane);
+        for (int part = 0; part < repeats_; ++part)
+          for (std::ptrdiff_t run = 0; run < runs; ++run)
+            put(weights.data() + run * per_run, per_run, (part * runs + run) * (tap_bytes_ / unit), to, part);
+
+        std::uint32_t sum = 0;
+        for (const std::int16_t weight : weights) sum += static_cast<std::uint32_t>(weight);
         const std::uint32_t bias =
             spec.bias.empty() ? 0 : static_cast<std::uint32_t>(spec.bias[static_cast<std::size_t>(channel)]);
         parameters.bias[half * 8 + lane] =
@@ -215,7 +236,7 @@ class ConvPanels : public ConvInt8Kernel {
     }
   }
 
-  // --- running ----------------------------------------------------------------------------------------------------------
+  // --- running -------------------------------------------------------------------------------------------------------
 
   Tile locate(const std::uint8_t* input, std::uint8_t* output, std::int64_t first) const {
     Tile tile;
@@ -289,12 +310,12 @@ class ConvPanels : public ConvInt8Kernel {
     return to + 2 * count;
   }
 
-  // The inputs of one group, [row][tap][channel], and pointers to the rows.
-  void gather(const Tile& tile, std::ptrdiff_t offset, std::uint8_t* gathered, const std::uint8_t** pointers) const {
-    const std::ptrdiff_t depth = g_.group_in();
-    const bool is_contiguous = g_.groups == 1 && g_.in_pixel == g_.in_channels && g_.dilation_w == 1;
+  // Inputs as [row][tap][channel] in one run per row, and pointers to the rows.
+  void join(const Tile& tile, std::uint8_t* joined, const std::uint8_t** pointers) const {
+    const std::ptrdiff_t depth = g_.in_channels;
+    const bool is_contiguous = g_.in_pixel == g_.in_channels && g_.dilation_w == 1;
     for (int row = 0; row < tile.rows; ++row) {
-      std::uint8_t* to = gathered + row * tap_bytes_;
+      std::uint8_t* to = joined + row * tap_bytes_;
       for (int part = 0; part < repeats_; ++part) pointers[part * tile.rows + row] = to;
       std::uint8_t* const end = to + tap_bytes_;
       if (is_contiguous && is_interior(tile, row)) {
@@ -303,9 +324,22 @@ class ConvPanels : public ConvInt8Kernel {
           to = take(from, g_.kernel_w * depth, to);
       } else {
         for (int ky = 0; ky < g_.kernel_h; ++ky)
-          for (int kx = 0; kx < g_.kernel_w; ++kx) to = take(pixel(tile, row, ky, kx) + offset, depth, to);
+          for (int kx = 0; kx < g_.kernel_w; ++kx) to = take(pixel(tile, row, ky, kx), depth, to);
       }
       std::fill(to, end, std::uint8_t{0});
+    }
+  }
+
+  // Inputs as [row][tap][channel], widened; pointers to every tap.
+  void widen(const Tile& tile, std::uint8_t* widened, const std::uint8_t** pointers) const {
+    for (int row = 0; row < tile.rows; ++row) {
+      const std::uint8_t** pointer = pointers + row;
+      for (int ky = 0; ky < g_.kernel_h; ++ky) {
+        for (int kx = 0; kx < g_.kernel_w; ++kx, widened += widened_bytes(), pointer += tile.rows) {
+          functions_.widen(pixel(tile, row, ky, kx), g_.in_channels, widened);
+          *pointer = widened;
+        }
+      }
     }
   }
 
@@ -316,20 +350,23 @@ class ConvPanels : public ConvInt8Kernel {
     auto* sums = reinterpret_cast<std::int32_t*>(gathered + gathered_bytes());
     for (std::int64_t index = first_tile; index < last_tile; ++index) {
       const Tile tile = locate(input, output, index * kRows);
-      if (!is_gathered_) point(tile, pointers);
-      int gathered_group = -1;
+      if (is_joined_) {
+        join(tile, gathered, pointers);
+      } else if (is_widened_) {
+        widen(tile, gathered, pointers);
+      } else {
+        point(tile, pointers);
+      }
       for (std::int64_t panel = first_panel; panel < last_panel; ++panel) {
         const int channel = panels_[static_cast<std::size_t>(panel)].channel;
         const int group = channel / g_.group_out();
-        const std::ptrdiff_t offset = std::ptrdiff_t{group} * g_.group_in();
+        const std::ptrdiff_t offset = std::ptrdiff_t{group} * g_.group_in() * (is_widened_ ? 2 : 1);
         const std::uint8_t* weights = weights_.data() + static_cast<std::size_t>(panel) * panel_bytes_;
         if (is_depthwise_) {
           (has_bytes_ ? functions_.depthwise_bytes : functions_.depthwise_words)(pointers, tile.rows, pointers_, offset,
                                                                                  weights, sums);
         } else {
-          if (is_gathered_ && group != gathered_group) gather(tile, offset, gathered, pointers);
-          gathered_group = group;
-          functions_.multiply[tile.rows - 1](pointers, pointers_, tap_bytes_, is_gathered_ ? 0 : offset, weights, sums);
+          functions_.multiply[tile.rows - 1](pointers, pointers_, tap_bytes_, offset, weights, sums);
         }
         finish(tile, static_cast<std::size_t>(panel), sums);
       }
@@ -354,7 +391,8 @@ class ConvPanels : public ConvInt8Kernel {
   Epilogue epilogue_;
   bool is_depthwise_;
   bool has_bytes_ = false;    // operands are bytes, not words
-  bool is_gathered_ = false;  // inputs are copied to scratch memory first
+  bool is_joined_ = false;    // all taps of a position are one run of bytes in scratch memory
+  bool is_widened_ = false;   // each tap of a position is a run of words in scratch memory, all groups side by side
   int repeats_ = 1;           // parts of the weights
   std::ptrdiff_t tap_bytes_ = 0;
   std::ptrdiff_t pointers_ = 0;  // per position

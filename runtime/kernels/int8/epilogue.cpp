@@ -17,7 +17,7 @@ constexpr std::int64_t kInt32High = std::numeric_limits<std::int32_t>::max();
 constexpr int kSmallestShift = -64;
 constexpr int kLargestShift = 31;
 
-// --- integer / 2^shift: one function per rounding, shift 0..64 and every INT64 ------------------------------------------
+// --- integer / 2^shift: one function per rounding, shift 0..64 and every INT64 ---------------------------------------
 
 // With q the floor and r the remainder of x / 2^shift: whether r reaches half of 2^shift, and whether anything is below.
 struct Quotient {
@@ -79,7 +79,7 @@ std::int64_t nearest_i32(float value) {
   return static_cast<std::int64_t>(static_cast<double>(value) + (value < 0 ? -0.5 : 0.5));
 }
 
-// --- the forms ----------------------------------------------------------------------------------------------------------
+// --- the forms -------------------------------------------------------------------------------------------------------
 
 // |sum * multiplier| <= 2^62.
 std::int64_t two_roundings(std::int32_t sum, std::int32_t multiplier, std::int32_t shift) {

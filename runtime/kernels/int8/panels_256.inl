@@ -33,7 +33,7 @@ PANELS_INLINE __m256i load(const void* from) { return _mm256_loadu_si256(static_
 
 PANELS_INLINE void store(void* to, __m256i value) { _mm256_storeu_si256(static_cast<__m256i*>(to), value); }
 
-// --- sums of products ---------------------------------------------------------------------------------------------------
+// --- sums of products ------------------------------------------------------------------------------------------------
 
 // Sums are modulo 2^32, so that the order does not matter; the complete ones fit (checked when the step is made).
 // Tied assembler operands, because GCC 12 copies and spills accumulators around the builtins.
@@ -124,7 +124,7 @@ void depthwise_bytes(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t
 }
 #endif
 
-// --- from sums to stored results ------------------------------------------------------------------------------------------
+// --- from sums to stored results -------------------------------------------------------------------------------------
 
 // floor(x * high + (x * low + kink)), both roundings downwards: the caller has set that mode.
 template <bool IsKinked>
@@ -200,7 +200,8 @@ PANELS_INLINE __m256i real_form(__m256i x, const RealParameters& parameters, con
 }
 
 template <Finish Form>
-PANELS_INLINE __m256i rescaled(__m256i x, const ColumnParameters& parameters, const CommonParameters& common, int half) {
+PANELS_INLINE __m256i rescaled(__m256i x, const ColumnParameters& parameters, const CommonParameters& common,
+                               int half) {
   if constexpr (Form == Finish::kFloatForm) {
     return float_form<false>(x, parameters.floats, half);
   } else if constexpr (Form == Finish::kKinkedForm) {
@@ -220,7 +221,8 @@ template <Finish Form>
 void finish_rows(const std::int32_t* sums, int rows, const ColumnParameters& parameters, const CommonParameters& common,
                  std::uint8_t* const* outs, std::ptrdiff_t offset, int columns) {
   const __m256i bias0 = load(parameters.bias), bias1 = load(parameters.bias + 8), offsets = load(parameters.offset);
-  const __m128i low = _mm_set1_epi8(static_cast<char>(common.low)), high = _mm_set1_epi8(static_cast<char>(common.high));
+  const __m128i low = _mm_set1_epi8(static_cast<char>(common.low));
+  const __m128i high = _mm_set1_epi8(static_cast<char>(common.high));
   for (int row = 0; row < rows; ++row, sums += kColumns) {
     const __m256i first = rescaled<Form>(_mm256_add_epi32(load(sums), bias0), parameters, common, 0);
     const __m256i second = rescaled<Form>(_mm256_add_epi32(load(sums + 8), bias1), parameters, common, 1);

@@ -50,7 +50,7 @@ def rescale_parameters(rng, mode, factor):
     return multiplier, np.clip(shift, -64, 0 if mode is RequantMode.TFLITE else 31)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_per_channel", [False, True])
 @pytest.mark.parametrize(
     ("mode", "rounding", "out"),
@@ -152,7 +152,7 @@ def test_what_the_operator_set_forbids_is_refused(wrong):
         Epilogue.of(U8, **wrong).compiled(3)
 
 
-# --- the float form -------------------------------------------------------------------------------------------------------
+# --- the float form ---------------------------------------------------------------------------------------------------
 
 
 def rounded_down(value):
@@ -172,7 +172,7 @@ def by_float_form(form, x, offset, *, is_down):
     return min(max((v + 1 + 2 * offset) >> 1, 0), 255)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
     ("rescale", "rounding", "is_kinked"),
     [
@@ -183,7 +183,7 @@ def by_float_form(form, x, offset, *, is_down):
 )
 def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
     rng = np.random.default_rng([seed, int(rounding)])
-    factor = 2.0 ** rng.uniform(-6, -1.1)
+    factor = 2.0 ** rng.uniform(-4, -1.1)
     fraction, exponent = np.frexp(factor)
     # Of few bits: ties; of 31 bits: none.
     multiplier = int(fraction * 2**31) if seed % 2 else (1 << 30) + (int(rng.integers(0, 4)) << 28)
