@@ -46,7 +46,7 @@ def open_job(job: Job) -> Run:
 def read_feeds(job: Job) -> dict[str, Array]:
     """The sample of a job."""
     with np.load(job.feeds) as archive:
-        return {name: np.ascontiguousarray(archive[name]) for name in archive.files}
+        return {name: np.asarray(archive[name], order="C") for name in archive.files}
 
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:

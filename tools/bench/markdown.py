@@ -60,7 +60,7 @@ def _rows(part: Part) -> list[list[str]]:
         cells = [result.network, *([result.arithmetic] if part.key == "trained" else [])]
         cells += [f"{result.macs / 1e9:.3f}"] if with_steps else []
         ours = _milliseconds(result.ours, on_clock=on_clock)
-        cells += ["-" if ours is None else f"{ours:.2f}"]
+        cells += ["-" if ours is None else _number(ours)]
         cells += [_speed(result, ours)] if with_steps else []
         cells += ["-" if result.peak_share is None else f"{100 * result.peak_share:.0f} %"] if with_peak else []
         rows.append([*cells, *(_against(result.of(label), on_clock=on_clock) for label in others)])
@@ -101,15 +101,19 @@ def _against(measured: Measured | None, *, on_clock: bool) -> str:
         return "-"
     time = _milliseconds(measured, on_clock=on_clock)
     if measured.ratio is None:
-        return f"{time:.2f} ms"
+        return f"{_number(time)} ms"
     ratio = measured.ratio
-    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), {time:.2f} ms"
+    return f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}), {_number(time)} ms"
 
 
 def _milliseconds(measured: Measured, *, on_clock: bool) -> float | None:
     if measured.error:
         return None
     return measured.wall_ms if on_clock else measured.cpu_ms
+
+
+def _number(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds:.2f}" if milliseconds >= 1 else f"{milliseconds:.4f}"
 
 
 def _speed(result: Result, milliseconds: float | None) -> str:

@@ -14,6 +14,7 @@ from bench.engines import Job
 from bench.networks import NETWORKS, Network, write_network, write_samples
 from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
 from bench.tflite_network import UnsupportedNetworkError, write_tflite
+from bench.worker import in_short
 
 OURS = "tpuconvert"
 
@@ -50,7 +51,7 @@ def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[M
         except UnsupportedNetworkError as error:
             missing.append((maker.label, f"the network cannot be written: {error}"))
         except Exception as error:  # whatever is raised about a network is one row of the table
-            missing.append((maker.label, f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"))
+            missing.append((maker.label, in_short(error)))
         else:
             jobs.append(Job(maker.engine, maker.label, path, feed, backend=backend))
     has_ours = any(job.engine == OURS for job in jobs)

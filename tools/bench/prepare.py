@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.version_converter
 
 from tpuconvert.schema.types import Array
 
 Feed = dict[str, Array]
+PER_CHANNEL_OPSET = 13
+
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -71,7 +75,7 @@ def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> N
     logging.getLogger().setLevel(logging.ERROR)
     simplified = target.with_name(f"simplified.{target.name}")
     try:
-        quant_pre_process(str(source), str(simplified), skip_symbolic_shape=True)
+        quant_pre_process(_with_opset(source), str(simplified), skip_symbolic_shape=True)
         quantize_static(
             str(simplified),
             str(target),
@@ -84,6 +88,15 @@ def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> N
         )
     finally:
         simplified.unlink(missing_ok=True)
+
+
+def _with_opset(source: Path) -> onnx.ModelProto:
+    """The network in an opset in which scales per channel exist."""
+    model = onnx.load(source)
+    versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
+    return (
+        onnx.version_converter.convert_version(model, PER_CHANNEL_OPSET) if max(versions) < PER_CHANNEL_OPSET else model
+    )
 
 
 def quantize_openvino(source: Path, target: Path, feeds: Sequence[Feed], *, is_transformer: bool = False) -> None:

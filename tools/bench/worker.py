@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,12 @@ from tpuconvert.benchmark import KernelCost
 
 class EngineError(Exception):
     """An engine is missing or failed; the text says which and why."""
+
+
+def in_short(error: Exception) -> str:
+    """The kind of an error and the beginning of what it says, in one line."""
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {textwrap.shorten(words, 160, placeholder=' ...')}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,7 @@ def _serve(pipe: Connection, job: Job, cpus: list[int]) -> None:
         except ImportError as error:
             pipe.send(EngineError(f"{job.label}: not installed ({error})"))
         except Exception as error:  # whatever an engine raises about a model: it is one row of the table
-            pipe.send(EngineError(f"{job.label}: {type(error).__name__}: {str(error).strip().splitlines()[:1]}"))
+            pipe.send(EngineError(f"{job.label}: {in_short(error)}"))
 
 
 _Pair = tuple[tuple[float, ...], tuple[float, ...]]
