@@ -220,8 +220,7 @@ class ConvPanels : public ConvInt8Kernel {
         } else {
           read_channel<std::uint8_t>(spec.weights, channel, weights.data());
         }
-        // Depthwise words keep the natural order: channels of the lower half of a register come from one unpacking.
-        std::uint8_t* to = panel + 4 * (is_depthwise_ && !has_bytes_ ? column : half * 8 + lane);
+        std::uint8_t* to = panel + 4 * (half * 8 + lane);
         for (int part = 0; part < repeats_; ++part)
           for (std::ptrdiff_t run = 0; run < runs; ++run)
             put(weights.data() + run * per_run, per_run, (part * runs + run) * (tap_bytes_ / unit), to, part);

@@ -76,10 +76,10 @@ struct Functions {
                           std::ptrdiff_t offset, const std::uint8_t* weights, std::int32_t* sums);
 
   // 16 channels from `offset` on, one weight per tap and channel; `taps` is even here, a multiple of four below.
-  // Weights [tap / 2][half][8 channels][2 words].
+  // Weights [tap / 2][half][8 channels][2 words], in panel order like everything else.
   void (*depthwise_words)(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t taps, std::ptrdiff_t offset,
                           const std::uint8_t* weights, std::int32_t* sums);
-  // Weights [tap / 4][half][8 channels][4 bytes], panel order. Null where the instruction set has no dot product of bytes.
+  // Weights [tap / 4][half][8 channels][4 bytes]. Null where the instruction set has no dot product of bytes.
   void (*depthwise_bytes)(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t taps, std::ptrdiff_t offset,
                           const std::uint8_t* weights, std::int32_t* sums);
 

@@ -81,7 +81,10 @@ void multiply(const std::uint8_t* const* pixels, std::ptrdiff_t taps, std::ptrdi
   });
 }
 
-PANELS_INLINE __m128i load_half(const void* from) { return _mm_loadu_si128(static_cast<const __m128i*>(from)); }
+// 16 unsigned bytes as words.
+PANELS_INLINE __m256i load_words(const void* from) {
+  return _mm256_cvtepu8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(from)));
+}
 
 void depthwise_words(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t taps, std::ptrdiff_t offset,
                      const std::uint8_t* weights, std::int32_t* sums) {
@@ -90,15 +93,13 @@ void depthwise_words(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t
     const std::uint8_t* w = weights;
     const std::uint8_t* const* pixel = pixels + row;
     for (std::ptrdiff_t tap = 0; tap < taps; tap += 2, w += 64, pixel += 2 * rows) {
-      const __m128i a = load_half(pixel[0] + offset), b = load_half(pixel[rows] + offset);
-      const __m256i lower = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(a, b));
-      const __m256i upper = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(a, b));
-      sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(lower, load(w)));
-      sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(upper, load(w + 32)));
+      const __m256i a = load_words(pixel[0] + offset), b = load_words(pixel[rows] + offset);
+      // Channels 0-3 and 8-11, 4-7 and 12-15: the order of panels.
+      sum0 = _mm256_add_epi32(sum0, _mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), load(w)));
+      sum1 = _mm256_add_epi32(sum1, _mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), load(w + 32)));
     }
-    // Channels 0-7 and 8-15 to panel order.
-    store(sums, _mm256_permute2x128_si256(sum0, sum1, 0x20));
-    store(sums + 8, _mm256_permute2x128_si256(sum0, sum1, 0x31));
+    store(sums, sum0);
+    store(sums + 8, sum1);
   }
 }
 
@@ -110,11 +111,10 @@ void depthwise_bytes(const std::uint8_t* const* pixels, int rows, std::ptrdiff_t
     const std::uint8_t* w = weights;
     const std::uint8_t* const* pixel = pixels + row;
     for (std::ptrdiff_t tap = 0; tap < taps; tap += 4, w += 64, pixel += 4 * rows) {
-      const __m128i a = load_half(pixel[0] + offset), b = load_half(pixel[rows] + offset);
-      const __m128i c = load_half(pixel[2 * rows] + offset), d = load_half(pixel[3 * rows] + offset);
-      const __m256i lower = _mm256_set_m128i(_mm_unpackhi_epi8(a, b), _mm_unpacklo_epi8(a, b));
-      const __m256i upper = _mm256_set_m128i(_mm_unpackhi_epi8(c, d), _mm_unpacklo_epi8(c, d));
-      // Channels 0-3 and 8-11, 4-7 and 12-15: the order of panels.
+      const __m256i a = load_words(pixel[0] + offset), b = load_words(pixel[rows] + offset);
+      const __m256i c = load_words(pixel[2 * rows] + offset), d = load_words(pixel[3 * rows] + offset);
+      const __m256i lower = _mm256_or_si256(a, _mm256_slli_epi16(b, 8));
+      const __m256i upper = _mm256_or_si256(c, _mm256_slli_epi16(d, 8));
       accumulate(sum0, _mm256_unpacklo_epi16(lower, upper), load(w));
       accumulate(sum1, _mm256_unpackhi_epi16(lower, upper), load(w + 32));
     }
@@ -275,7 +275,7 @@ void complete(std::int32_t* sums, int rows, const ColumnParameters& parameters) 
 
 void widen(const std::uint8_t* from, std::ptrdiff_t count, std::uint8_t* to) {
   std::ptrdiff_t i = 0;
-  for (; i + 16 <= count; i += 16) store(to + 2 * i, _mm256_cvtepu8_epi16(load_half(from + i)));
+  for (; i + 16 <= count; i += 16) store(to + 2 * i, load_words(from + i));
   for (; i < count; ++i) {
     to[2 * i] = from[i];
     to[2 * i + 1] = 0;
