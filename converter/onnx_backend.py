@@ -8,7 +8,7 @@ again when they change. Inputs become constants only where the conversion asks f
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET, reads_of
+from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
 from tpuconvert.pipeline import convert
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
@@ -128,23 +128,11 @@ class TpuBackendRep(BackendRep):
             try:
                 return self._convert(_with_constants(self._model, known), shapes)
             except UnsupportedError as error:
-                asked = {problem.needs for problem in error.problems if problem.needs}
-                more = [name for name in self._behind(asked) if name in feeds and name not in known]
+                asked = dict.fromkeys(name for problem in error.problems for name in problem.needs)
+                more = [name for name in asked if name in feeds and name not in known]
                 if not more or any(not problem.needs for problem in error.problems):
                     raise
                 self._bound += more
-
-    def _behind(self, tensors: Iterable[str]) -> list[str]:
-        """The model's inputs that some tensors are computed from."""
-        makers = {name: node for node in self._model.graph.node for name in node.output if name}
-        reached: set[str] = set()
-        waiting = list(tensors)
-        while waiting:
-            name = waiting.pop()
-            if name not in reached:
-                reached.add(name)
-                waiting += reads_of(makers[name]) if name in makers else ()
-        return [value.name for value in self._inputs if value.name in reached]
 
     def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
         with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:

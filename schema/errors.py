@@ -125,7 +125,7 @@ class Problem:
         node: name of the source node.
         message: what was found and what is possible.
         hint: the next step.
-        needs: name of the source tensor that would have to be a constant, where that is all there is to it.
+        needs: inputs of the model that would have to be constants, where that is all there is to it.
 
     """
 
@@ -134,7 +134,7 @@ class Problem:
     node: str
     message: str = ""
     hint: str = ""
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
 
 class ProblemList:
@@ -158,7 +158,13 @@ class ProblemList:
         return iter(self._problems)
 
     def add(
-        self, kind: ProblemKind, op: str, node: str, message: str = "", hint: str = "", needs: str = ""
+        self,
+        kind: ProblemKind,
+        op: str,
+        node: str,
+        message: str = "",
+        hint: str = "",
+        needs: tuple[str, ...] = (),
     ) -> None:
         """Note one problem; the same one is noted once."""
         problem = Problem(kind, op, node, message, hint, needs)

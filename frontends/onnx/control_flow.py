@@ -21,6 +21,7 @@ def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
             NO_OPERATOR,
             f"its {what} depends on the model's inputs: there is no control flow",
             "simplify the model with the inputs that decide it fixed",
+            tensor.roots,
         )
     if tensor.array.size != 1:
         raise node.fail(INVALID_NODE, f"its {what} has {tensor.array.size} elements")
@@ -81,7 +82,8 @@ def _stacked(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> On
         return OnnxTensor(first.name, first.element, array.shape, array)
     values = [emit.reshape(g, node.materializer.value(part), wide) for part in parts]
     value = values[0] if len(values) == 1 else g.add(Concat(place), *values)
-    return OnnxTensor(first.name, first.element, value.shape, None, value)
+    roots = first.roots.union(*(part.roots for part in parts))
+    return OnnxTensor(first.name, first.element, value.shape, None, value, None, roots)
 
 
 def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: int) -> OnnxTensor:
@@ -91,7 +93,7 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
     if tensor.array is not None:
         return _known(tensor.name, tensor.element, np.take(tensor.array, position, axis))
     value: Value = emit.cut(g, node.materializer.value(tensor), axis, position, position + 1)
-    return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)))
+    return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)), None, tensor.roots)
 
 
 @onnx_op("Scan", since=9)

@@ -35,6 +35,7 @@ from tpuconvert.frontends.onnx.reader import (
     reads_of,
     sparse_by_name,
 )
+from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -195,7 +196,7 @@ class _Importer:
             port = Port(name, element.numpy.name, shape, quant)
             value = self._graph.input(name, dtype, port, quant)
             self._named.add(id(value))
-            scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant)
+            scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
 
     def _peek(self, name: str, scope: _Scope) -> Array | None:
         tensor = self._lookup(name, scope)
@@ -226,7 +227,10 @@ class _Importer:
         domain = node_domain(proto)
         name = scope.prefix + (proto.name or _first_output(proto) or proto.op_type)
         function = self._model.functions.get((domain, proto.op_type, proto.overload))
-        known = self._known_operator(proto, domain, scope) or function is not None
+        known = function is not None or self._known_operator(proto, domain, scope)
+        if not known:
+            function = standard_function(proto.op_type, domain, scope.opsets.get(domain, 1))
+            known = function is not None
         if not known:
             self._report_unknown(proto, domain, name, scope)
         missing = [key for key in proto.input if key and not scope.holds(key)]
@@ -308,7 +312,7 @@ class _Importer:
             raise CannotConvertError(
                 UNKNOWN_SHAPE,
                 "depends on the model's inputs; only constant operands are supported",
-                needs=next(tensor.name for tensor in inputs if tensor is not None and tensor.array is None),
+                needs=_roots(inputs),
             )
         with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
             converted = self._guarded(node, (fold or converter).converter)  # type: ignore[union-attr]  # one is set
@@ -383,7 +387,8 @@ class _Importer:
         if math.prod(extent for extent in value.shape if isinstance(extent, int)) > self._limits.max_tensor_elements:
             raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
         element = result.element or default_element(node, value)
-        return OnnxTensor(name, element, () if result.is_scalar else value.shape, None, value, result.quant)
+        shape = () if result.is_scalar else value.shape
+        return OnnxTensor(name, element, shape, None, value, result.quant, _roots(node.inputs))
 
     def _claim_name(self, value: Value, name: str) -> None:
         """Give a new value the name of the source tensor that it carries, whoever has that name by chance."""
@@ -447,7 +452,7 @@ class _Importer:
     def _inline_function(
         self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: _Scope
     ) -> list[OnnxTensor]:
-        """Convert the body of a model-local function in place of its call."""
+        """Convert the body of a function, of the model or of the standard, in place of its call."""
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes.update(self._attributes(call, scope))
         unknown = [
@@ -497,6 +502,11 @@ class _Importer:
                 self._claim_name(tensor.value, scope.prefix + outer)
             results.append(tensor)
         return results
+
+
+def _roots(tensors: Sequence[OnnxTensor | None]) -> frozenset[str]:
+    """Inputs of the model that some tensors are computed from."""
+    return frozenset().union(*(tensor.roots for tensor in tensors if tensor is not None))
 
 
 def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:

@@ -198,7 +198,7 @@ def _pad_value(node: OnnxNode, x: Value) -> Scalar:
         number: float = node.attr("value", 0.0)
     elif node.has_input(2):
         if not node.is_constant(2):
-            raise node.fail(UNKNOWN_SHAPE, "its constant value depends on the model's inputs")
+            raise node.fail(UNKNOWN_SHAPE, "its constant value depends on the model's inputs", needs=node.tensor(2))
         number = node.scalar(2) if node.constant(2).size else 0
     else:
         number = 0

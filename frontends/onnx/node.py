@@ -35,15 +35,15 @@ T = TypeVar("T")
 class CannotConvertError(Exception):
     """Ends one converter; the importer turns it into a problem of the model and goes on with the next node.
 
-    ``needs`` names the tensor that would have to be a constant, where that is all that is missing.
+    ``needs`` names the inputs of the model that would have to be constants, where that is all that is missing.
     """
 
-    def __init__(self, kind: ProblemKind, message: str, hint: str = "", needs: str = "") -> None:
+    def __init__(self, kind: ProblemKind, message: str, hint: str = "", needs: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
         self.hint = hint
-        self.needs = needs
+        self.needs = tuple(sorted(needs))
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class OnnxTensor:
         array: the elements of a constant, in the file's type (64-bit integers stay 64-bit).
         value: the graph value that carries it; None as long as a constant is not used in the graph.
         quant: set where the file has integers and ``value`` carries the real numbers that they stand for.
+        roots: inputs of the model that a tensor which is no constant is computed from.
     """
 
     name: str
@@ -65,6 +66,7 @@ class OnnxTensor:
     array: Array | None = None
     value: Value | None = None
     quant: QuantParams | None = None
+    roots: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class OnnxNode:
             raise CannotConvertError(
                 UNKNOWN_SHAPE if tensor.element.is_integer else INVALID_NODE,
                 f"input {index} ('{tensor.name}') must be known at conversion time, but depends on the model's inputs",
-                needs=tensor.name,
+                needs=tensor.roots,
             )
         return tensor.array
 
@@ -338,8 +340,7 @@ class OnnxNode:
         self, kind: ProblemKind, message: str, hint: str = "", *, needs: OnnxTensor | None = None
     ) -> CannotConvertError:
         """The error that a converter raises: ``raise node.fail(...)``; ``needs`` is the tensor it wants constant."""
-        name = needs.name if needs is not None and needs.array is None else ""
-        return CannotConvertError(kind, message, hint, name)
+        return CannotConvertError(kind, message, hint, needs.roots if needs is not None else ())
 
 
 def decode_attribute(proto: AttributeProto) -> Any:

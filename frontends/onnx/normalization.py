@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
@@ -96,19 +96,25 @@ def standardized(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Val
 
 
 @onnx_op("LayerNormalization", since=17)
-def layer_normalization(node: OnnxNode, g: Graph) -> Result:
-    """Standardized over the axes from ``axis`` on, then scaled and shifted."""
-    if any(node.outputs_used[1:]):
-        raise node.fail(
-            UNSUPPORTED_ATTRIBUTE, "its statistics are used as outputs", "only the first output is supported"
-        )
+def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
+    """Standardized over the axes from ``axis`` on, then scaled and shifted; the statistics where they are asked for."""
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
     axis = node.axis(node.attr("axis", -1), node.rank(0))
-    y = standardized(g, x, range(axis, x.rank), node.attr("epsilon", 1e-5))
-    y = emit.mul(g, y, emit.floats(node.input(1)))
+    axes, epsilon = range(axis, x.rank), node.attr("epsilon", 1e-5)
+    y = emit.mul(g, standardized(g, x, axes, epsilon), emit.floats(node.input(1)))
     bias = node.optional(2)
-    return node.result(y if bias is None else emit.add(g, y, bias))
+    results = [node.result(y if bias is None else emit.add(g, y, bias))]
+    if any(node.outputs_used[1:]):
+        results += [node.result(value, elements.FLOAT) for value in _statistics(g, x, axes, epsilon)]
+    return results
+
+
+def _statistics(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+    """Mean and 1 / standard deviation over axes."""
+    mean = emit.mean(g, x, axes)
+    variance = emit.mean(g, emit.square(g, emit.sub(g, x, mean)), axes)
+    return mean, emit.rsqrt(g, emit.adds(g, variance, epsilon))
 
 
 @onnx_op("RMSNormalization", since=23)

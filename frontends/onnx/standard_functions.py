@@ -1,0 +1,37 @@
+"""Operators that the standard itself defines by other operators, for those without a converter of their own.
+
+The bodies come with the ``onnx`` package and do not depend on a user's file; only names and numbers are looked up.
+Functions whose body the standard builds for a particular node are not among them.
+"""
+
+from functools import lru_cache
+
+from onnx import FunctionProto, defs
+
+from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+
+DOMAINS = ("",)
+"""Where operators are looked up; functions of machine learning and of previews are none of ours."""
+
+
+@lru_cache(maxsize=256)
+def standard_function(operator: str, domain: str, version: int) -> FunctionProto | None:
+    """The body of an operator in the meaning of an opset, with the default values of its attributes filled in."""
+    if domain not in DOMAINS or not 1 <= version <= NEWEST_OPSET:
+        return None
+    try:
+        schema = defs.get_schema(operator, version, domain)
+    except defs.SchemaError:
+        return None
+    if schema.deprecated or not schema.has_function:
+        return None
+    body = FunctionProto()
+    body.CopyFrom(schema.function_body)
+    given = {attribute.name for attribute in body.attribute_proto}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.name:
+            body.attribute_proto.add().CopyFrom(attribute.default_value)
+    plain = [name for name in schema.attributes if name not in {a.name for a in body.attribute_proto}]
+    del body.attribute[:]
+    body.attribute.extend(plain)
+    return body
