@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit, shape_rules
-from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -66,25 +66,31 @@ def concat(node: OnnxNode, g: Graph) -> Result:
 
 
 @onnx_op("Split", since=1)
-def split(node: OnnxNode, g: Graph) -> list[Result]:
+def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     """Parts of a tensor along one axis."""
     axis, sizes = shape_rules.split_sizes(node)
-    if 0 in sizes:
-        raise node.fail(INVALID_NODE, f"a part without elements: {sizes}")
-    if len(sizes) == 1:
-        return [moved(node, node.carried(0))]
-    parts = g.add_all(Split(axis=axis, num=len(sizes), size=tuple(sizes)), node.carried(0))
-    return [moved(node, part) for part in parts]
+    filled = tuple(size for size in sizes if size)
+    x = node.carried(0)
+    parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
+    return [moved(node, next(parts)) if size else empty(node, axis) for size in sizes]
+
+
+def empty(node: OnnxNode, axis: int) -> Folded:
+    """A result without elements, which is a constant: the first input's with an extent of 0."""
+    shape = (*node.shape(0)[:axis], 0, *node.shape(0)[axis + 1 :])
+    return Folded(np.empty(shape, node.element(0).numpy), node.element(0))
 
 
 @onnx_op("Slice", since=1)
-def slice_(node: OnnxNode, g: Graph) -> Result:
+def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """A part of a tensor; backward steps pick by index."""
     x = node.carried(0)
     shape = node.shape(0)
     parts = shape_rules.slices(node)
     if any(part.count == 0 for part in parts):
-        raise node.fail(INVALID_NODE, "takes no elements at all")
+        counts = {part.axis: part.count for part in parts}
+        target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
+        return Folded(np.empty(target, node.element(0).numpy), node.element(0))
     start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
     for part in parts:
         if part.step > 0:

@@ -1,0 +1,112 @@
+"""LinearAttention and CausalConvWithState: layers that hand a state from one run to the next."""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.products import batched_product
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.types import Array
+
+_RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+"""Per update rule: whether the state decays, and whether what it already holds is taken off the value."""
+
+
+@onnx_op("LinearAttention", since=27)
+def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
+    """A state [key, value] per head, updated for every token; the query reads it."""
+    node.optional_attr("chunk_size")  # a hint about speed
+    decays, is_delta = _RULES[node.choice("update_rule", "gated_delta", tuple(_RULES))]
+    query_heads, heads = node.required_attr("q_num_heads", 1), node.required_attr("kv_num_heads", 1)
+    batch, length, width = node.shape(0)
+    if heads < 1 or query_heads < 1 or query_heads % heads or width % query_heads:
+        raise node.fail(INVALID_NODE, f"q_num_heads={query_heads}, kv_num_heads={heads} for a width of {width}")
+    if length > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{length} tokens")
+    q = _per_head(node, g, 0, query_heads)
+    k, v = _per_head(node, g, 1, heads), _per_head(node, g, 2, heads)
+    key_size, value_size = emit.extents(k)[3], emit.extents(v)[3]
+    gate = emit.exp(g, _per_head(node, g, 4, heads)) if decays else None
+    rate = _rate(node, g, heads) if is_delta else None
+    for index, is_read in ((4, decays), (5, is_delta)):
+        if node.has_input(index) and not is_read:
+            node.tensor(index)  # given, but without a part in this rule
+    if node.has_input(3):
+        state = emit.floats(node.input(3))
+    else:
+        state = emit.float_constant(g, np.zeros((batch, heads, key_size, value_size)), "state")
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(width // query_heads)
+    q = emit.muls(g, q, scale)
+    rows = []
+    for token in range(length):
+        key = emit.reshape(g, emit.cut(g, k, 2, token, token + 1), (batch, heads, key_size, 1))
+        value = emit.cut(g, v, 2, token, token + 1)
+        if gate is not None:
+            now = emit.cut(g, gate, 2, token, token + 1)
+            state = emit.mul(g, state, emit.reshape(g, now, (batch, heads, emit.extents(now)[3], 1)))
+        if rate is not None:
+            held = emit.total(g, emit.mul(g, state, key), (2,))
+            value = emit.mul(g, emit.sub(g, value, held), emit.cut(g, rate, 2, token, token + 1))
+        state = emit.add(g, state, emit.mul(g, key, value))
+        rows.append(_read(node, g, emit.cut(g, q, 2, token, token + 1), state, query_heads // heads))
+    y = g.add(Concat(2), *rows) if len(rows) > 1 else rows[0]
+    y = emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, length, query_heads * value_size))
+    return [node.result(y), node.result(state)]
+
+
+def _per_head(node: OnnxNode, g: Graph, index: int, heads: int) -> Value:
+    """[batch, length, heads * size] as [batch, heads, length, size]."""
+    batch, length, width = node.shape(index)
+    if width % heads:
+        raise node.fail(INVALID_NODE, f"input {index} has a width of {width} for {heads} heads")
+    x = emit.reshape(g, emit.floats(node.input(index)), (batch, length, heads, width // heads))
+    return emit.permute(g, x, (0, 2, 1, 3))
+
+
+def _rate(node: OnnxNode, g: Graph, heads: int) -> Value:
+    """How much of each token is learnt: per head, or one number for all heads."""
+    return _per_head(node, g, 5, heads if node.shape(5)[2] == heads else 1)
+
+
+def _read(node: OnnxNode, g: Graph, query: Value, state: Value, sharing: int) -> Value:
+    """Queries [batch, heads * sharing, 1, key] times the states of the heads that they share."""
+    batch, all_heads, _, size = emit.extents(query)
+    heads = all_heads // sharing
+    y = batched_product(node, g, emit.reshape(g, query, (batch, heads, sharing, size)), state)
+    return emit.reshape(g, y, (batch, all_heads, 1, emit.extents(state)[3]))
+
+
+@onnx_op("CausalConvWithState", since=27)
+def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
+    """A depthwise convolution over what the last run left behind and the input; both ends are handed on."""
+    x = emit.floats(node.input(0))
+    batch, channels, length = node.shape(0)
+    size = node.shape(1)[-1]
+    if node.shape(1) != (channels, 1, size):
+        raise node.fail(INVALID_NODE, f"a weight {list(node.shape(1))} for {channels} channels")
+    before = size - 1
+    has_state = node.has_input(3) and before
+    if node.has_input(3):
+        node.tensor(3)
+    joined = x
+    if has_state:
+        joined = g.add(Concat(2), emit.floats(node.input(3)), x)
+    elif before:
+        zeros = emit.float_constant(g, np.zeros((batch, channels, before)), "state")
+        joined = g.add(Concat(2), zeros, x)
+    weight = emit.reshape(g, emit.floats(node.input(1)), (channels, 1, 1, size))
+    bias = node.optional(2)
+    operands = [emit.reshape(g, joined, (batch, channels, 1, before + length)), weight]
+    if bias is not None:
+        operands.append(emit.reshape(g, emit.floats(bias), (1, channels, 1, 1)))
+    y = emit.reshape(g, g.add(Conv(groups=channels), *operands), (batch, channels, length))
+    if node.choice("activation", "none", ("none", "silu", "swish")) != "none":
+        y = emit.mul(g, y, emit.sigmoid(g, y))
+    if not before:
+        return [node.result(y), np.zeros((batch, channels, 0), np.float32)]
+    return [node.result(y), node.result(emit.cut(g, joined, 2, length, length + before))]
