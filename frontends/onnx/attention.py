@@ -9,13 +9,15 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.compare import Eqs
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.compare import Eqs, Ge, Gt, Le
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Array, DType, Scalar
 
 _LOWEST = float(np.finfo(np.float32).min)
 
@@ -54,8 +56,8 @@ def _repeated(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
 @onnx_op("Attention", since=23)
 def attention(node: OnnxNode, g: Graph) -> list[Result]:
     """softmax(softcap(q k' * scale) + mask) v, per head."""
-    if node.has_input(6):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "nonpad_kv_seqlen", "supported: sequences without padding")
+    if node.has_input(6) and node.has_input(4):
+        raise node.fail(INVALID_NODE, "has both past_key and nonpad_kv_seqlen")
     node.optional_attr("softmax_precision")  # everything is computed in float32
     q = _heads(node, g, 0, "q_num_heads")
     k = _with_past(node, g, 4, _heads(node, g, 1, "kv_num_heads"))
@@ -102,6 +104,8 @@ def _masked(node: OnnxNode, g: Graph, scores: Value, shape: tuple[int, int, int,
             scores = emit.add(g, scores, mask)
     left, right = (node.attr(n, -1) if node.version >= 25 else -1 for n in ("left_window_size", "right_window_size"))
     is_causal = bool(node.attr("is_causal", 0))
+    if node.has_input(6):
+        return _without_padding(node, g, scores, shape, (left, 0 if is_causal else right)), True
     if not is_causal and left < 0 and right < 0:
         return scores, is_masked
     node.budget((rows, columns), 8, "mask")
@@ -118,6 +122,36 @@ def _masked(node: OnnxNode, g: Graph, scores: Value, shape: tuple[int, int, int,
         scores = emit.add(g, scores, emit.float_constant(g, bias, "mask"))
         is_masked = is_masked or not allowed.any(1).all()
     return scores, is_masked
+
+
+def _without_padding(
+    node: OnnxNode, g: Graph, scores: Value, shape: tuple[int, int, int, int], window: tuple[int, int]
+) -> Value:
+    """Scores with only the first keys of each sample, as many as an input says, and of them those of the window.
+
+    The last query stands at the last of these keys. A bound of -1 leaves its side of the window open.
+    """
+    batch, _, rows, columns = shape
+    lengths = node.input(6)
+    if lengths.dtype is not DType.INT32 or node.shape(6) != (batch,):
+        raise node.fail(INVALID_NODE, f"nonpad_kv_seqlen is {node.element(6)} {list(node.shape(6))}")
+    node.budget((rows, columns), 8, "mask")
+    counts = g.add(Constdata(), lengths) if lengths.is_constant else lengths
+    counts = emit.reshape(g, emit.as_float(g, counts), (batch, 1, 1, 1))
+    key = np.arange(columns)[None, None, None, :]
+    at_end = key - np.arange(rows)[None, None, :, None] + rows  # the number of keys for which this key is the query's
+    left, right = window
+    allowed = _compared(g, Gt(), counts, key)
+    if right >= 0:
+        allowed = emit.mul(g, allowed, _compared(g, Ge(), counts, at_end - right))
+    if left >= 0:
+        allowed = emit.mul(g, allowed, _compared(g, Le(), counts, at_end + left))
+    low = emit.float_constant(g, np.full(1, -np.inf), "minus_infinity")
+    return g.add(ConditionSelect(), emit.expand(g, allowed, shape), scores, low)
+
+
+def _compared(g: Graph, op: Op, counts: Value, numbers: Array) -> Value:
+    return g.add(op, counts, emit.float_constant(g, numbers, "positions"))
 
 
 def _guarded_softmax(g: Graph, x: Value) -> Value:
