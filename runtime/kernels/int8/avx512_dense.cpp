@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,10 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr int kMaxRows = 14;
+constexpr int kMaxRows = 12;
 constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that may stay in the second-level cache beside activations
 constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
+constexpr std::size_t kPassBytes = 16 * 1024;
 constexpr std::size_t kBandBytes = 48 * 1024;    // of padded input rows that are copied at once
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -69,11 +71,20 @@ class Dense : public ConvInt8Kernel {
         finish_(epilogue_),
         kind_(kind_of(spec.geometry)) {
     const SegmentLayout& layout = packed_.layout;
+    if (packed_.weights.size() > kCacheShare) {
+      rows_per_pass_ = std::numeric_limits<std::int64_t>::max();
+    } else {
+      // Results whose inputs stay in the first-level cache until all panels have used them.
+      const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
+      rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
+    }
     joins_taps_ = !layout.is_padded_row && g_.kernel_w > 1 && g_.dilation_w == 1 && g_.in_pixel == g_.in_channels &&
                   layout.bytes == static_cast<std::size_t>(g_.in_channels);
     needs_no_padding_ = g_.pad_top == 0 && g_.pad_left == 0 && bottom(g_.out_height - 1) < g_.height &&
                         right(g_.out_width - 1) < g_.width;
-    is_flat_ = g_.taps() == 1 && needs_no_padding_;
+    are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
+                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
+    column_step_ = layout.is_padded_row ? g_.stride_w * g_.in_channels : g_.stride_w * g_.in_pixel;
     if (layout.is_padded_row) {
       band_row_bytes_ = static_cast<std::size_t>((g_.out_width - 1) * g_.stride_w + g_.kernel_w) *
                         static_cast<std::size_t>(g_.in_channels);
@@ -103,12 +114,9 @@ class Dense : public ConvInt8Kernel {
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
-      for (const PanelRun& run : runs_) {
-        const PanelRun cut{std::max(run.first, first), std::min(run.last, last)};
-        if (cut.first < cut.last) run_panels(input, output, cut, 0, 1, scratch);
-      }
+      run_part(input, output, first, last, 0, 1, scratch);
     } else {
-      for (const PanelRun& run : runs_) run_panels(input, output, run, part, parts, scratch);
+      run_part(input, output, 0, static_cast<int>(packed_.panels.size()), part, parts, scratch);
     }
   }
 
@@ -138,13 +146,17 @@ class Dense : public ConvInt8Kernel {
     return static_cast<std::int64_t>(packed_.weights.size()) > input_bytes;
   }
 
-  void run_panels(const std::uint8_t* input, std::uint8_t* output, PanelRun run, int part, int parts,
-                  std::uint8_t* scratch) const {
-    const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
-    const int most = largest_rows(shape.full, shape.half);
+  // Panels first..last-1, one part of the rows.
+  void run_part(const std::uint8_t* input, std::uint8_t* output, int first, int last, int part, int parts,
+                std::uint8_t* scratch) const {
     if (!packed_.layout.is_padded_row) {
-      const std::int64_t first = positions() * part / parts, last = positions() * (part + 1) / parts;
-      run_positions(input, output, run, most, first, last, scratch);
+      const std::int64_t end = positions() * (part + 1) / parts;
+      std::int64_t at = positions() * part / parts;
+      while (at < end) {
+        const std::int64_t count = std::min(end - at, rows_per_pass_);
+        run_panels(input, output, first, last, at, at + count, scratch);
+        at += count;
+      }
       return;
     }
     std::uint8_t* band = scratch + inputs_bytes() + kSumBytes;
@@ -154,8 +166,18 @@ class Dense : public ConvInt8Kernel {
       const int y = static_cast<int>(row % g_.out_height);
       const int count = static_cast<int>(std::min<std::int64_t>({band_results_, g_.out_height - y, end - row}));
       copy_band(input + image * g_.in_image, y, count, band);
-      run_positions(band, output, run, most, row * g_.out_width, (row + count) * g_.out_width, scratch);
+      run_panels(band, output, first, last, row * g_.out_width, (row + count) * g_.out_width, scratch);
       row += count;
+    }
+  }
+
+  void run_panels(const std::uint8_t* input, std::uint8_t* output, int first, int last, std::int64_t first_position,
+                  std::int64_t last_position, std::uint8_t* scratch) const {
+    for (const PanelRun& run : runs_) {
+      const PanelRun cut{std::max(run.first, first), std::min(run.last, last)};
+      if (cut.first >= cut.last) continue;
+      const Panel& shape = packed_.panels[static_cast<std::size_t>(cut.first)];
+      run_positions(input, output, cut, largest_rows(shape.full, shape.half), first_position, last_position, scratch);
     }
   }
 
@@ -225,6 +247,8 @@ class Dense : public ConvInt8Kernel {
         arguments.output_offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
         arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
         arguments.offset = panel.offset;
+        arguments.is_adjacent = are_rows_adjacent_ && panel.columns == kLanes * panel.accumulators() &&
+                                g_.out_pixel == panel.columns;
         kernels[static_cast<int>(panel.form)](arguments);
         if (panel.form == TileForm::kSums) finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, outputs);
       }
@@ -241,80 +265,111 @@ class Dense : public ConvInt8Kernel {
     return {row / g_.out_height, static_cast<int>(row % g_.out_height), static_cast<int>(index % g_.out_width)};
   }
 
-  void advance(Position* position) const {
-    if (++position->x < g_.out_width) return;
+  // `count` results on; they do not leave the row before its end.
+  void advance(Position* position, int count) const {
+    position->x += count;
+    if (position->x < g_.out_width) return;
     position->x = 0;
     if (++position->y < g_.out_height) return;
     position->y = 0;
     ++position->image;
   }
 
+  // Neighbouring results of one row, from `begin` on among those of a tile.
+  struct Stretch {
+    int begin, end;
+    int top, left;  // input position of the first tap
+  };
+
   // Addresses of the next `rows` results and of the segments under them; moves `position` on.
   void place_rows(const std::uint8_t* input, std::uint8_t* output, int rows, int band_y, Position* position,
                   TileArguments* arguments, const std::uint8_t** inputs, std::uint8_t** outputs) const {
     const std::uint8_t* corners[kMaxRows];  // of the windows; may lie outside
-    int tops[kMaxRows], lefts[kMaxRows];
-    bool is_inside = true;
-    const bool is_padded_row = packed_.layout.is_padded_row;
-    for (int row = 0; row < rows; ++row, advance(position)) {
-      outputs[row] = output + position->image * g_.out_image + position->y * g_.out_row + position->x * g_.out_pixel;
-      if (is_padded_row) {
-        corners[row] = input + static_cast<std::size_t>((position->y - band_y) * g_.stride_h) * band_row_bytes_ +
-                       position->x * g_.stride_w * g_.in_channels;
-        continue;
+    Stretch stretches[kMaxRows];
+    int count = 0;
+    bool is_inside_rows = true, is_inside = true;
+    for (int row = 0; row < rows; ++count) {
+      const int fit = std::min(rows - row, g_.out_width - position->x);
+      const int top = position->y * g_.stride_h - g_.pad_top, left = position->x * g_.stride_w - g_.pad_left;
+      stretches[count] = {row, row + fit, top, left};
+      std::uint8_t* to = output + position->image * g_.out_image + position->y * g_.out_row + position->x * g_.out_pixel;
+      const std::uint8_t* from;
+      if (packed_.layout.is_padded_row) {
+        from = input + static_cast<std::size_t>((position->y - band_y) * g_.stride_h) * band_row_bytes_ +
+               position->x * column_step_;
+      } else {
+        from = input + position->image * g_.in_image + top * g_.in_row + left * g_.in_pixel;
+        is_inside_rows &= top >= 0 && top + (g_.kernel_h - 1) * g_.dilation_h < g_.height;
+        is_inside &= left >= 0 && left + (fit - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w < g_.width;
       }
-      tops[row] = position->y * g_.stride_h - g_.pad_top;
-      lefts[row] = position->x * g_.stride_w - g_.pad_left;
-      corners[row] = input + position->image * g_.in_image + tops[row] * g_.in_row + lefts[row] * g_.in_pixel;
-      is_inside &= needs_no_padding_ || lefts[row] >= 0;
-      if (!needs_no_padding_) is_inside &= lefts[row] + (g_.kernel_w - 1) * g_.dilation_w < g_.width;
+      for (int i = 0; i < fit; ++i, ++row, to += g_.out_pixel, from += column_step_) {
+        outputs[row] = to;
+        corners[row] = from;
+      }
+      advance(position, fit);
     }
     const std::uint8_t** end;
-    if (is_padded_row) {
-      end = place_segments(corners, rows, static_cast<std::ptrdiff_t>(band_row_bytes_) * g_.dilation_h, inputs);
+    if (packed_.layout.is_padded_row) {
+      end = place_kernel_rows(corners, rows, static_cast<std::ptrdiff_t>(band_row_bytes_) * g_.dilation_h, inputs);
       arguments->segment_bytes = packed_.layout.bytes;
     } else if (joins_taps_ && is_inside) {
-      end = place_kernel_rows(corners, tops, rows, inputs);
+      end = is_inside_rows ? place_kernel_rows(corners, rows, g_.in_row * g_.dilation_h, inputs)
+                           : place_kernel_rows_at_edge(corners, stretches, count, inputs);
       arguments->segment_bytes = packed_.layout.bytes * static_cast<std::size_t>(g_.kernel_w);
     } else {
-      end = place_taps(corners, tops, lefts, rows, inputs);
+      end = is_inside && is_inside_rows ? place_taps(corners, rows, inputs)
+                                        : place_taps_at_edge(corners, stretches, count, inputs);
       arguments->segment_bytes = packed_.layout.bytes;
     }
-    const std::size_t count = static_cast<std::size_t>(end - inputs);
+    const std::size_t placed = static_cast<std::size_t>(end - inputs);
     for (int copy = 1; copy < packed_.layout.copies; ++copy)
-      std::memcpy(inputs + count * static_cast<std::size_t>(copy), inputs, count * sizeof(*inputs));
-    arguments->segments = count / static_cast<std::size_t>(rows) * static_cast<std::size_t>(packed_.layout.copies);
+      std::memcpy(inputs + placed * static_cast<std::size_t>(copy), inputs, placed * sizeof(*inputs));
+    arguments->segments = placed / static_cast<std::size_t>(rows) * static_cast<std::size_t>(packed_.layout.copies);
   }
 
-  const std::uint8_t** place_segments(const std::uint8_t* const* corners, int rows, std::ptrdiff_t step,
-                                      const std::uint8_t** to) const {
+  // Rows of the kernel as one segment each.
+  const std::uint8_t** place_kernel_rows(const std::uint8_t* const* corners, int rows, std::ptrdiff_t step,
+                                         const std::uint8_t** to) const {
     for (int y = 0; y < g_.kernel_h; ++y)
       for (int row = 0; row < rows; ++row) *to++ = corners[row] + y * step;
     return to;
   }
 
-  // Rows of the kernel as one segment each; only rows above and below the image are padding.
-  const std::uint8_t** place_kernel_rows(const std::uint8_t* const* corners, const int* tops, int rows,
-                                         const std::uint8_t** to) const {
+  // The same where rows above or below the image are padding.
+  const std::uint8_t** place_kernel_rows_at_edge(const std::uint8_t* const* corners, const Stretch* stretches, int count,
+                                                 const std::uint8_t** to) const {
     for (int y = 0; y < g_.kernel_h; ++y) {
-      for (int row = 0; row < rows; ++row) {
-        const int at = tops[row] + y * g_.dilation_h;
+      for (const Stretch* stretch = stretches; stretch != stretches + count; ++stretch) {
+        const int at = stretch->top + y * g_.dilation_h;
         const bool is_in = at >= 0 && at < g_.height;
-        *to++ = is_in ? corners[row] + y * g_.dilation_h * g_.in_row : padding_.data();
+        for (int row = stretch->begin; row < stretch->end; ++row)
+          *to++ = is_in ? corners[row] + y * g_.dilation_h * g_.in_row : padding_.data();
       }
     }
     return to;
   }
 
-  const std::uint8_t** place_taps(const std::uint8_t* const* corners, const int* tops, const int* lefts, int rows,
-                                  const std::uint8_t** to) const {
+  const std::uint8_t** place_taps(const std::uint8_t* const* corners, int rows, const std::uint8_t** to) const {
     for (int y = 0; y < g_.kernel_h; ++y) {
       for (int x = 0; x < g_.kernel_w; ++x) {
         const std::ptrdiff_t step = y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel;
-        for (int row = 0; row < rows; ++row) {
-          const int at_y = tops[row] + y * g_.dilation_h, at_x = lefts[row] + x * g_.dilation_w;
-          const bool is_in = at_y >= 0 && at_y < g_.height && at_x >= 0 && at_x < g_.width;
-          *to++ = is_in ? corners[row] + step : padding_.data();
+        for (int row = 0; row < rows; ++row) *to++ = corners[row] + step;
+      }
+    }
+    return to;
+  }
+
+  const std::uint8_t** place_taps_at_edge(const std::uint8_t* const* corners, const Stretch* stretches, int count,
+                                          const std::uint8_t** to) const {
+    for (int y = 0; y < g_.kernel_h; ++y) {
+      for (int x = 0; x < g_.kernel_w; ++x) {
+        const std::ptrdiff_t step = y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel;
+        for (const Stretch* stretch = stretches; stretch != stretches + count; ++stretch) {
+          const int at_y = stretch->top + y * g_.dilation_h;
+          const bool is_row_in = at_y >= 0 && at_y < g_.height;
+          int at_x = stretch->left + x * g_.dilation_w;
+          for (int row = stretch->begin; row < stretch->end; ++row, at_x += g_.stride_w)
+            *to++ = is_row_in && at_x >= 0 && at_x < g_.width ? corners[row] + step : padding_.data();
         }
       }
     }
@@ -328,9 +383,11 @@ class Dense : public ConvInt8Kernel {
   std::vector<PanelRun> runs_;
   Finish finish_;
   AlignedBytes padding_;
+  std::int64_t rows_per_pass_ = 0;  // results that all panels are computed for before the next ones
+  std::ptrdiff_t column_step_ = 0;  // bytes of the input from result to result of a row
   bool joins_taps_ = false;
   bool needs_no_padding_ = false;
-  bool is_flat_ = false;
+  bool are_rows_adjacent_ = false;  // results follow each other at out_pixel bytes
   std::size_t band_row_bytes_ = 0;
   int band_results_ = 0;
   std::size_t band_bytes_ = 0;

@@ -24,12 +24,10 @@ struct Shape {
   int columns() const { return 16 * full + (half ? 8 : 0); }
 };
 
-// Panels for neighbouring channels. All alike where that is possible; little is computed for channels that are not there.
+// Panels for neighbouring channels: wide ones first, and little that is computed for channels that are not there.
 std::vector<Shape> shapes_of(int channels) {
   std::vector<Shape> shapes;
-  const bool in_threes = channels % 48 == 0 && channels % 64 != 0;
-  const int width = in_threes ? 3 : 4;
-  for (; channels >= 16 * width; channels -= 16 * width) shapes.push_back({width, false});
+  for (; channels >= 64; channels -= 64) shapes.push_back({4, false});
   if (channels > 56) {
     shapes.push_back({4, false});
   } else if (channels > 48) {

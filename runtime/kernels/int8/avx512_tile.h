@@ -38,6 +38,7 @@ struct TileArguments {
   std::size_t output_offset;          // added to each of them
   std::int32_t* sums;                 // kSums: [row][accumulator][kLanes]
   std::uint64_t mask;                 // one bit for every channel that is stored
+  bool is_adjacent;                   // results of the rows follow each other without a gap: 16 * accumulators bytes each
   const std::uint8_t* lut;            // 256 bytes or null
   int offset;                         // kTwoFactors, kKinked
   int low, high;
@@ -45,11 +46,11 @@ struct TileArguments {
 
 using TileKernel = void (*)(const TileArguments&);
 
-// Registers: rows * accumulators <= 28, which leaves one for the broadcast bytes and up to three for weights.
-// A half accumulator (8 channels) follows the `full` ones.
+// Registers: rows * accumulators <= 28, which leaves one for the broadcast bytes and up to three for weights; and 12
+// general registers for the addresses of the rows. A half accumulator (8 channels) follows the `full` ones.
 constexpr int largest_rows(int full, bool half) {
   const int accumulators = full + (half ? 1 : 0);
-  return accumulators == 4 ? 7 : accumulators == 3 ? 9 : 14;
+  return accumulators == 4 ? 7 : accumulators == 3 ? 9 : 12;
 }
 
 // One per form. The shapes are full = 1, 2, 3, 4 without and full = 0, 1 with a half accumulator; 1 <= rows <=

@@ -6,29 +6,37 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-// Stores `columns` results of a row that lie in the lowest bytes.
-template <int Accumulators>
-TPU_INLINE void store_row(std::uint8_t* out, std::uint64_t mask, __m512i bytes) {
-  if constexpr (Accumulators > 2) {
-    _mm512_mask_storeu_epi8(out, mask, bytes);
-  } else if constexpr (Accumulators == 2) {
-    _mm256_mask_storeu_epi8(out, static_cast<__mmask32>(mask), _mm512_castsi512_si256(bytes));
-  } else {
-    _mm_mask_storeu_epi8(out, static_cast<__mmask16>(mask), _mm512_castsi512_si128(bytes));
-  }
-}
-
-// Rescaled results of one row as bytes, in order of the channels.
-template <TileForm Form, int Accumulators>
-TPU_INLINE __m512i packed_row(__m512i first, __m512i second, __m512i third, __m512i fourth, __m512i doubled_offset) {
-  __m512i lower = _mm512_packs_epi32(first, second);
-  if constexpr (Form != TileForm::kOneFactor) lower = halved(lower, doubled_offset);
-  __m512i upper = lower;
-  if constexpr (Accumulators > 2) {
-    upper = _mm512_packs_epi32(third, fourth);
-    if constexpr (Form != TileForm::kOneFactor) upper = halved(upper, doubled_offset);
+// Four accumulators of rescaled results as bytes, 16 of each in turn.
+template <TileForm Form>
+TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i fourth, __m512i doubled_offset) {
+  __m512i lower = _mm512_packs_epi32(first, second), upper = _mm512_packs_epi32(third, fourth);
+  if constexpr (Form != TileForm::kOneFactor) {
+    lower = halved(lower, doubled_offset);
+    upper = halved(upper, doubled_offset);
   }
   return in_order(_mm512_packus_epi16(lower, upper));
+}
+
+// Stores the rows that share a byte vector: one of 3 or 4 accumulators, two of 2, four of 1.
+template <int Accumulators, int Row, int Count>
+TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
+  std::uint8_t* const* outputs = arguments.outputs + Row;
+  const std::size_t offset = arguments.output_offset;
+  if constexpr (Accumulators > 2) {
+    _mm512_mask_storeu_epi8(outputs[0] + offset, arguments.mask, bytes);
+  } else if (arguments.is_adjacent) {
+    constexpr std::uint64_t kMask = ~std::uint64_t{0} >> (64 - 16 * Accumulators * Count);
+    _mm512_mask_storeu_epi8(outputs[0] + offset, kMask, bytes);
+  } else if constexpr (Accumulators == 2) {
+    const __mmask32 mask = static_cast<__mmask32>(arguments.mask);
+    _mm256_mask_storeu_epi8(outputs[0] + offset, mask, _mm512_castsi512_si256(bytes));
+    if constexpr (Count > 1) _mm256_mask_storeu_epi8(outputs[1] + offset, mask, _mm512_extracti64x4_epi64(bytes, 1));
+  } else {
+    const __mmask16 mask = static_cast<__mmask16>(arguments.mask);
+    unrolled<Count>([&](auto i) TPU_INLINED {
+      _mm_mask_storeu_epi8(outputs[i] + offset, mask, _mm512_extracti32x4_epi32(bytes, i));
+    });
+  }
 }
 
 template <int Rows, int Full, bool Half, TileForm Form>
@@ -84,29 +92,24 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     unrolled<kAccumulators>([&](auto i) TPU_INLINED {
       unrolled<Rows>([&](auto row) TPU_INLINED { sums[row][i] = rescaled<Form>(sums[row][i], arguments.parameters[i]); });
     });
-    // The last accumulator takes the place of missing ones; the mask leaves out what it gives there.
-    constexpr int kLast = kAccumulators - 1;
-    constexpr int kSecond = kLast < 1 ? kLast : 1;
-    constexpr int kThird = kLast < 2 ? kLast : 2;
     const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
-    const std::size_t offset = arguments.output_offset;
-    if (arguments.low == 0 && arguments.high == 255 && arguments.lut == nullptr) {
-      unrolled<Rows>([&](auto row) TPU_INLINED {
-        store_row<kAccumulators>(arguments.outputs[row] + offset, arguments.mask,
-                                 packed_row<Form, kAccumulators>(sums[row][0], sums[row][kSecond], sums[row][kThird],
-                                                                 sums[row][kLast], doubled_offset));
-      });
-    } else {
-      const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
-                          _mm512_set1_epi8(static_cast<char>(arguments.high))};
-      unrolled<Rows>([&](auto row) TPU_INLINED {
-        __m512i bytes = packed_row<Form, kAccumulators>(sums[row][0], sums[row][kSecond], sums[row][kThird],
-                                                        sums[row][kLast], doubled_offset);
-        bytes = limited(bytes, limits);
-        if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
-        store_row<kAccumulators>(arguments.outputs[row] + offset, arguments.mask, bytes);
-      });
-    }
+    const bool is_limited = arguments.low != 0 || arguments.high != 255;
+    const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
+                        _mm512_set1_epi8(static_cast<char>(arguments.high))};
+    constexpr int kRowsAtOnce = kAccumulators > 2 ? 1 : 4 / kAccumulators;
+    unrolled<(Rows + kRowsAtOnce - 1) / kRowsAtOnce>([&](auto group) TPU_INLINED {
+      constexpr int kRow = decltype(group)::value * kRowsAtOnce;
+      constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
+      // Where there are not four accumulators, the last takes the place of the missing ones and is not stored.
+      constexpr int kLast = kCount * kAccumulators - 1;
+      constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
+      __m512i bytes = packed<Form>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
+                                   sums[kRow + k2 / kAccumulators][k2 % kAccumulators],
+                                   sums[kRow + k3 / kAccumulators][k3 % kAccumulators], doubled_offset);
+      if (is_limited) bytes = limited(bytes, limits);
+      if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
+      store_rows<kAccumulators, kRow, kCount>(arguments, bytes);
+    });
   }
 }
 
