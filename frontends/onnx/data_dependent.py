@@ -1,0 +1,92 @@
+"""Operators whose result's size is only known when the model runs: NonZero, Compress, NonMaxSuppression."""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.layout import moved
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.nms import NmsV2
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.selection import MaskedSelect, Where
+from tpuconvert.schema.ops.shape_change import ExpandDims, Squeeze
+from tpuconvert.schema.types import Scalar
+
+
+def _computed(g: Graph, x: Value) -> Value:
+    """The value as FLOAT32 and as no constant, which these operators do not take."""
+    return g.add(Constdata(), emit.float_constant(g, x.array, x.name)) if x.is_constant else emit.as_float(g, x)
+
+
+@onnx_op("NonZero", since=9)
+def non_zero(node: OnnxNode, g: Graph) -> Result:
+    """Coordinates of the elements that are not 0, one row per axis."""
+    return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), elements.INT64)
+
+
+@onnx_op("Compress", since=9)
+def compress(node: OnnxNode, g: Graph) -> Result:
+    """The slices of one axis, or the elements of all, where the condition holds; it may be shorter than they are."""
+    x, shape = node.input(0), node.shape(0)
+    condition = _computed(g, node.input(1))
+    axis = node.optional_attr("axis")
+    length = math.prod(shape) if axis is None else shape[node.axis(axis, len(shape))]
+    count = node.shape(1)[0]
+    if node.rank(1) != 1 or count > length:
+        raise node.fail(INVALID_NODE, f"a condition {list(node.shape(1))} for {length} elements")
+    data = _computed(g, x)
+    if axis is None:
+        flat = emit.cut(g, emit.reshape(g, data, (length,)), 0, 0, count)
+        y = g.add(MaskedSelect(), flat, condition)
+    else:
+        index = g.add(Squeeze((1,)), g.add(Where(), condition))
+        y = g.add(IndexSelect(dim=node.axis(axis, len(shape))), data, index)
+    return moved(node, emit.cast(g, y, x.dtype))
+
+
+@onnx_op("NonMaxSuppression", since=10)
+def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
+    """Rows (batch, class, box) of the boxes that are taken, batch by batch and class by class."""
+    batches, classes, boxes = node.shape(1)
+    if node.shape(0) != (batches, boxes, 4):
+        raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} for scores {list(node.shape(1))}")
+    most = int(node.scalar(2)) if node.has_input(2) else 0
+    overlap = float(node.scalar(3)) if node.has_input(3) else 0.0
+    score = float(node.scalar(4)) if node.has_input(4) else -math.inf
+    corners = emit.floats(node.input(0))
+    scores = emit.floats(node.input(1))
+    if node.attr("center_point_box", 0):
+        corners = _from_centres(g, corners)
+    if most <= 0:
+        return Folded(np.empty((0, 3), np.int64), elements.INT64)
+    if batches * classes > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{batches * classes} separate suppressions")
+    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), min(most, boxes))
+    rows = []
+    for batch in range(batches):
+        own = emit.reshape(g, emit.cut(g, corners, 0, batch, batch + 1), (boxes, 4))
+        for label in range(classes):
+            cut = emit.cut(g, emit.cut(g, scores, 0, batch, batch + 1), 1, label, label + 1)
+            taken = g.add(ExpandDims(1), g.add(op, own, emit.reshape(g, cut, (boxes,))))
+            none = emit.muls(g, taken, 0)
+            rows.append(g.add(Concat(1), emit.adds(g, none, batch), emit.adds(g, none, label), taken))
+    return node.result(g.add(Concat(0), *rows) if len(rows) > 1 else rows[0], elements.INT64)
+
+
+def _from_centres(g: Graph, boxes: Value) -> Value:
+    """(x, y, width, height) as (y1, x1, y2, x2)."""
+    x, y, width, height = (emit.cut(g, boxes, 2, k, k + 1) for k in range(4))
+    half_width, half_height = emit.muls(g, width, 0.5), emit.muls(g, height, 0.5)
+    parts = (
+        emit.sub(g, y, half_height),
+        emit.sub(g, x, half_width),
+        emit.add(g, y, half_height),
+        emit.add(g, x, half_width),
+    )
+    return g.add(Concat(2), *parts)
