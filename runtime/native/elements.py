@@ -304,7 +304,8 @@ class Elements:
         if x.high + half > _LARGEST:
             raise Inexpressible("a rounding shift may leave 32 bits")
         low, high = (x.low + half) >> amount, (x.high + half) >> amount
-        return self.result("shift", dtype, low, high, self.value_of(x), low=amount)
+        register = self.add("shift", self.value_of(x), low=amount)
+        return self.limit(Term(dtype, low, high, register=register), dtype)
 
     def _load(self, operand: int, bias: int) -> int:
         for number, instruction in enumerate(self.instructions):

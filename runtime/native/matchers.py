@@ -1,3 +1,3 @@
 """Importing this module registers every matcher."""
 
-from tpuconvert.runtime.native import plan_bytes, plan_movement, plan_products, plan_quantize  # noqa: F401
+from tpuconvert.runtime.native import plan_bytes, plan_movement, plan_pool, plan_products, plan_quantize  # noqa: F401

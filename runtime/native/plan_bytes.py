@@ -326,8 +326,13 @@ def _with_number(tree: _Tree, arithmetic: Arithmetic, x: Term, number: int, out:
         )
     if offset == 0 and factor != 1:
         return elements.limit(Term(I32, low, high, register=value), out)
-    return elements.result(
-        "add_parameter", out, low + offset, high + offset, value, parameters=[elements.numbers([offset])]
+    parameters = [elements.numbers([offset])]
+    low, high = low + offset, high + offset
+    if low < I32.min or high > I32.max:
+        register = elements.add("add_limited_parameter", value, parameters=parameters)
+        return elements.limit(Term(I32, max(low, I32.min), min(high, I32.max), register=register), out)
+    return elements.limit(
+        Term(I32, low, high, register=elements.add("add_parameter", value, parameters=parameters)), out
     )
 
 

@@ -9,6 +9,7 @@
 #include "movement/copy.h"
 #include "movement/elements.h"
 #include "movement/gather.h"
+#include "movement/pool.h"
 
 namespace nb = nanobind;
 
@@ -79,6 +80,63 @@ void bind_elements(nb::module_& module) {
       nb::arg("result"), nb::arg("low"), nb::arg("high"), nb::arg("bias"), nb::arg("table"));
 }
 
+void bind_pools(nb::module_& module) {
+  module.def(
+      "pool_int",
+      [](const std::string& isa, const Place& source, const Place& target, const std::vector<int>& shape,
+         const std::vector<int>& out, const std::vector<int>& kernel, const std::vector<int>& stride,
+         const std::vector<int>& pad, bool is_maximum, bool divides, std::int32_t scale, int shift, std::int32_t bias,
+         Numbers row_counts, Numbers column_counts) {
+        if (shape.size() != 4 || out.size() != 2 || kernel.size() != 2 || stride.size() != 2 || pad.size() != 2)
+          throw std::invalid_argument("pool: wrong number of extents");
+        PoolSpec spec;
+        spec.source = source;
+        spec.target = target;
+        spec.images = shape[0];
+        spec.height = shape[1];
+        spec.width = shape[2];
+        spec.channels = shape[3];
+        spec.out_height = out[0];
+        spec.out_width = out[1];
+        spec.kernel_h = kernel[0];
+        spec.kernel_w = kernel[1];
+        spec.stride_h = stride[0];
+        spec.stride_w = stride[1];
+        spec.pad_top = pad[0];
+        spec.pad_left = pad[1];
+        spec.is_maximum = is_maximum;
+        spec.average = {divides, scale, shift, bias};
+        spec.row_counts = std::move(row_counts);
+        spec.column_counts = std::move(column_counts);
+        return make_pool(spec, isa_named(isa));
+      },
+      nb::arg("isa"), nb::arg("source"), nb::arg("target"), nb::arg("shape"), nb::arg("out"), nb::arg("kernel"),
+      nb::arg("stride"), nb::arg("pad"), nb::arg("is_maximum"), nb::arg("divides") = true, nb::arg("scale") = 1,
+      nb::arg("shift") = 0, nb::arg("bias") = 0, nb::arg("row_counts") = Numbers(),
+      nb::arg("column_counts") = Numbers());
+  module.def(
+      "reduce_int",
+      [](const std::string& isa, const Place& source, const Place& target, std::int64_t outer, std::int64_t count,
+         std::int64_t inner, const std::string& method, std::int32_t bias) {
+        constexpr const char* kMethods[] = {"mean", "sum", "maximum", "minimum"};
+        for (int index = 0; index < 4; ++index)
+          if (method == kMethods[index])
+            return make_reduce({source, target, outer, count, inner, static_cast<Reduction>(index), bias},
+                               isa_named(isa));
+        throw std::invalid_argument("unknown reduction '" + method + "'");
+      },
+      nb::arg("isa"), nb::arg("source"), nb::arg("target"), nb::arg("outer"), nb::arg("count"), nb::arg("inner"),
+      nb::arg("method"), nb::arg("bias"));
+  module.def(
+      "softmax_int",
+      [](const std::string& isa, const Place& source, const Place& target, std::int64_t rows, int length,
+         std::vector<float> table, float scale, std::int32_t zero) {
+        return make_softmax_int({source, target, rows, length, std::move(table), scale, zero}, isa_named(isa));
+      },
+      nb::arg("isa"), nb::arg("source"), nb::arg("target"), nb::arg("rows"), nb::arg("length"), nb::arg("table"),
+      nb::arg("scale"), nb::arg("zero"));
+}
+
 }  // namespace
 
 void bind_movement(nb::module_& module) {
@@ -119,6 +177,7 @@ void bind_movement(nb::module_& module) {
       nb::arg("isa"), nb::arg("source"), nb::arg("target"), nb::arg("images"), nb::arg("channels"), nb::arg("pixels"),
       nb::arg("divisor"), nb::arg("scale"), nb::arg("offset"), nb::arg("low"), nb::arg("high"));
   bind_elements(module);
+  bind_pools(module);
 }
 
 }  // namespace tpuconvert

@@ -26,6 +26,7 @@ enum class LaneCode {
   kShift,        // a / 2^low rounded half up; low 1..31, a + 2^(low - 1) fits
   kAbsolute,     // |a|, a above -2^31
   kAddParameter, // a + parameter 0
+  kAddLimitedParameter,  // a + parameter 0, saturated to 32 bits
   kMultiplyParameter,  // a * parameter 0, which fits 32 bits
   kRescale,      // see RescaleParameters
   kLookUp,       // table[a], a in 0..255
@@ -94,11 +95,23 @@ struct ElementKernels {
   // to[3 * i + k] = planes[k][i]
   void (*interleave3)(const std::uint8_t* const* planes, std::uint8_t* to, int count);
 
-  // to[i] = the larger of both, unsigned.
+  // to[i] = the larger, or the smaller, of both, unsigned. `to` may be `a`.
   void (*maximum_u8)(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count);
+  void (*minimum_u8)(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count);
 
   // sums[i] += from[i]
-  void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, int count);
+  void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, std::int64_t count);
+  void (*accumulate)(const std::int32_t* from, std::int32_t* sums, std::int64_t count);
+
+  // Sum, largest and smallest of a row.
+  std::int32_t (*sum_of_row)(const std::uint8_t* from, std::int64_t count);
+  std::uint8_t (*largest_of_row)(const std::uint8_t* from, std::int64_t count);
+  std::uint8_t (*smallest_of_row)(const std::uint8_t* from, std::int64_t count);
+
+  // One row of softmax_int: t = table[largest - x], to = limit(nearest(t / sum of t * scale) + zero) to 0..255. The sum runs
+  // over rising elements. `powers` has room for count numbers.
+  void (*softmax_row)(const std::uint8_t* from, int count, const float* table, float scale, std::int32_t zero,
+                      float* powers, std::uint8_t* to);
 };
 
 const ElementKernels& element_kernels_scalar();

@@ -113,6 +113,9 @@ void add_parameter(const Lanes& lanes) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(p));
   });
 }
+void add_limited_parameter(const Lanes& lanes) {
+  with_parameters(lanes, 1, [](std::int32_t a, std::int32_t p, std::int32_t) { return limited(std::int64_t{a} + p); });
+}
 void multiply_parameter(const Lanes& lanes) {
   with_parameters(lanes, 1, [](std::int32_t a, std::int32_t p, std::int32_t) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(p));
@@ -229,13 +232,52 @@ void maximum_u8(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, 
   for (std::int64_t i = 0; i < count; ++i) to[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-void accumulate_u8(const std::uint8_t* __restrict from, std::int32_t* __restrict sums, int count) {
-  for (int i = 0; i < count; ++i) sums[i] += from[i];
+void minimum_u8(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = a[i] < b[i] ? a[i] : b[i];
+}
+
+void accumulate_u8(const std::uint8_t* __restrict from, std::int32_t* __restrict sums, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] += from[i];
+}
+
+void accumulate(const std::int32_t* __restrict from, std::int32_t* __restrict sums, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] += from[i];
+}
+
+std::int32_t sum_of_row(const std::uint8_t* from, std::int64_t count) {
+  std::int32_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i) sum += from[i];
+  return sum;
+}
+
+std::uint8_t largest_of_row(const std::uint8_t* from, std::int64_t count) {
+  std::uint8_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) largest = from[i] > largest ? from[i] : largest;
+  return largest;
+}
+
+std::uint8_t smallest_of_row(const std::uint8_t* from, std::int64_t count) {
+  std::uint8_t smallest = 255;
+  for (std::int64_t i = 0; i < count; ++i) smallest = from[i] < smallest ? from[i] : smallest;
+  return smallest;
+}
+
+void softmax_row(const std::uint8_t* __restrict from, int count, const float* table, float scale, std::int32_t zero,
+                 float* __restrict powers, std::uint8_t* __restrict to) {
+  const int largest = largest_of_row(from, count);
+  for (int i = 0; i < count; ++i) powers[i] = table[largest - from[i]];
+  float sum = powers[0];
+  for (int i = 1; i < count; ++i) sum += powers[i];
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t value = std::int64_t{nearest_limited(powers[i] / sum * scale)} + zero;
+    to[i] = static_cast<std::uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
+  }
 }
 
 constexpr ElementKernels kKernels = {
     {add, subtract, multiply, add_limited, subtract_limited, multiply_limited, maximum, minimum, shift, absolute,
-     add_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add, float_subtract, float_multiply,
+     add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add, float_subtract, float_multiply,
      float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
     load<std::uint8_t>, load<std::uint16_t>, load<std::int16_t>, store<std::uint8_t>, store<std::uint16_t>,
-    linear, linear_sum, look_up, quantize, interleave3, maximum_u8, accumulate_u8};
+    linear, linear_sum, look_up, quantize, interleave3, maximum_u8, minimum_u8,
+    accumulate_u8, accumulate, sum_of_row, largest_of_row, smallest_of_row, softmax_row};

@@ -17,7 +17,7 @@ constexpr std::size_t kMostOperands = 16, kMostAxes = 16;
 constexpr std::size_t kLaneBytes = (kBlock + kLaneGroup) * 4;
 
 constexpr const char* kNames[] = {"add", "subtract", "multiply", "add_limited", "subtract_limited", "multiply_limited",
-                                  "maximum", "minimum", "shift", "absolute", "add_parameter", "multiply_parameter", "rescale_lanes", "look_up",
+                                  "maximum", "minimum", "shift", "absolute", "add_parameter", "add_limited_parameter", "multiply_parameter", "rescale_lanes", "look_up",
                                   "to_float", "from_float", "float_add", "float_subtract", "float_multiply",
                                   "float_multiply_parameter", "float_add_parameter", "float_clamp", "choose_by_sign",
                                   "clamp"};
@@ -54,6 +54,7 @@ int operands_of(int code) {
 int parameters_of(int code) {
   switch (static_cast<LaneCode>(code)) {
     case LaneCode::kAddParameter:
+    case LaneCode::kAddLimitedParameter:
     case LaneCode::kMultiplyParameter:
     case LaneCode::kFloatMultiplyParameter:
     case LaneCode::kFloatAddParameter:

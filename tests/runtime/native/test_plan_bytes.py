@@ -227,7 +227,7 @@ def test_shift_arithmetic(seed: int) -> None:
     results = []
     for first in SMALL:
         x = case.tensor(first, shape)
-        for shift in (0, 1, 7, 15, 31):
+        for shift in (0, 31, int(case.rng.integers(1, 16))):
             results += [
                 case.graph.add(kind(Scalar(U8, number), shift, out), x)
                 for kind in (MulsShift, AddsShift, SubsShift, RsubsShift)
@@ -296,8 +296,8 @@ def test_into_integers(seed: int) -> None:
             results.append(case.graph.add(into(out, scale_val=scales[0], offset_val=offsets[0]), x))
             results.append(case.graph.add(into(out, is_scale_pc=True, scale_vec=scales), x))
             results.append(case.graph.add(into(out, is_offset_pc=True, offset_vec=offsets, scale_val=scales[0]), x))
-            divided = case.graph.add(Divs(Scalar.f32(0.37)), x)
             if out.bits == 8:
+                divided = case.graph.add(Divs(Scalar.f32(0.37)), x)
                 results.append(case.graph.add(into(out, offset_val=3), divided))
     case.check(*results)
 

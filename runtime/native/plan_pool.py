@@ -1,0 +1,212 @@
+"""Pooling, reductions and softmax of bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.storage import Order, channels_last
+from tpuconvert.schema.extents import normalize_axes
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.softmax_int import SoftmaxInt
+from tpuconvert.schema.pooling import Span
+from tpuconvert.schema.types import I8, U8
+
+BYTES = (I8, U8)
+
+_METHODS = {
+    ReduceMethodType.REDUCE_MEAN: "mean",
+    ReduceMethodType.REDUCE_SUM: "sum",
+    ReduceMethodType.REDUCE_MAX: "maximum",
+    ReduceMethodType.REDUCE_MIN: "minimum",
+}
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Windows on both axes, and how their sums become averages.
+
+    Args:
+        down: windows along the height.
+        along: windows along the width.
+        after: padding behind the image, on both axes.
+        with_padding: whether padding counts.
+        is_maximum: whether the largest element is wanted.
+        divides: whether averages are quotients by the count.
+        scale: multiplied otherwise.
+        shift: to the right then.
+    """
+
+    down: Span
+    along: Span
+    is_maximum: bool
+    after: tuple[int, int] = (0, 0)
+    with_padding: bool = False
+    divides: bool = True
+    scale: int = 1
+    shift: int = 0
+
+
+def _operand(node: Node) -> Value:
+    x = node.inputs[0]
+    assert x is not None
+    return x
+
+
+@ends_with("pool")
+def pool(node: Node, site: Site) -> Group | None:
+    """Maxima, and averages rounded half away from zero."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Pool)
+    if x.dtype not in BYTES or 0 in y.type.static_shape:
+        return None
+    height, width = x.type.static_shape[2:]
+    oh, ow = y.type.static_shape[2:]
+    is_maximum = op.pooling_type is PoolType.MAX
+    if op.is_global_pooling:
+        windows = _Windows(Span(height, 1, height, 1, 0), Span(width, 1, width, 1, 0), is_maximum)
+    else:
+        windows = _Windows(
+            Span(height, oh, op.kernel_h, op.stride_h, op.pad_h),
+            Span(width, ow, op.kernel_w, op.stride_w, op.pad_w),
+            is_maximum,
+            (op.pad_h + op.pad_h_offset, op.pad_w + op.pad_w_offset),
+        )
+    windows = replace(windows, with_padding=op.is_ave_count_zero_pad)
+    return Group((node,), lambda builder: _emit_pool(builder, x, y, windows))
+
+
+@ends_with("pool_int")
+def pool_int(node: Node, site: Site) -> Group | None:
+    """Maxima without their places, and averages in both modes."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, PoolInt)
+    places = node.outputs[1:]
+    if x.dtype not in BYTES or 0 in y.type.static_shape:
+        return None
+    if any(len(value.uses) or site.graph.is_output(value) for value in places):
+        return None
+    height, width = x.type.static_shape[2:]
+    oh, ow = y.type.static_shape[2:]
+    windows = _Windows(
+        Span(height, oh, op.kernel_h, op.stride_h, op.pad_h_t),
+        Span(width, ow, op.kernel_w, op.stride_w, op.pad_w_l),
+        not op.is_avg_pooling,
+        divides=op.quant_mode is PoolQuantMode.DIVIDE,
+        scale=op.scale,
+        shift=op.rshift,
+    )
+    return Group((node,), lambda builder: _emit_pool(builder, x, y, windows))
+
+
+def _emit_pool(builder: Builder, x: Value, y: Value, windows: _Windows) -> None:
+    source = builder.read(x, channels_last(4))
+    target = builder.write(y, channels_last(4))
+    down, along = windows.down, windows.along
+    counts = [
+        span.elements(after, with_padding=windows.with_padding).tolist()
+        for span, after in zip((down, along), windows.after, strict=True)
+    ]
+    step = builder.native.pool_int(
+        builder.isa,
+        builder.place(source),
+        builder.place(target),
+        shape=list(source.memory_shape),
+        out=[down.count, along.count],
+        kernel=[down.size, along.size],
+        stride=[down.stride, along.stride],
+        pad=[down.before, along.before],
+        is_maximum=windows.is_maximum,
+        divides=windows.divides,
+        scale=windows.scale,
+        shift=windows.shift,
+        bias=bias_of(y.dtype),
+        row_counts=counts[0],
+        column_counts=counts[1],
+    )
+    builder.step(step, (source,), (target,))
+
+
+@ends_with("reduce")
+def reduce(node: Node, site: Site) -> Group | None:
+    """Mean, sum, maximum and minimum of bytes over any axes."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, Reduce)
+    if x.dtype not in BYTES or op.method not in _METHODS or 0 in x.type.static_shape:
+        return None
+    axes = normalize_axes(op.name, op.axis_list[: op.axis_num], x.type)
+    method = _METHODS[op.method]
+
+    def emit(builder: Builder) -> None:
+        order = _together(builder.stored(x).order, axes, builder.shape(x))
+        source = builder.read(x, order)
+        places = [order.index(axis) for axis in axes] or [len(order)]
+        first, last = min(places), max(places) + 1
+        extents = source.memory_shape
+        outer, count, inner = prod(extents[:first]), prod(extents[first:last]), prod(extents[last:])
+        kept = tuple(axis for axis in order if axis not in axes)
+        if op.keep_dims:
+            result = (*axes, *kept)
+        else:
+            named = {axis: number for number, axis in enumerate(sorted(kept))}
+            result = tuple(named[axis] for axis in kept) or (0,)
+        target = builder.write(y, result)
+        step = builder.native.reduce_int(
+            builder.isa,
+            builder.place(source),
+            builder.place(target),
+            outer,
+            count,
+            inner,
+            method,
+            bias_of(y.dtype),
+        )
+        builder.step(step, (source,), (target,))
+
+    return Group((node,), emit)
+
+
+def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Order:
+    """An equivalent order in which the axes are neighbours, or one with them last."""
+    wide = [axis for axis in order if shape[axis] != 1]
+    single = [axis for axis in order if shape[axis] == 1 and axis not in axes]
+    inside = [axis for axis in order if shape[axis] == 1 and axis in axes]
+    places = [wide.index(axis) for axis in wide if axis in axes]
+    if places and places != list(range(places[0], places[-1] + 1)):
+        wide = [axis for axis in wide if axis not in axes] + [axis for axis in wide if axis in axes]
+        places = [wide.index(axis) for axis in wide if axis in axes]
+    start = places[0] if places else len(wide)
+    return tuple(single + wide[:start] + inside + wide[start:])
+
+
+@ends_with("softmax_int")
+def softmax_int(node: Node, site: Site) -> Group | None:
+    """Rows over axis 1, which lies innermost."""
+    op, x, y = node.op, _operand(node), node.outputs[0]
+    assert isinstance(op, SoftmaxInt)
+    if 0 in x.type.static_shape:
+        return None
+
+    def emit(builder: Builder) -> None:
+        order = channels_last(x.rank)
+        source, target = builder.read(x, order), builder.write(y, order)
+        length = builder.shape(x)[1]
+        step = builder.native.softmax_int(
+            builder.isa,
+            builder.place(source),
+            builder.place(target),
+            source.size // length,
+            length,
+            list(op.table),
+            op.scale,
+            op.zero_point + bias_of(y.dtype),
+        )
+        builder.step(step, (source,), (target,))
+
+    return Group((node,), emit)
