@@ -65,6 +65,9 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
   add_extent(g.out_channels, out_bytes, &columns);
   require(positions <= kLargestIndex && products <= kLargestIndex / 8 && columns <= kLargestIndex,
           "more elements than an index can count");
+  // Also where an extent of 1 makes the stride meaningless: kernels multiply it by coordinates in the padding.
+  for (const std::ptrdiff_t stride : {g.in_pixel, g.in_row, g.out_pixel, g.out_row})
+    require(stride <= kLargestIndex, "a stride exceeds 32 bits");
   input_extent(g);
   output_extent(g, out_bytes);
   require(g.out_width == 1 || g.out_pixel >= columns, "pixels of the result overlap");

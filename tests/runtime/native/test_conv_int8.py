@@ -1,0 +1,142 @@
+"""The step of an integer convolution, made directly: what it computes, and that nothing leads it outside its buffers."""
+
+import numpy as np
+import pytest
+
+from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.schema.convolution import Window
+from tpuconvert.schema.integer_product import integer_convolution
+
+pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
+
+HEIGHT, WIDTH, IN, OUT = 5, 6, 7, 9
+INPUT, OUTPUT = 3 + 80 * (HEIGHT - 1) + 11 * (WIDTH - 1) + IN, 2 + 100 * (HEIGHT - 1) + 13 * (WIDTH - 1) + OUT
+SLACK = 64
+
+
+def geometry_of(**changes):
+    """A 3x3 convolution whose input and output are slices of wider tensors, in channels and in rows."""
+    geometry = native().ConvGeometry()
+    dense = {
+        "height": HEIGHT,
+        "width": WIDTH,
+        "in_channels": IN,
+        "out_height": HEIGHT,
+        "out_width": WIDTH,
+        "out_channels": OUT,
+        "kernel_h": 3,
+        "kernel_w": 3,
+        "pad_top": 1,
+        "pad_left": 1,
+        "in_pixel": 11,
+        "in_row": 80,
+        "out_pixel": 13,
+        "out_row": 100,
+    }
+    for name, value in (dense | changes).items():
+        setattr(geometry, name, value)
+    return geometry
+
+
+def step_of(geometry, weights, isa="scalar", *, input_at=3, **given):
+    module = native()
+    return module.conv_int8(
+        module.Place(0, input_at),
+        module.Place(1, 2),
+        geometry,
+        weights,
+        given.pop("epilogue", module.Epilogue(OUT, module.Rescale.NONE, offset=np.array([20], np.int32))),
+        isa,
+        **given,
+    )
+
+
+def run(step, data, threads=1):
+    """The bytes of the output buffer, which held 0xA5 before."""
+    module = native()
+    sizes = len(data), OUTPUT
+    starts = 0, (sizes[0] + SLACK + 63) // 64 * 64
+    total = starts[1] + (sizes[1] + SLACK + 63) // 64 * 64
+    buffers = [("arena", start, size) for start, size in zip(starts, sizes, strict=True)]
+    program = module.Program([step], buffers, [], total, threads)
+    memory = program.make_memory()
+    memory.read(program, 0)[:] = data
+    memory.read(program, 1)[:] = 0xA5
+    program.run(memory, 0, 1)
+    return memory.read(program, 1).copy()
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_slices_of_wider_tensors(isa, threads):
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 256, INPUT, np.uint8)
+    weights = rng.integers(-3, 4, (OUT, IN, 3, 3)).astype(np.int8)
+    got = run(step_of(geometry_of(), weights, isa, input_zero=5), data, threads)
+
+    x = np.lib.stride_tricks.as_strided(data[3:], (1, IN, HEIGHT, WIDTH), (0, 1, 80, 11))
+    window = Window((3, 3), pads=(1, 1, 1, 1))
+    sums = integer_convolution(x, weights, window, x_zero=5)
+    expected = np.full(OUTPUT, 0xA5, np.uint8)
+    view = np.lib.stride_tricks.as_strided(expected[2:], (1, OUT, HEIGHT, WIDTH), (0, 1, 100, 13))
+    view[:] = np.clip(sums + 20, 0, 255)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"height": 0},
+        {"stride_h": 0},
+        {"dilation_w": -1},
+        {"pad_top": -1},
+        {"groups": 2},
+        {"groups": 0},
+        {"in_pixel": -11},
+        {"out_pixel": OUT - 1},
+        {"in_row": 1 << 40},
+        {"in_image": 1 << 62, "batch": 3},
+        {"out_row": (1 << 63) - 1},
+        {"dilation_h": 1 << 30, "stride_h": 1 << 30},
+        {"out_height": (1 << 31) - 1, "out_width": (1 << 31) - 1},
+        {"kernel_h": 5},
+    ],
+)
+def test_geometries_that_do_not_fit_are_refused(changes):
+    with pytest.raises(ValueError, match="conv_int8"):
+        step_of(geometry_of(**changes), np.zeros((OUT, IN, 3, 3), np.int8))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"height": HEIGHT + 1}, {"width": WIDTH + 8}, {"in_row": 81}, {"out_height": 6}, {"out_row": 101}]
+)
+def test_a_step_that_would_leave_its_buffers_is_refused(changes):
+    with pytest.raises(ValueError, match="leave its buffer"):
+        run(step_of(geometry_of(**changes), np.zeros((OUT, IN, 3, 3), np.int8)), np.zeros(INPUT, np.uint8))
+
+
+def test_sums_that_may_leave_32_bits_are_refused():
+    module = native()
+    geometry = module.ConvGeometry()
+    channels = 70_000
+    for name, value in {"in_channels": channels, "out_channels": 1, "in_pixel": channels, "out_pixel": 1}.items():
+        setattr(geometry, name, value)
+    weights = np.full((1, channels, 1, 1), 127, np.int8)
+    epilogue = module.Epilogue(1, module.Rescale.NONE)
+    with pytest.raises(OverflowError, match="32 bits"):
+        step_of(geometry, weights, epilogue=epilogue)
+    step_of(geometry, weights // 2, epilogue=epilogue)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"input_zero": 256},
+        {"bias": np.zeros(OUT - 1, np.int32)},
+        {"weight_zero": np.zeros(2, np.int32)},
+        {"weight_zero": np.full(1, 128, np.int32)},
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(given):
+    with pytest.raises(ValueError, match="conv_int8"):
+        step_of(geometry_of(), np.zeros((OUT, IN, 3, 3), np.int8), **given)
