@@ -1,4 +1,4 @@
-"""The step of an integer convolution, made directly: what it computes, and that nothing leads it outside its buffers."""
+"""The step of an integer convolution, made directly: what it computes, and that it never leaves its buffers."""
 
 import numpy as np
 import pytest
