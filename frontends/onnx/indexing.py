@@ -1,4 +1,4 @@
-"""Picking elements by index or condition: gathers, scatters with known indices, one-hot, triangles."""
+"""Picking elements by index or condition: gathers, one-hot, triangles."""
 
 import math
 
@@ -7,10 +7,9 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.layout import moved, picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -63,7 +62,8 @@ def gather(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
 
 
-def _strides(shape: tuple[int, ...]) -> list[int]:
+def row_strides(shape: tuple[int, ...]) -> list[int]:
+    """How far apart neighbours along each axis are in the flattened tensor."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
@@ -72,7 +72,7 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result:
     """One element per index: a linear index into the flattened data."""
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
-    strides = _strides(shape)
+    strides = row_strides(shape)
     node.budget((len(shape), *index_shape), 8, "index")
     grids = np.indices(index_shape).reshape(len(shape), -1)
     fixed = sum(grids[k].astype(np.int64) * strides[k] for k in range(len(shape)) if k != axis)
@@ -96,7 +96,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     if not 0 <= batch < min(len(shape), len(index_shape)) or depth > len(shape) - batch:
         raise node.fail(INVALID_NODE, f"batch_dims={batch} for ranks {len(shape)} and {len(index_shape)}")
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
-    strides = _strides(indexed)
+    strides = row_strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
     flat = emit.reshape(g, node.carried(0), (batches * math.prod(indexed), math.prod(rest)))
     node.budget((batches, tuples), 8, "index")
@@ -160,47 +160,3 @@ def masked(g: Graph, x: Value, keep: Array) -> Value:
     """The tensor x where the constant 0/1 mask is 1, else 0."""
     condition = emit.expand(g, g.add(Constdata(), emit.float_constant(g, keep, "mask")), emit.extents(x))
     return g.add(ConditionSelect(), condition, x, emit.float_constant(g, np.zeros(1), "zero"))
-
-
-def _replaced(g: Graph, data: Value, position: Array, updates: Value) -> Value:
-    """Flat data [M, R] with rows at known positions replaced by the rows of ``updates`` [K, R]; later ones win."""
-    rows = emit.extents(data)[0]
-    source = np.arange(rows)
-    source[position] = rows + np.arange(position.size)
-    joined = g.add(Concat(0), data, updates)
-    return picked(g, joined, 0, source)
-
-
-@onnx_op("ScatterND", since=11)
-def scatter_nd(node: OnnxNode, g: Graph) -> Result:
-    """A copy of the data with slices at known indices replaced."""
-    _refuse_reduction(node)
-    shape, index = node.shape(0), node.constant(1)
-    depth = index.shape[-1]
-    table = index.reshape(-1, depth)
-    strides = _strides(shape[:depth])
-    position = sum(from_front(node, table[:, k], shape[k]) * strides[k] for k in range(depth))
-    width = math.prod(shape[depth:])
-    data = emit.reshape(g, node.input(0), (math.prod(shape[:depth]), width))
-    updates = emit.reshape(g, node.input(2), (len(table), width))
-    return node.result(emit.reshape(g, _replaced(g, data, np.asarray(position), updates), shape))
-
-
-@onnx_op("ScatterElements", "Scatter", since=9)
-def scatter_elements(node: OnnxNode, g: Graph) -> Result:
-    """A copy of the data with single elements at known indices replaced."""
-    _refuse_reduction(node)
-    shape, index = node.shape(0), node.constant(1)
-    axis = node.axis(node.attr("axis", 0), len(shape))
-    grids: list[Array] = [grid.reshape(-1) for grid in np.indices(index.shape)]
-    grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
-    position = np.ravel_multi_index(tuple(grids), shape)
-    data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
-    updates = emit.reshape(g, node.input(2), (index.size, 1))
-    return node.result(emit.reshape(g, _replaced(g, data, position, updates), shape))
-
-
-def _refuse_reduction(node: OnnxNode) -> None:
-    reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
-    if reduction != "none":
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}'", "supported: none")

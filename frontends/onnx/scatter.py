@@ -1,0 +1,145 @@
+"""Writing at known places: ScatterND, ScatterElements, TensorScatter, ReverseSequence.
+
+Data and updates are flattened to rows, and every row of the result is picked from one of them. A reduction picks what
+is to be combined with the data, in as many rounds as there are updates of one place.
+"""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.indexing import from_front, row_strides
+from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.types import Array, DType
+
+_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
+"""Per reduction, what changes nothing."""
+
+
+def _reduction(node: OnnxNode) -> str:
+    since = {"none": 11, "add": 16, "mul": 16, "max": 18, "min": 18}
+    return node.choice("reduction", "none", [name for name, version in since.items() if version <= node.version])
+
+
+def written(node: OnnxNode, g: Graph, data: Value, position: Array, updates: Value, reduction: str) -> Value:
+    """Flat data [M, R] with the rows of ``updates`` [K, R] written at, or combined with those at, known positions."""
+    if reduction == "none":  # later ones win
+        rows = emit.extents(data)[0]
+        source = np.arange(rows)
+        source[position] = rows + np.arange(position.size)
+        return picked(g, g.add(Concat(0), data, updates), 0, source)
+    if data.dtype is not DType.FLOAT32 and reduction in ("max", "min"):
+        raise node.fail(UNSUPPORTED_TYPE, f"reduction='{reduction}' of {node.element(0)}", "supported: floating point")
+    rounds = _rounds(position)
+    if len(rounds) > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one place")
+    rows, width = emit.extents(data)
+    neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
+    joined = g.add(Concat(0), g.constant(neutral, name="neutral"), updates)
+    for number in rounds:
+        source = np.zeros(rows, np.int64)
+        source[position[number]] = 1 + number
+        data = emit.binary(g, reduction, data, picked(g, joined, 0, source))
+    return data
+
+
+def _rounds(position: Array) -> list[Array]:
+    """Numbers of updates, so that no place occurs twice in a round and those of one place keep their order."""
+    order = np.argsort(position, kind="stable")
+    sorted_places = position[order]
+    first = np.searchsorted(sorted_places, sorted_places, side="left")
+    turn = np.empty(position.size, np.int64)
+    turn[order] = np.arange(position.size) - first
+    return [np.flatnonzero(turn == number) for number in range(int(turn.max(initial=-1)) + 1)]
+
+
+@onnx_op("ScatterND", since=11)
+def scatter_nd(node: OnnxNode, g: Graph) -> Result:
+    """A copy of the data with slices at known indices replaced, or combined with updates."""
+    reduction = _reduction(node) if node.version >= 16 else "none"
+    shape, index = node.shape(0), node.constant(1)
+    depth = index.shape[-1]
+    table = index.reshape(-1, depth)
+    if depth > len(shape) or node.shape(2) != index.shape[:-1] + shape[depth:]:
+        raise node.fail(INVALID_NODE, f"indices {list(index.shape)} and updates {list(node.shape(2))}")
+    strides = row_strides(shape[:depth])
+    position = sum(from_front(node, table[:, k], shape[k]) * strides[k] for k in range(depth))
+    if not table.size:
+        return node.result(node.input(0))
+    width = math.prod(shape[depth:])
+    data = emit.reshape(g, node.input(0), (math.prod(shape[:depth]), width))
+    updates = emit.reshape(g, node.input(2), (len(table), width))
+    y = written(node, g, data, np.asarray(position), updates, reduction)
+    return node.result(emit.reshape(g, y, shape))
+
+
+@onnx_op("ScatterElements", "Scatter", since=9)
+def scatter_elements(node: OnnxNode, g: Graph) -> Result:
+    """A copy of the data with single elements at known indices replaced, or combined with updates."""
+    reduction = _reduction(node) if node.version >= 16 else "none"
+    shape, index = node.shape(0), node.constant(1)
+    axis = node.axis(node.attr("axis", 0), len(shape))
+    if node.shape(2) != index.shape or index.ndim != len(shape):
+        raise node.fail(INVALID_NODE, f"indices {list(index.shape)} and updates {list(node.shape(2))}")
+    if not index.size:
+        return node.result(node.input(0))
+    grids: list[Array] = [grid.reshape(-1) for grid in np.indices(index.shape)]
+    grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
+    position = np.ravel_multi_index(tuple(grids), shape)
+    data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
+    updates = emit.reshape(g, node.input(2), (index.size, 1))
+    return node.result(emit.reshape(g, written(node, g, data, position, updates, reduction), shape))
+
+
+def _as_rows(g: Graph, x: Value, first: int, second: int) -> Value:
+    """[rows of the two axes, elements of the others]."""
+    shape = emit.extents(x)
+    order = [first, second, *(k for k in range(len(shape)) if k not in (first, second))]
+    count = shape[first] * shape[second]
+    return emit.reshape(g, emit.permute(g, x, order), (count, math.prod(shape) // count))
+
+
+def _from_rows(g: Graph, rows: Value, shape: tuple[int, ...], first: int, second: int) -> Value:
+    """The inverse of ``_as_rows``."""
+    order = [first, second, *(k for k in range(len(shape)) if k not in (first, second))]
+    y = emit.reshape(g, rows, tuple(shape[k] for k in order))
+    return emit.permute(g, y, [order.index(k) for k in range(len(shape))])
+
+
+@onnx_op("TensorScatter", since=24)
+def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
+    """A cache with new entries, written from a known place on in every sample."""
+    shape, new = node.shape(0), node.shape(1)
+    axis = node.axis(node.attr("axis", -2), len(shape))
+    if axis == 0 or len(new) != len(shape) or any(a != b for k, (a, b) in enumerate(zip(shape, new)) if k != axis):
+        raise node.fail(INVALID_NODE, f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
+    starts = node.constant(2).reshape(-1).astype(np.int64) if node.has_input(2) else np.zeros(shape[0], np.int64)
+    place = starts[:, None] + np.arange(new[axis])
+    if node.choice("mode", "linear", ("linear", "circular")) == "circular":
+        place %= shape[axis]
+    if starts.size != shape[0] or place.min(initial=0) < 0 or place.max(initial=0) >= shape[axis]:
+        raise node.fail(INVALID_NODE, f"writes at {starts.tolist()[:8]} beyond the {shape[axis]} entries")
+    position = (place + np.arange(shape[0])[:, None] * shape[axis]).reshape(-1)
+    cache, update = (_as_rows(g, node.input(index), 0, axis) for index in (0, 1))
+    return node.result(_from_rows(g, written(node, g, cache, position, update, "none"), shape, 0, axis))
+
+
+@onnx_op("ReverseSequence", since=10)
+def reverse_sequence(node: OnnxNode, g: Graph) -> Result:
+    """The first entries of every sample backwards, as many as its known length says."""
+    shape, lengths = node.shape(0), node.ints(1)
+    batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
+    if {batch, time} != {0, 1} or len(shape) < 2 or len(lengths) != shape[batch]:
+        raise node.fail(INVALID_NODE, f"batch_axis={batch}, time_axis={time}, {len(lengths)} lengths for {list(shape)}")
+    if any(not 0 <= length <= shape[time] for length in lengths):
+        raise node.fail(INVALID_NODE, f"a length outside 0 to {shape[time]}")
+    node.budget((shape[batch], shape[time]), 8, "index")
+    steps, ends = np.arange(shape[time])[None, :], np.array(lengths)[:, None]
+    index = np.where(steps < ends, ends - 1 - steps, steps) + np.arange(shape[batch])[:, None] * shape[time]
+    rows = _as_rows(g, node.input(0), batch, time)
+    return node.result(_from_rows(g, picked(g, rows, 0, index.reshape(-1)), shape, batch, time))
