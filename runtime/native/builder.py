@@ -183,12 +183,16 @@ class Builder:
     # What the planner uses
 
     def emit(self, nodes: tuple[Node, ...], emit: Callable[[Builder], None]) -> None:
-        """Let a group add its steps. What its kernel declines (sums that may leave 32 bits) runs as references."""
+        """Let a group add its steps. What its kernel declines runs as references.
+
+        That are sums that may leave 32 bits (OverflowError), and parameters that no sensible model has and that a kernel
+        does not serve (ValueError), such as a zero point outside of its type.
+        """
         self._current, steps, buffers = nodes, len(self.steps), len(self.buffers)
         self._made.clear()
         try:
             emit(self)
-        except OverflowError:
+        except (OverflowError, ValueError):
             del self.steps[steps:], self.buffers[buffers:]
             for value in self._made:
                 self._stored[value].pop()
