@@ -256,7 +256,12 @@ def _spread_and_convolve(
 ) -> Value:
     """Transposed convolution with three axes: zeros between the elements, then conv3d with flipped weights."""
     if not node.is_constant(1):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "a three-dimensional weight that is computed", "supported: constant")
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            "a three-dimensional weight that is computed",
+            "supported: constant",
+            needs=node.tensor(1),
+        )
     for axis, stride in enumerate(window.strides):
         x = spread(g, x, 2 + axis, stride)
     ic, oc, *kernel = node.shape(1)

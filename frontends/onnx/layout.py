@@ -130,13 +130,14 @@ def depth_to_space(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("SpaceToDepth", since=1)
 def space_to_depth(node: OnnxNode, g: Graph) -> Result:
-    """Blocks of pixels become channels."""
+    """Blocks of pixels become channels, the place in the block outside (DCR) or inside (CRD) the old channel."""
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
     if block < 1 or h % block or w % block:
         raise node.fail(INVALID_NODE, f"extents {h} x {w} for blocks of {block}")
     y = emit.reshape(g, node.carried(0), (n, c, h // block, block, w // block, block))
-    y = emit.permute(g, y, (0, 3, 5, 1, 2, 4))
+    mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 28 else "DCR"
+    y = emit.permute(g, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return moved(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
 
 

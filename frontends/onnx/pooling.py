@@ -90,7 +90,7 @@ def max_pool(node: OnnxNode, g: Graph) -> Result:
             UNSUPPORTED_ATTRIBUTE, "its output Indices is used", "only the maxima themselves can be computed"
         )
     tensor = node.tensor(0)
-    x = emit.floats(node.carried(0))
+    x = emit.as_float(g, node.carried(0))
     if node.version >= 8:
         node.optional_attr("storage_order")  # orders Indices only
     window, ceil_mode = _window(node, 10), _ceil_mode(node, 10)
@@ -98,7 +98,20 @@ def max_pool(node: OnnxNode, g: Graph) -> Result:
         y = pool(g, PoolType.MAX, x, window, ceil_mode=ceil_mode)
     else:
         y = _dilated_max(g, x, window, ceil_mode)
+    if tensor.quant is None:
+        y = emit.cast(g, y, tensor.element.graph)
     return node.result(y, tensor.element, quant=tensor.quant)
+
+
+def _count(extent: int, pads: tuple[int, int], reach: int, stride: int, ceil_mode: bool) -> int:
+    """How many windows an axis has; with ``ceil_mode`` the last one may stand over, but not begin behind the data."""
+    room = extent + sum(pads) - reach
+    if room < 0:
+        raise CannotConvertError(INVALID_NODE, f"a window of {reach} elements over {extent + sum(pads)}")
+    count = (math.ceil(room / stride) if ceil_mode else room // stride) + 1
+    if ceil_mode and (count - 1) * stride >= extent + pads[0]:
+        count -= 1
+    return count
 
 
 def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
@@ -108,12 +121,7 @@ def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
     ):
         extent = emit.extents(x)[2 + axis]
         reach = (size - 1) * dilation + 1
-        if reach > extent + before + behind:
-            raise CannotConvertError(INVALID_NODE, f"a window of {reach} elements over {extent + before + behind}")
-        steps = (extent + before + behind - reach) / stride
-        count = (math.ceil(steps) if ceil_mode else math.floor(steps)) + 1
-        if ceil_mode and (count - 1) * stride >= extent + before:
-            count -= 1
+        count = _count(extent, (before, behind), reach, stride, ceil_mode)
         needed = max((count - 1) * stride + reach - extent - before, 0)
         if before or needed:
             paddings = [0] * (2 * x.rank)
@@ -142,27 +150,36 @@ def average_pool_of(node: OnnxNode, g: Graph, x: Value, version: int) -> Value:
     count_padding = bool(node.attr("count_include_pad", 0)) if version >= 7 or not is_own_domain else False
     if set(window.dilations) == {1}:
         return pool(g, PoolType.AVE, x, window, ceil_mode=ceil_mode, count_padding=count_padding)
-    if ceil_mode:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "ceil_mode=1 with dilations", "supported: ceil_mode=0 or no dilations")
-    return _dilated_average(node, g, x, window, count_padding)
+    return _dilated_average(node, g, x, window, ceil_mode, count_padding)
 
 
-def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, count_padding: bool) -> Value:
-    """A depthwise convolution with equal weights; without the padding divided by the number of elements that count."""
-    channels = emit.extents(x)[1]
-    area = math.prod(window.kernel)
-    weight = np.full((channels, 1, *window.kernel), 1.0, np.float32)
-    node.budget(weight.shape, 4, "weight")
-    sums = convolve(g, x, g.constant(weight, name="window"), None, window, window.pads, channels)
-    if count_padding or not any(any(pair) for pair in window.pads):
-        return emit.divs(g, sums, area)
+def _dilated_average(
+    node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool, count_padding: bool
+) -> Value:
+    """The sum of each window divided by the number of elements that count."""
+    sums = _window_sums(node, g, x, window, ceil_mode)
     counts = np.ones((), np.float32)
     for axis, extent in enumerate(emit.extents(x)[2:]):
-        before, size = window.pads[axis][0], emit.extents(sums)[2 + axis]
-        starts = np.arange(size)[:, None] * window.strides[axis] - before
+        before, behind = window.pads[axis]
+        low, high = (-before, extent + behind) if count_padding else (0, extent)
+        starts = np.arange(emit.extents(sums)[2 + axis])[:, None] * window.strides[axis] - before
         taps = starts + np.arange(window.kernel[axis]) * window.dilations[axis]
-        counts = np.multiply.outer(counts, ((taps >= 0) & (taps < extent)).sum(1).astype(np.float32))
+        counts = np.multiply.outer(counts, ((taps >= low) & (taps < high)).sum(1).astype(np.float32))
     return emit.div(g, sums, emit.float_constant(g, counts[None, None], "count"))
+
+
+def _window_sums(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
+    """The sum of each window, as a depthwise convolution with ones."""
+    channels, *extents = emit.extents(x)[1:]
+    weight = np.ones((channels, 1, *window.kernel), np.float32)
+    node.budget(weight.shape, 4, "weight")
+    pads = []
+    for axis, extent in enumerate(extents):
+        before, stride = window.pads[axis][0], window.strides[axis]
+        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        count = _count(extent, window.pads[axis], reach, stride, ceil_mode)
+        pads.append((before, max((count - 1) * stride + reach - extent - before, 0)))
+    return convolve(g, x, g.constant(weight, name="window"), None, window, tuple(pads), channels)
 
 
 def _global(node: OnnxNode, g: Graph, kind: PoolType, method: ReduceMethodType) -> Value:
@@ -210,9 +227,9 @@ def lp_pool(node: OnnxNode, g: Graph) -> Value:
     """p-norm of each window."""
     p = float(node.attr("p", 2))
     window, ceil_mode = _window(node, 18), _ceil_mode(node, 18)
-    if set(window.dilations) != {1} or ceil_mode:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "dilations or ceil_mode", "supported: neither")
     powers = powered(node, g, emit.floats(node.input(0)), p)
+    if set(window.dilations) != {1} or ceil_mode:
+        return rooted(g, _window_sums(node, g, powers, window, ceil_mode), p)
     means = pool(g, PoolType.AVE, powers, window, count_padding=True)
     return rooted(g, emit.muls(g, means, math.prod(window.kernel)), p)
 

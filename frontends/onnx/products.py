@@ -7,7 +7,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -144,9 +144,21 @@ def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
     return terms, right
 
 
-def _diagonal_free(node: OnnxNode, _: Graph, value: Value, term: str) -> tuple[Value, str]:
-    if len(set(term)) != len(term):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a letter repeats in '{term}'", "diagonals are not supported")
+def _diagonal_free(node: OnnxNode, g: Graph, value: Value, term: str) -> tuple[Value, str]:
+    """An operand without repeated letters: of two axes with the same letter only the diagonal is meant."""
+    for letter in [x for x in dict.fromkeys(term) if term.count(x) > 1]:
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            shape = emit.extents(value)
+            extent = shape[first]
+            if shape[second] != extent:
+                raise node.fail(INVALID_NODE, f"index '{letter}' has extents {extent} and {shape[second]}")
+            rest = [k for k in range(len(shape)) if k not in (first, second)]
+            square = emit.permute(g, value, [*rest, first, second])
+            flat = emit.reshape(g, square, (*(shape[k] for k in rest), extent * extent))
+            value = emit.cut(g, flat, len(rest), 0, extent * extent, extent + 1)
+            term = "".join(term[k] for k in rest) + letter
     return value, term
 
 

@@ -8,9 +8,10 @@ from tpuconvert.frontends.onnx import elements, emit, shape_rules
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq
+from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import DType
@@ -119,6 +120,64 @@ def cum_sum(node: OnnxNode, g: Graph) -> Result:
         triangle = triangle.T
     y = along_axis(g, emit.as_float(g, x), axis, triangle)
     return node.result(emit.cast(g, y, x.dtype), node.element(0))
+
+
+@onnx_op("CumProd", since=26)
+def cum_prod(node: OnnxNode, g: Graph) -> Result:
+    """Running products along an axis: each step doubles how many factors an element holds."""
+    x, shape = node.input(0), node.shape(0)
+    if x.dtype not in (DType.FLOAT32, DType.INT32):
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
+    axis = node.axis(int(node.scalar(1)), len(shape))
+    is_reverse, extent = bool(node.attr("reverse", 0)), shape[axis]
+    if node.attr("exclusive", 0):
+        x = _moved_on(g, x, axis, 1, is_reverse)
+    reach = 1
+    while reach < extent:
+        x = emit.mul(g, x, _moved_on(g, x, axis, reach, is_reverse))
+        reach *= 2
+    return node.result(x, node.element(0))
+
+
+def _moved_on(g: Graph, x: Value, axis: int, count: int, is_reverse: bool) -> Value:
+    """The elements some places further on along an axis, ones where they came from."""
+    shape = emit.extents(x)
+    filler = g.constant(np.ones([count if k == axis else n for k, n in enumerate(shape)], x.dtype.numpy), name="ones")
+    if count == shape[axis]:
+        return filler
+    if is_reverse:
+        return g.add(Concat(axis), emit.cut(g, x, axis, count, shape[axis]), filler)
+    return g.add(Concat(axis), filler, emit.cut(g, x, axis, 0, shape[axis] - count))
+
+
+@onnx_op("Det", since=11)
+def determinant(node: OnnxNode, g: Graph) -> Result:
+    """Determinants of matrices of up to three rows, by cofactors."""
+    x, shape = emit.floats(node.input(0)), node.shape(0)
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise node.fail(INVALID_NODE, f"matrices of shape {list(shape)}")
+    size, last = shape[-1], len(shape) - 1
+    if size > 3:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"matrices of {size} rows", "supported: up to 3")
+
+    def at(row: int, column: int) -> Value:
+        return emit.cut(g, emit.cut(g, x, last - 1, row, row + 1), last, column, column + 1)
+
+    def minor(rows: tuple[int, int], columns: tuple[int, int]) -> Value:
+        (a, b), (c, d) = rows, columns
+        return emit.sub(g, emit.mul(g, at(a, c), at(b, d)), emit.mul(g, at(a, d), at(b, c)))
+
+    if size == 1:
+        y = x
+    elif size == 2:
+        y = minor((0, 1), (0, 1))
+    else:
+        first, second, third = (
+            emit.mul(g, at(0, k), minor((1, 2), tuple(c for c in range(3) if c != k)))  # type: ignore[arg-type]  # two
+            for k in range(3)
+        )
+        y = emit.add(g, emit.sub(g, first, second), third)
+    return node.result(emit.reshape(g, y, shape[:-2] or (1,)), scalar=len(shape) == 2)
 
 
 def along_axis(g: Graph, x: Value, axis: int, matrix: np.ndarray) -> Value:
