@@ -65,7 +65,7 @@ class Dense : public ConvInt8Kernel {
   explicit Dense(const ConvInt8Spec& spec)
       : g_(spec.geometry),
         zero_(spec.input_zero),
-        epilogue_(spec.epilogue, spec.geometry.out_channels),
+        epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
         packed_(pack(spec, epilogue_)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         finish_(epilogue_),
@@ -284,96 +284,102 @@ class Dense : public ConvInt8Kernel {
   // Addresses of the next `rows` results and of the segments under them; moves `position` on.
   void place_rows(const std::uint8_t* input, std::uint8_t* output, int rows, int band_y, Position* position,
                   TileArguments* arguments, const std::uint8_t** inputs, std::uint8_t** outputs) const {
-    const std::uint8_t* corners[kMaxRows];  // of the windows; may lie outside
     Stretch stretches[kMaxRows];
     int count = 0;
     bool is_inside_rows = true, is_inside = true;
+    Position at = *position;
+    const std::ptrdiff_t out_pixel = g_.out_pixel, column_step = column_step_;
     for (int row = 0; row < rows; ++count) {
-      const int fit = std::min(rows - row, g_.out_width - position->x);
-      const int top = position->y * g_.stride_h - g_.pad_top, left = position->x * g_.stride_w - g_.pad_left;
+      const int fit = std::min(rows - row, g_.out_width - at.x);
+      const int top = at.y * g_.stride_h - g_.pad_top, left = at.x * g_.stride_w - g_.pad_left;
       stretches[count] = {row, row + fit, top, left};
-      std::uint8_t* to = output + position->image * g_.out_image + position->y * g_.out_row + position->x * g_.out_pixel;
-      const std::uint8_t* from;
+      std::uint8_t* to = output + at.image * g_.out_image + at.y * g_.out_row + at.x * out_pixel;
+      const std::uint8_t* from;  // the corner of the window, which may lie outside of the image
       if (packed_.layout.is_padded_row) {
-        from = input + static_cast<std::size_t>((position->y - band_y) * g_.stride_h) * band_row_bytes_ +
-               position->x * column_step_;
+        from = input + static_cast<std::size_t>((at.y - band_y) * g_.stride_h) * band_row_bytes_ + at.x * column_step;
       } else {
-        from = input + position->image * g_.in_image + top * g_.in_row + left * g_.in_pixel;
+        from = input + at.image * g_.in_image + top * g_.in_row + left * g_.in_pixel;
         is_inside_rows &= top >= 0 && top + (g_.kernel_h - 1) * g_.dilation_h < g_.height;
         is_inside &= left >= 0 && left + (fit - 1) * g_.stride_w + (g_.kernel_w - 1) * g_.dilation_w < g_.width;
       }
-      for (int i = 0; i < fit; ++i, ++row, to += g_.out_pixel, from += column_step_) {
-        outputs[row] = to;
-        corners[row] = from;
-      }
-      advance(position, fit);
+      step_along(fit, from, column_step, inputs + row);
+      step_along(fit, to, out_pixel, outputs + row);
+      row += fit;
+      advance(&at, fit);
     }
-    const std::uint8_t** end;
+    *position = at;
+    int placed = 1;
+    arguments->segment_bytes = packed_.layout.bytes;
     if (packed_.layout.is_padded_row) {
-      end = place_kernel_rows(corners, rows, static_cast<std::ptrdiff_t>(band_row_bytes_) * g_.dilation_h, inputs);
-      arguments->segment_bytes = packed_.layout.bytes;
+      placed = place_kernel_rows(rows, static_cast<std::ptrdiff_t>(band_row_bytes_) * g_.dilation_h, inputs);
     } else if (joins_taps_ && is_inside) {
-      end = is_inside_rows ? place_kernel_rows(corners, rows, g_.in_row * g_.dilation_h, inputs)
-                           : place_kernel_rows_at_edge(corners, stretches, count, inputs);
+      placed = is_inside_rows ? place_kernel_rows(rows, g_.in_row * g_.dilation_h, inputs)
+                              : place_kernel_rows_at_edge(rows, stretches, count, inputs);
       arguments->segment_bytes = packed_.layout.bytes * static_cast<std::size_t>(g_.kernel_w);
-    } else {
-      end = is_inside && is_inside_rows ? place_taps(corners, rows, inputs)
-                                        : place_taps_at_edge(corners, stretches, count, inputs);
-      arguments->segment_bytes = packed_.layout.bytes;
+    } else if (!(is_inside && is_inside_rows)) {
+      placed = place_taps_at_edge(rows, stretches, count, inputs);
+    } else if (g_.taps() != 1) {
+      placed = place_taps(rows, inputs);
     }
-    const std::size_t placed = static_cast<std::size_t>(end - inputs);
-    for (int copy = 1; copy < packed_.layout.copies; ++copy)
-      std::memcpy(inputs + placed * static_cast<std::size_t>(copy), inputs, placed * sizeof(*inputs));
-    arguments->segments = placed / static_cast<std::size_t>(rows) * static_cast<std::size_t>(packed_.layout.copies);
+    const int copies = packed_.layout.copies;
+    for (int copy = 1; copy < copies; ++copy)
+      std::memcpy(inputs + copy * placed * rows, inputs, static_cast<std::size_t>(placed * rows) * sizeof(*inputs));
+    arguments->segments = static_cast<std::size_t>(placed * copies);
   }
 
+  template <typename Byte>
+  static void step_along(int count, Byte* first, std::ptrdiff_t step, Byte** to) {
+    for (int i = 0; i < count; ++i) to[i] = first + i * step;
+  }
+
+  // The following functions turn the corners of windows, in the first `rows` elements of `to`, into addresses of segments
+  // and return the number of segments.
+
   // Rows of the kernel as one segment each.
-  const std::uint8_t** place_kernel_rows(const std::uint8_t* const* corners, int rows, std::ptrdiff_t step,
-                                         const std::uint8_t** to) const {
-    for (int y = 0; y < g_.kernel_h; ++y)
-      for (int row = 0; row < rows; ++row) *to++ = corners[row] + y * step;
-    return to;
+  int place_kernel_rows(int rows, std::ptrdiff_t step, const std::uint8_t** to) const {
+    for (int y = 1; y < g_.kernel_h; ++y)
+      for (int row = 0; row < rows; ++row) to[y * rows + row] = to[row] + y * step;
+    return g_.kernel_h;
   }
 
   // The same where rows above or below the image are padding.
-  const std::uint8_t** place_kernel_rows_at_edge(const std::uint8_t* const* corners, const Stretch* stretches, int count,
-                                                 const std::uint8_t** to) const {
-    for (int y = 0; y < g_.kernel_h; ++y) {
+  int place_kernel_rows_at_edge(int rows, const Stretch* stretches, int count, const std::uint8_t** to) const {
+    for (int y = g_.kernel_h - 1; y >= 0; --y) {
       for (const Stretch* stretch = stretches; stretch != stretches + count; ++stretch) {
         const int at = stretch->top + y * g_.dilation_h;
         const bool is_in = at >= 0 && at < g_.height;
         for (int row = stretch->begin; row < stretch->end; ++row)
-          *to++ = is_in ? corners[row] + y * g_.dilation_h * g_.in_row : padding_.data();
+          to[y * rows + row] = is_in ? to[row] + y * g_.dilation_h * g_.in_row : padding_.data();
       }
     }
-    return to;
+    return g_.kernel_h;
   }
 
-  const std::uint8_t** place_taps(const std::uint8_t* const* corners, int rows, const std::uint8_t** to) const {
-    for (int y = 0; y < g_.kernel_h; ++y) {
-      for (int x = 0; x < g_.kernel_w; ++x) {
-        const std::ptrdiff_t step = y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel;
-        for (int row = 0; row < rows; ++row) *to++ = corners[row] + step;
-      }
+  std::ptrdiff_t tap_step(int y, int x) const { return y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel; }
+
+  int place_taps(int rows, const std::uint8_t** to) const {
+    for (int tap = 1; tap < g_.taps(); ++tap) {
+      const std::ptrdiff_t step = tap_step(tap / g_.kernel_w, tap % g_.kernel_w);
+      for (int row = 0; row < rows; ++row) to[tap * rows + row] = to[row] + step;
     }
-    return to;
+    return g_.taps();
   }
 
-  const std::uint8_t** place_taps_at_edge(const std::uint8_t* const* corners, const Stretch* stretches, int count,
-                                          const std::uint8_t** to) const {
-    for (int y = 0; y < g_.kernel_h; ++y) {
-      for (int x = 0; x < g_.kernel_w; ++x) {
-        const std::ptrdiff_t step = y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel;
+  int place_taps_at_edge(int rows, const Stretch* stretches, int count, const std::uint8_t** to) const {
+    for (int y = g_.kernel_h - 1; y >= 0; --y) {
+      for (int x = g_.kernel_w - 1; x >= 0; --x) {
+        const std::ptrdiff_t step = tap_step(y, x);
+        const std::uint8_t** segment = to + (y * g_.kernel_w + x) * rows;
         for (const Stretch* stretch = stretches; stretch != stretches + count; ++stretch) {
           const int at_y = stretch->top + y * g_.dilation_h;
           const bool is_row_in = at_y >= 0 && at_y < g_.height;
           int at_x = stretch->left + x * g_.dilation_w;
           for (int row = stretch->begin; row < stretch->end; ++row, at_x += g_.stride_w)
-            *to++ = is_row_in && at_x >= 0 && at_x < g_.width ? corners[row] + step : padding_.data();
+            segment[row] = is_row_in && at_x >= 0 && at_x < g_.width ? to[row] + step : padding_.data();
         }
       }
     }
-    return to;
+    return g_.taps();
   }
 
   ConvGeometry g_;

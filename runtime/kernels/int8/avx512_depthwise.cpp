@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kBlock = 64;          // channels of most blocks, and of parameters and sums of all
 constexpr int kBufferColumns = 48;  // of a piece of a row in the first-level cache, unless the window is wider
-constexpr std::size_t kPointerBytes = 64;
+constexpr std::size_t kPointerBytes = 64;      // of four rows, rounded up to what keeps the rest aligned
 
 constexpr int groups_of(int kernel_h) { return (kernel_h + 3) / 4; }
 
@@ -54,11 +54,11 @@ class Depthwise : public ConvInt8Kernel {
  protected:
   Depthwise(const ConvInt8Spec& spec, bool has_narrow_blocks, int weight_rows)
       : g_(spec.geometry),
-        epilogue_(spec.epilogue, spec.geometry.out_channels),
+        epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
         finish_(epilogue_),
-        padding_(kBlock),
+        padding_(static_cast<std::size_t>((g_.width - 1) * g_.in_pixel) + kBlock),
         kind_(kind_of(spec.geometry)) {
-    std::memset(padding_.data(), spec.input_zero, kBlock);
+    std::memset(padding_.data(), spec.input_zero, padding_.size());
     std::size_t weights = 0, parameters = 0;
     const std::size_t dwords = static_cast<std::size_t>(weight_rows * g_.kernel_w * groups_of(g_.kernel_h) * kVectors);
     for (int first = 0; first < g_.out_channels;) {
@@ -88,10 +88,8 @@ class Depthwise : public ConvInt8Kernel {
            static_cast<std::size_t>(4 * (4 * lane + i) + tap);
   }
 
-  const std::uint8_t* row_at(const std::uint8_t* input, int y, int first, std::ptrdiff_t* step) const {
-    const bool is_inside = y >= 0 && y < g_.height;
-    *step = is_inside ? g_.in_pixel : 0;
-    return is_inside ? input + y * g_.in_row + first : padding_.data();
+  const std::uint8_t* row_at(const std::uint8_t* input, int y, int first) const {
+    return y >= 0 && y < g_.height ? input + y * g_.in_row + first : padding_.data();
   }
 
   // Parameters that both kinds of kernel arguments have.
@@ -99,6 +97,7 @@ class Depthwise : public ConvInt8Kernel {
   void set_common(const Block& block, std::uint8_t* scratch, Arguments* arguments) const {
     const EpilogueSpec& spec = epilogue_.spec();
     arguments->padding = padding_.data();
+    arguments->in_pixel = g_.in_pixel;
     arguments->width = g_.width;
     arguments->out_pixel = g_.out_pixel;
     arguments->weights = weights_.as<std::int8_t>() + block.weights;
@@ -122,7 +121,7 @@ class Depthwise : public ConvInt8Kernel {
   std::vector<Block> blocks_;
   AlignedBytes weights_;
   AlignedBytes parameters_;
-  AlignedBytes padding_;
+  AlignedBytes padding_;  // a row of the input
   int rows_at_once_ = 1;
   std::string kind_;
 
@@ -192,7 +191,7 @@ class Depthwise3x3 : public Depthwise {
     for (const Block& block : blocks_) {
       set_common(block, scratch, &arguments);
       for (int i = 0; i < rows + 2; ++i)
-        arguments.rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + i * g_.dilation_h, block.first, &arguments.steps[i]);
+        arguments.rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + i * g_.dilation_h, block.first);
       arguments.left = -g_.pad_left;
       arguments.out_width = g_.out_width;
       const std::ptrdiff_t offset = static_cast<std::ptrdiff_t>(block.first) * epilogue_.bytes();
@@ -228,16 +227,12 @@ class DepthwiseAny : public Depthwise {
 
   void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int, std::uint8_t* scratch) const override {
     const std::uint8_t** rows = reinterpret_cast<const std::uint8_t**>(scratch);
-    std::ptrdiff_t* steps = reinterpret_cast<std::ptrdiff_t*>(rows + 4 * groups_);
-    static_assert(4 * (sizeof(*rows) + sizeof(*steps)) == kPointerBytes, "four pointers and steps for every group");
     DepthwiseLine line{};
     for (const Block& block : blocks_) {
       set_common(block, scratch + pointer_bytes(), &line);
       for (int i = 0; i < 4 * groups_; ++i)
-        rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first,
-                         &steps[i]);
+        rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first);
       line.rows = rows;
-      line.steps = steps;
       line.groups = groups_;
       line.buffer = scratch + pointer_bytes() + sum_bytes();
       line.taps = g_.kernel_w;

@@ -21,7 +21,7 @@ constexpr int depthwise_channel(int v, int j) { return 16 * (j / 4) + 4 * v + j 
 
 struct DepthwiseArguments {
   const std::uint8_t* rows[4];       // input rows under the window, at the first channel of the block
-  std::ptrdiff_t steps[4];           // bytes from pixel to pixel; 0 for a row of padding
+  std::ptrdiff_t in_pixel;           // bytes from pixel to pixel
   const std::uint8_t* padding;       // 64 bytes that stand for a pixel outside
   int width;                         // of the input
   int left;                          // input column of the first tap of the first result
@@ -45,8 +45,8 @@ DepthwiseKernel depthwise_3x3(TileForm form, int width, int stride, int rows);
 // of 64 channels.
 struct DepthwiseLine {
   const std::uint8_t* const* rows;   // 4 * groups input rows; those behind the window have zero weights
-  const std::ptrdiff_t* steps;
   int groups;
+  std::ptrdiff_t in_pixel;
   const std::uint8_t* padding;
   int width;                         // of the input
   int left;                          // input column of the first column in the buffer

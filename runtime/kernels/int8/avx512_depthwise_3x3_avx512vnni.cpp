@@ -7,21 +7,38 @@
 namespace tpuconvert::avx512 {
 namespace {
 
+// Input rows, and the column that is loaded next.
 template <int Width, int Rows>
-TPU_INLINE Column<Width> load_column(const DepthwiseArguments& arguments, int x) {
-  using B = Block<Width>;
-  if (x < 0 || x >= arguments.width) {
-    const auto padding = B::load(arguments.padding);
-    return interleaved<Width>(padding, padding, padding, padding);
+class Reader {
+ public:
+  TPU_INLINE explicit Reader(const DepthwiseArguments& arguments)
+      : rows_{arguments.rows[0], arguments.rows[1], arguments.rows[2], arguments.rows[Rows == 2 ? 3 : 2]},
+        padding_(arguments.padding),
+        offset_(arguments.left * arguments.in_pixel),
+        end_(arguments.width * arguments.in_pixel),
+        step_(arguments.in_pixel) {}
+
+  TPU_INLINE Column<Width> next() {
+    using B = Block<Width>;
+    const std::ptrdiff_t offset = offset_;
+    offset_ += step_;
+    if (__builtin_expect(static_cast<std::size_t>(offset) >= static_cast<std::size_t>(end_), 0)) {
+      const auto padding = B::load(padding_);
+      return interleaved<Width>(padding, padding, padding, padding);
+    }
+    const auto a = B::load(rows_[0] + offset), b = B::load(rows_[1] + offset), c = B::load(rows_[2] + offset);
+    if constexpr (Rows == 2) {
+      return interleaved<Width>(a, b, c, B::load(rows_[3] + offset));
+    } else {
+      return interleaved<Width>(a, b, c, c);  // the weights of the fourth tap are zero
+    }
   }
-  const auto row = [&](int i) TPU_INLINED { return B::load(arguments.rows[i] + x * arguments.steps[i]); };
-  const auto a = row(0), b = row(1), c = row(2);
-  if constexpr (Rows == 2) {
-    return interleaved<Width>(a, b, c, row(3));
-  } else {
-    return interleaved<Width>(a, b, c, c);  // the weights of the fourth tap are zero
-  }
-}
+
+ private:
+  const std::uint8_t* rows_[4];
+  const std::uint8_t* padding_;
+  std::ptrdiff_t offset_, end_, step_;
+};
 
 // Results of Columns neighbouring pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
 template <int Width, int Stride, int Rows, int Columns, TileForm Form, int Inputs>
@@ -79,24 +96,18 @@ TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width>
 
 template <int Width, int Stride, int Rows, TileForm Form>
 void run_rows(const DepthwiseArguments& arguments) {
-  constexpr int kInputs = Stride + 3;  // columns under two results
-  Column<Width> inputs[kInputs];
-  const int left = arguments.left;
-  unrolled<3 - Stride>([&](auto i) TPU_INLINED { inputs[i] = load_column<Width, Rows>(arguments, left + i); });
+  constexpr int kKept = 3 - Stride;  // columns that the next result needs again
+  Reader<Width, Rows> reader(arguments);
+  Column<Width> inputs[Stride + 3];  // under two results
+  unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = reader.next(); });
   int x = 0;
   for (; x + 2 <= arguments.out_width; x += 2) {
-    const int at = left + x * Stride;
-    unrolled<2 * Stride>([&](auto i) TPU_INLINED {
-      inputs[3 - Stride + i] = load_column<Width, Rows>(arguments, at + (3 - Stride) + i);
-    });
+    unrolled<2 * Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = reader.next(); });
     compute<Width, Stride, Rows, 2, Form>(arguments, inputs, x);
-    unrolled<3 - Stride>([&](auto i) TPU_INLINED { inputs[i] = inputs[2 * Stride + i]; });
+    unrolled<kKept>([&](auto i) TPU_INLINED { inputs[i] = inputs[2 * Stride + i]; });
   }
   if (x < arguments.out_width) {
-    const int at = left + x * Stride;
-    unrolled<Stride>([&](auto i) TPU_INLINED {
-      inputs[3 - Stride + i] = load_column<Width, Rows>(arguments, at + (3 - Stride) + i);
-    });
+    unrolled<Stride>([&](auto i) TPU_INLINED { inputs[kKept + i] = reader.next(); });
     compute<Width, Stride, Rows, 1, Form>(arguments, inputs, x);
   }
 }

@@ -15,7 +15,7 @@ void interleave(const DepthwiseLine& line) {
     for (int group = 0; group < line.groups; ++group, to += kGroupBytes) {
       const auto row = [&](int i) TPU_INLINED {
         const int index = 4 * group + i;
-        return B::load(is_inside ? line.rows[index] + x * line.steps[index] : line.padding);
+        return B::load(is_inside ? line.rows[index] + x * line.in_pixel : line.padding);
       };
       const Column<64> interleaved_rows = interleaved<64>(row(0), row(1), row(2), row(3));
       unrolled<kVectors>([&](auto v) TPU_INLINED { _mm512_store_si512(to + 64 * v, interleaved_rows.v[v]); });
