@@ -7,11 +7,21 @@ READY := $(VENV)/.ready
 # One thread for matrix products: the tests are many and small.
 export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: help demo test test-nightly lint format clean
+# The engine is built again when its sources change.
+KERNELS := setup.py runtime/kernels/CMakeLists.txt $(wildcard runtime/kernels/*/*)
+SANITIZED := build/sanitize
+# Leaks are the interpreter's: it does not free everything when it ends. A huge size is refused as malloc refuses it.
+UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/_native*.so)" \
+  LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
+
+.PHONY: help demo test test-nightly sanitize nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
 	@echo "make test-nightly  all tests"
+	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
+	@echo "make nightly       test-nightly and sanitize"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff sort imports and lay out the code"
 
@@ -20,7 +30,7 @@ $(BIN)/python:
 	  { echo "tpuconvert needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(READY): setup.cfg pyproject.toml | $(BIN)/python
+$(READY): setup.cfg pyproject.toml $(KERNELS) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
@@ -32,6 +42,15 @@ test: $(READY)
 
 test-nightly: $(READY)
 	$(BIN)/pytest -q --durations=20
+
+sanitize: $(READY)
+	$(BIN)/cmake -S runtime/kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DTPUCONVERT_SANITIZE=ON
+	$(BIN)/cmake --build $(SANITIZED)
+	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native -m "not slow"
+	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native/test_hostile_*.py -m slow
+
+nightly: test-nightly sanitize
 
 lint: $(READY)
 	$(BIN)/ruff check .

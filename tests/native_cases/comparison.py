@@ -1,0 +1,110 @@
+"""Runs a case on the native engine with every instruction set and number of threads, and compares the results."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from native_cases.draft import NativeCase
+from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
+from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.types import Array, Chip
+
+THREADS = (1, 2, 4)
+EXACT = frozenset(
+    {"requant_fp32_to_int", "dequant_int_to_fp32", "cast", "clamp", "lut"}
+    | {"add", "sub", "mul", "div", "max", "min", "adds", "subs", "rsubs", "muls", "divs", "rdivs", "maxs", "mins"}
+    | {"permute", "reshape", "squeeze", "expand_dims", "extract", "pad", "split", "concat", "tile", "repeat"}
+    | {"broadcast", "upsample", "channel_shuffle", "lshift", "rshift", "clshift", "crshift", "index_select"}
+    | {"interleave", "copy", "constdata"}
+)
+"""Operators whose float results are one rounding per step in a given order, or none: equal to the last bit."""
+TOLERANCE = 1e-4
+"""Of the largest magnitude, for float results of sums and functions, which kernels may round otherwise."""
+
+
+def evaluator(chip: Chip):
+    """What runs the nodes without a kernel."""
+
+    def evaluate(node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
+        with np.errstate(all="ignore"):
+            return node.op.evaluate(*arrays, chip=chip)
+
+    return evaluate
+
+
+def exact_values(graph: Graph) -> set[Value]:
+    """Values that must be equal to the last bit: all integers, and floats that exact operators make of exact values."""
+    exact = {value for value in graph.values if value.producer is None or value.dtype.is_integer}
+    for node in graph.sorted_nodes():
+        is_exact = node.op.name in EXACT or _is_exact_function(node)
+        if is_exact and all(value is None or value in exact for value in node.inputs):
+            exact.update(node.outputs)
+    return exact
+
+
+def _is_exact_function(node: Node) -> bool:
+    """Activations of at most one product per element."""
+    exact = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL, ActiveType.ACTIVE_LEAKY_RELU)
+    return isinstance(node.op, (Active, ActiveParam)) and node.op.active_type in exact
+
+
+def difference(found: Array, expected: Array, exact: bool) -> str:
+    """What is wrong, or an empty string."""
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        return f"{found.dtype}{found.shape} instead of {expected.dtype}{expected.shape}"
+    if found.dtype.kind == "f":
+        nan = np.isnan(expected)
+        if (np.isnan(found) != nan).any():
+            return "a NaN more or less"
+        found, expected = np.where(nan, 0, found), np.where(nan, 0, expected)
+        if not exact:
+            largest = float(np.abs(expected[np.isfinite(expected)]).max(initial=0))
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(found.astype(np.float64) - expected)
+            gap[found == expected] = 0
+            worst = float(gap.max(initial=0))
+            return "" if worst <= TOLERANCE * max(largest, 1e-30) else f"off by {worst}, the largest is {largest}"
+    if found.tobytes() == expected.tobytes():
+        return ""
+    wrong = found != expected
+    if not wrong.any():
+        return "only the signs of zeros differ"
+    place = tuple(int(index) for index in np.argwhere(wrong)[0])
+    return f"{int(wrong.sum())} of {wrong.size} differ, first at {place}: {found[place]} instead of {expected[place]}"
+
+
+def compare(case: NativeCase, isas: Sequence[str] | None = None, threads: Sequence[int] = THREADS) -> list[Node]:
+    """Run everywhere and compare.
+
+    Returns:
+        The nodes that ran their references with the best instruction set.
+
+    Raises:
+        AssertionError: naming the case, the instruction set and the first difference, or a node without a kernel.
+    """
+    isas = isas or available_isas()
+    assert isas, "there is no native engine to compare with"
+    exact = exact_values(case.graph)
+    evaluate = evaluator(case.chip)
+    left: list[Node] = []
+    for isa in isas:
+        for count in threads:
+            plan = NativePlan(case.graph, case.chip.name, isa, count)
+            left = plan.reference_nodes
+            names = sorted({node.op.name for node in left})
+            assert not (case.has_kernels and left), f"{names} ran as references ({isa}): {case}"
+            for again in range(2 if count == threads[0] else 1):  # a second run finds the memory of the first
+                results = plan.run(case.feeds, evaluate)
+                for value, found, expected in zip(case.graph.outputs, results, case.expected, strict=True):
+                    problem = difference(found, expected, value in exact)
+                    where = f"{isa}, {count} threads, run {again}, output '{value.name}'"
+                    assert not problem, f"{where}: {problem}; steps {steps_of(plan)}; {case}"
+    return left
+
+
+def steps_of(plan: NativePlan) -> list[str]:
+    """Names of the compiled steps."""
+    return [plan._program.kind(index) for index in range(plan._program.steps)]

@@ -1,0 +1,143 @@
+"""Float operators: products, element-wise chains, images, rows. Compared within a tolerance where they sum."""
+
+import numpy as np
+
+from native_cases.bytewise import image
+from native_cases.draft import Draft, kind
+from native_cases.products import Window, window
+from native_cases.rescaling import some_shape
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.normalization import LayerNorm
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, Array, Scalar
+
+FUNCTIONS = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_TANH, ActiveType.ACTIVE_ABSVAL)
+
+
+def normal(draft: Draft, *shape: int, scale: float = 1.0) -> Array:
+    return (draft.rng.standard_normal(shape) * scale).astype(np.float32)
+
+
+def limited(draft: Draft, x: Value) -> Value:
+    """What often stands behind a product."""
+    choice = draft.number(0, 3)
+    if choice == 0:
+        return draft.add(Active(ActiveType.ACTIVE_RELU), x)
+    if choice == 1:
+        return draft.add(Clamp(Scalar.f32(0.0), Scalar.f32(6.0)), x)
+    return x
+
+
+def convolution(draft: Draft, made: Window, *, transposed: bool = False) -> Value:
+    groups = made.parameters["groups"]
+    first, second = (made.shape[1], made.channels) if transposed else (made.channels, made.shape[1])
+    x = draft.input(F32, made.shape, normal(draft, *made.shape))
+    w = draft.constant(normal(draft, first, second // groups, *made.kernel, scale=0.3))
+    operands = [x, w]
+    if draft.chance(0.7):
+        operands.append(draft.constant(normal(draft, 1, made.channels, 1, 1)))
+    return draft.add((Deconv if transposed else Conv)(**made.parameters), *operands)
+
+
+@kind(700)
+def float_products(draft: Draft) -> None:
+    """Convolutions of every form and matrix products, with limits behind them."""
+    choice = draft.number(0, 5)
+    if choice < 4:
+        style = draft.pick("dense", "grouped", "depthwise")
+        transposed = choice == 3
+        draft.declines(transposed)
+        y = convolution(draft, window(draft, style=style, transposed=transposed), transposed=transposed)
+    elif choice == 4:
+        m, k, n = draft.small(40), draft.small(300), draft.small(150)
+        operands = [draft.input(F32, (m, k), normal(draft, m, k)), draft.constant(normal(draft, k, n))]
+        operands += [draft.constant(normal(draft, 1, n))] if draft.chance(0.6) else []
+        y = draft.add(MatrixMul(), *operands)
+    else:
+        batch = tuple(draft.number(1, 3) for _ in range(draft.number(1, 2)))
+        m, k, n = draft.small(40), draft.small(60), draft.small(40)
+        left, right = draft.chance(0.3), draft.chance(0.5)
+        a = (*batch, *((k, m) if left else (m, k)))
+        b = (*batch, *((n, k) if right else (k, n)))
+        operands = [draft.input(F32, shape, normal(draft, *shape)) for shape in (a, b)]
+        y = draft.add(BatchMatmul(left_transpose=left, right_transpose=right), *operands)
+    limited(draft, y)
+
+
+@kind(500)
+def float_elements(draft: Draft) -> None:
+    """Chains of arithmetic and functions, with operands that broadcast."""
+    shape = some_shape(draft)
+    x = image(draft, F32, shape)
+    for _ in range(draft.number(1, 6)):
+        choice = draft.number(0, 3)
+        if choice == 0:
+            other = tuple(1 if draft.chance(0.3) else extent for extent in shape)
+            second = draft.constant(normal(draft, *other)) if draft.chance(0.5) else draft.input(F32, other)
+            x = draft.add(draft.pick(Add(), Sub(), Mul(), Max(), Min()), *draft.pick((x, second), (second, x)))
+            shape = x.type.static_shape
+        elif choice == 1:
+            op = draft.pick(Adds, Subs, Rsubs, Muls, Divs, Maxs, Mins)
+            x = draft.add(op(Scalar.f32(draft.pick(0.5, -2.0, 3.0, 1.0))), x)
+        elif choice == 2:
+            x = draft.add(Active(draft.pick(*FUNCTIONS)), x)
+        else:
+            x = draft.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (draft.pick(0.1, 0.5, 0.0),)), x)
+
+
+@kind(500)
+def float_images(draft: Draft) -> None:
+    """Pools and bilinear resizing."""
+    shape = (draft.pick(1, 2), draft.small(40), draft.small(14), draft.small(14))
+    x = image(draft, F32, shape)
+    if draft.chance(0.35):
+        flags = draft.pick({}, {"align_corners": True}, {"half_pixel_centers": True})
+        platform = PlatForm.TENSORFLOW if flags or draft.chance(0.5) else PlatForm.OPENCV
+        size = (draft.small(20), draft.small(20))
+        draft.add(Interpolate(size=size, platform=platform, method=InterpolateMode.BILINEAR, **flags), x)
+        return
+    kernels = [draft.small(min(extent, 5)) for extent in shape[2:]]
+    pads = [draft.number(0, kernel // 2) for kernel in kernels]
+    op = Pool(
+        stride_h=draft.number(1, 3),
+        stride_w=draft.number(1, 3),
+        pad_h=pads[0],
+        pad_w=pads[1],
+        kernel_h=kernels[0],
+        kernel_w=kernels[1],
+        pooling_type=draft.pick(PoolType.MAX, PoolType.AVE),
+        is_global_pooling=draft.chance(0.2),
+        is_ceil_mode=draft.chance(0.3),
+        is_ave_count_zero_pad=draft.chance(0.5),
+    )
+    draft.add(op, x)
+
+
+@kind(500)
+def float_rows(draft: Draft) -> None:
+    """Softmax, layer normalization, reductions along any axes."""
+    shape = some_shape(draft)
+    x = draft.input(F32, shape, normal(draft, *shape, scale=draft.pick(0.1, 1, 20)))
+    choice, rank = draft.number(0, 2), len(shape)
+    if choice == 0:
+        draft.add(Softmax(draft.number(-rank, rank - 1)), x)
+    elif choice == 1:
+        axis = draft.number(0, rank - 1)
+        width = shape[axis:]
+        parameters = [draft.constant(normal(draft, *width)) for _ in range(2)]
+        draft.add(LayerNorm(axis=draft.pick(axis, axis - rank)), x, *parameters)
+    else:
+        axes = tuple(sorted(draft.rng.permutation(rank)[: draft.number(1, rank)].tolist()))
+        methods = [ReduceMethodType.REDUCE_MEAN, ReduceMethodType.REDUCE_SUM, ReduceMethodType.REDUCE_MAX]
+        draft.add(Reduce(axes, draft.pick(*methods), keep_dims=draft.chance(0.5)), x)

@@ -1,0 +1,110 @@
+"""Attributes that nobody meant: refused, or computed as the references do, and never outside of the arena.
+
+In a build with sanitizers (``make sanitize``) every buffer is an allocation of its own: whatever leaves one is found.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+from native_cases import KINDS, make
+from native_cases.comparison import difference, evaluator, exact_values
+from native_cases.hostile import elements, forged, rebuilt
+
+from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.schema.file_format import FileModel, read_model, write_model
+
+pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
+
+MOST_ELEMENTS = 300_000
+SAMPLE, FULL = 15, 500
+"""Cases per kind, each with a few changes."""
+CHANGES = 4
+NAMES = [name for name in KINDS if name not in ("quantized_networks", "conv_v2_large")]
+
+
+def isa_for(seed: int) -> str:
+    isas = available_isas()
+    return isas[seed % len(isas)]
+
+
+def attributes_that_fit_in_type(name: str, seed: int) -> tuple[int, int]:
+    """Change an attribute, let all types follow, compare. Returns how many were refused and how many ran."""
+    case, rng = make(name, seed), np.random.default_rng(seed)
+    evaluate, refused, ran = evaluator(case.chip), 0, 0
+    for _ in range(CHANGES):
+        try:
+            graph = rebuilt(case, rng)
+        except (TpuConvertError, ValueError, TypeError, OverflowError, IndexError):
+            refused += 1
+            continue
+        if elements(graph) > MOST_ELEMENTS:
+            continue
+        arrays = dict(zip(graph.inputs, case.feeds, strict=True))
+        arrays |= {value: value.array for value in graph.values if value.is_constant}
+        try:
+            for node in graph.sorted_nodes():
+                operands = [None if value is None else arrays[value] for value in node.inputs]
+                for value, array in zip(node.outputs, evaluate(node, operands), strict=True):
+                    if array.shape != value.shape or array.dtype != value.dtype.numpy:
+                        raise ValueError(f"{node.op} breaks its word")
+                    arrays[value] = array
+        except (TpuConvertError, ValueError, TypeError, OverflowError, IndexError, MemoryError):
+            refused += 1  # the reference does not take it: the engine may do what it likes, but not crash
+            with contextlib.suppress(Exception):
+                NativePlan(graph, case.chip.name, isa_for(seed), 1).run(case.feeds, evaluate)
+            continue
+        exact = exact_values(graph)
+        what = f"{case} with {[str(node.op) for node in graph.nodes]}"
+        results = NativePlan(graph, case.chip.name, isa_for(seed), 1 + seed % 2).run(case.feeds, evaluate)
+        for value, found in zip(graph.outputs, results, strict=True):
+            problem = difference(found, arrays[value], value in exact)
+            assert not problem, f"{isa_for(seed)}: {problem}; {what}"
+        ran += 1
+    return refused, ran
+
+
+def lies(name: str, seed: int) -> tuple[int, int]:
+    """Change an attribute or a shape and nothing else: the graph contradicts itself. What runs may give anything."""
+    case, rng = make(name, seed), np.random.default_rng(seed)
+    evaluate, refused, ran = evaluator(case.chip), 0, 0
+    for _ in range(CHANGES):
+        with forged(case, rng) as graph:
+            if elements(graph) > MOST_ELEMENTS:
+                continue
+            try:
+                NativePlan(graph, case.chip.name, isa_for(seed), 1 + seed % 2).run(case.feeds, evaluate)
+                ran += 1
+            except Exception:  # any exception is a refusal; a crash ends the process
+                refused += 1
+    return refused, ran
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", [attributes_that_fit_in_type, lies])
+def test_sample(how, name):
+    outcomes = [how(name, seed) for seed in range(SAMPLE)]
+    refused, ran = map(sum, zip(*outcomes, strict=True))
+    assert refused + ran > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("how", [attributes_that_fit_in_type, lies])
+def test_all(how, name):
+    outcomes = [how(name, seed) for seed in range(SAMPLE, FULL)]
+    print(f"\n{name}, {how.__name__}: refused and ran {tuple(map(sum, zip(*outcomes, strict=True)))}")
+
+
+def test_constants_of_a_file_are_read_in_place_and_stay_read_only(tmp_path):
+    """The file's own bytes are the operands of kernels; results do not depend on where they lie."""
+    for seed in range(5):
+        case = make("chains", seed)
+        write_model(tmp_path / f"{seed}.tpum", FileModel(case.graph, case.chip, "0"))
+        graph = read_model(tmp_path / f"{seed}.tpum").graph
+        results = NativePlan(graph, case.chip.name, available_isas()[-1], 1).run(case.feeds, evaluator(case.chip))
+        for found, expected in zip(results, case.expected, strict=True):
+            assert found.tobytes() == expected.tobytes()
+        assert all(not value.array.flags.writeable for value in graph.values if value.is_constant)

@@ -1,0 +1,86 @@
+"""How much memory plans take, and how long it takes to make them. Times are printed, never asserted."""
+
+import resource
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from data_models import converted, is_quantized, names
+from datasets import entries
+
+import tpuconvert as tc
+from tpuconvert.runtime.native.loader import extension
+
+pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
+
+MOST_OVER_BOUND = 1.1
+SMALL = 16_384
+"""Arenas below this many bytes are rounding to cache lines more than anything else."""
+
+SAMPLE = ("cifar10_resnet8_onnx", "vww_mobilenet_tflite", "kws_dscnn_int8_tflite", "face_short_range_tflite")
+
+
+def check_arena(root, name: str, chip: str, how: str) -> None:
+    model, _ = converted(root, name, chip, how)
+    start = time.perf_counter()
+    memory = tc.Session(model, backend="native", threads=1).memory
+    seconds = time.perf_counter() - start
+    arena, bound = memory["arena"], memory["arena_lower_bound"]
+    print(
+        f"\n{name} {chip} {how}: arena {arena} bytes, {arena / max(bound, 1):.3f} of the lower bound;"
+        f" packed {memory['packed']}; planned in {1000 * seconds:.1f} ms"
+    )
+    assert arena <= max(MOST_OVER_BOUND * bound, SMALL), f"{name} {chip} {how}: {arena} bytes, at least {bound}"
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_arenas_of_a_sample(name, data_root):
+    how = "source" if is_quantized(entries(data_root)[name]) else "int8"
+    check_arena(data_root, name, "bm1686", how)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
+@pytest.mark.parametrize("name", names())
+def test_arenas_of_all(name, chip, data_root):
+    if is_quantized(entries(data_root)[name]):
+        check_arena(data_root, name, chip, "source")
+    else:
+        check_arena(data_root, name, chip, "int8")
+        check_arena(data_root, name, chip, "float")
+
+
+@pytest.mark.slow
+def test_start_up_and_peak_of_a_process(data_root, tmp_path):
+    """A process that loads one file and runs it once: what it needs beyond one that only imports us."""
+    model, _ = converted(data_root, "imagenet_squeezenet_v1.1_onnx", "bm1686", "int8")
+    model.save(tmp_path / "model.tpum")
+    program = """
+        import resource, sys, time
+        import numpy as np
+        import tpuconvert as tc
+        from tpuconvert.runtime.native import matchers, plan
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        with tc.Session(sys.argv[1], backend="native", threads=1) as session:
+            loaded = time.perf_counter()
+            session.run({item.name: np.zeros(item.shape, item.dtype) for item in session.inputs})
+            ran, memory = time.perf_counter(), session.memory
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        print(f"load, plan and pack {1000 * (loaded - start):.1f} ms, first run {1000 * (ran - loaded):.1f} ms")
+        print(grown, memory["arena"] + memory["packed"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "model.tpum")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    times, bytes_ = done.stdout.strip().splitlines()
+    grown, planned = map(int, bytes_.split())
+    size = (tmp_path / "model.tpum").stat().st_size
+    print(f"\n{times}; resident memory grew by {grown} bytes, file {size}, arena and packed weights {planned}")
+    if resource.getpagesize() and sys.platform == "linux":
+        assert grown <= size + planned + 50 * 2**20
