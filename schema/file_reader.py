@@ -1,7 +1,8 @@
 """Reading a ``.tpum`` file that may come from a stranger.
 
-In this order: header, SHA-256, bounds of the FlatBuffers metadata, meaning of the metadata. Constants are read-only
-views into the mapped file.
+Header first; then the SHA-256 of the rest, while the bounds of the FlatBuffers metadata and its meaning are checked,
+which trusts nothing. A wrong SHA-256 is what is reported, whatever it led to. Constants are read-only views into the
+mapped file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import mmap
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -45,13 +47,15 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
             raise HeaderError(*_not_ours(start, size))
         header = Header.unpack(start, size)
         view = memoryview(mapped)
-        _check_digest(view, header)
-        metadata = view[HEADER_SIZE : HEADER_SIZE + header.metadata_size]
-        # An honest buffer has at most one table, string or vector per four bytes that refer to one.
-        limits = Limits(max_depth=8, max_visits=len(metadata))
-        verify(metadata, tpum.SCHEMA, tpum.ROOT_TABLE, tpum.FILE_IDENTIFIER, limits, check_utf8=True)
-        tables = tpum.Model.unpack(TableReader.root(metadata))
-        return decode(tables, header.weights_size, _views(mapped, header.weights_offset))
+        with ThreadPoolExecutor(max_workers=1) as other_thread:
+            digest = other_thread.submit(_digest_of, view)
+            try:
+                model = _decoded(mapped, view, header)
+            except ValueError:
+                _check_digest(digest.result(), header)
+                raise
+            _check_digest(digest.result(), header)
+        return model
     except HeaderError as error:
         raise CorruptInputError(str(error), file=str(path), hint=error.hint or _DAMAGED) from error
     except UnknownOperatorsError as error:
@@ -83,11 +87,24 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
         os.close(descriptor)  # the mapping stays
 
 
-def _check_digest(view: memoryview, header: Header) -> None:
+def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
+    metadata = view[HEADER_SIZE : HEADER_SIZE + header.metadata_size]
+    # An honest buffer has at most one table, string or vector per four bytes that refer to one.
+    limits = Limits(max_depth=8, max_visits=len(metadata))
+    verify(metadata, tpum.SCHEMA, tpum.ROOT_TABLE, tpum.FILE_IDENTIFIER, limits, check_utf8=True)
+    tables = tpum.Model.unpack(TableReader.root(metadata))
+    return decode(tables, header.weights_size, _views(mapped, header.weights_offset))
+
+
+def _digest_of(view: memoryview) -> bytes:
     digest = hashlib.sha256()
     for start in range(HEADER_SIZE, len(view), _CHUNK):
         digest.update(view[start : start + _CHUNK])
-    if digest.digest() != header.digest:
+    return digest.digest()
+
+
+def _check_digest(digest: bytes, header: Header) -> None:
+    if digest != header.digest:
         raise HeaderError("its SHA-256 differs from the one in its header: some bytes were changed")
 
 
