@@ -14,7 +14,7 @@ from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.products import matmul_values
 from tpuconvert.frontends.onnx.quantization_params import params_from
-from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Copy
@@ -30,7 +30,9 @@ def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = 
     zero = node.constant(zero_at) if node.has_input(zero_at) else np.zeros(1, np.uint8)
     found = params_from(scale, zero, axis)
     if found is None:
-        raise node.fail(UNSUPPORTED_TYPE, f"quantized type {zero.dtype}", "supported: integers of 8, 16 and 32 bits")
+        raise node.fail(
+            UNSUPPORTED_TYPE, f"quantized type {node.element(zero_at)}", "supported: integers of 8, 16 and 32 bits"
+        )
     return found
 
 
@@ -86,11 +88,19 @@ def real_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams) -> Va
                 UNSUPPORTED_TYPE, f"reads '{tensor.name}' with another scale or zero point than it was written with"
             )
         return node.carried(data_at)
-    if quant.axis is not None:
-        raise node.fail(UNSUPPORTED_TYPE, "computed integers with a scale per channel", "supported: one scale")
     x = emit.as_float(g, node.input(data_at))
+    if quant.axis is not None:
+        shape = [-1 if axis == quant.axis else 1 for axis in range(x.rank)]
+        scale, zero = (np.array(items, np.float32).reshape(shape) for items in (quant.scale, quant.zero_point))
+        return _scaled(g, x, scale, zero)
     x = emit.adds(g, x, -quant.zero_point[0]) if quant.zero_point[0] else x
     return emit.muls(g, x, quant.scale[0])
+
+
+def _scaled(g: Graph, x: Value, scale: Array, zero: Array) -> Value:
+    """(x - zero) * scale with constants that broadcast."""
+    x = emit.sub(g, x, emit.float_constant(g, zero, "zero_point")) if zero.any() else x
+    return emit.mul(g, x, emit.float_constant(g, scale, "scale"))
 
 
 # QuantizeLinear and DequantizeLinear
@@ -99,8 +109,6 @@ def real_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams) -> Va
 def _axis(node: OnnxNode, scale_at: int) -> int | None:
     """The axis of a scale per channel; before opset 13 there was none but 1."""
     axis = node.attr("axis", 1) if node.version >= 13 else 1
-    if node.version >= 21 and node.attr("block_size", 0):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "block_size of a computed tensor", "supported: constants")
     return node.axis(axis, node.rank(0)) if node.constant(scale_at).size > 1 else None
 
 
@@ -108,11 +116,8 @@ def _axis(node: OnnxNode, scale_at: int) -> int | None:
 def quantize_linear(node: OnnxNode, g: Graph) -> Result:
     """The input, annotated. A copy keeps the annotation from other readers; it goes when there are none."""
     _read_type_attributes(node)
-    axis = _axis(node, 1)
-    if axis is not None:
-        raise node.fail(UNSUPPORTED_TYPE, "an activation with a scale per channel", "supported: one scale")
-    if node.has_input(2) and node.element(2).bits < 8:
-        raise node.fail(UNSUPPORTED_TYPE, f"an activation in {node.element(2)}", "supported: 8 and 16 bits")
+    if _axis(node, 1) is not None or _block_size(node) or _spread_params(node)[2].bits < 8:
+        return _written_out(node, g)
     if not node.has_input(2) and node.version >= 21 and node.attr("output_dtype", 0) not in (0, elements.UINT8.code):
         element = _output_element(node)
         scale = node.constant(1)
@@ -130,6 +135,34 @@ def quantize_linear(node: OnnxNode, g: Graph) -> Result:
     )
 
 
+def _block_size(node: OnnxNode) -> int:
+    return node.attr("block_size", 0) if node.version >= 21 else 0
+
+
+def _written_out(node: OnnxNode, g: Graph) -> Result:
+    """Integers by the formula of the standard, where an annotation cannot hold the scales: one per channel or block."""
+    scale, zero, element = _spread_params(node)
+    if element.bits > 16 or not element.is_integer:
+        raise node.fail(UNSUPPORTED_TYPE, f"an activation in {element}", "supported: integers of up to 16 bits")
+    x = emit.div(g, emit.floats(node.input(0)), emit.float_constant(g, scale, "scale"))
+    y = round_half_even(g, x)
+    y = emit.add(g, y, emit.float_constant(g, zero, "zero_point")) if zero.any() else y
+    low, high = element.integer_range
+    y = emit.mins(g, emit.maxs(g, y, low), high)
+    return node.result(emit.cast(g, y, element.graph), element, scalar=node.tensor(0).shape == ())
+
+
+def _spread_params(node: OnnxNode) -> tuple[Array, Array, Element]:
+    """Scale and zero point in shapes that broadcast to the data, and the type of the integers."""
+    scale = node.constant(1).astype(np.float32)
+    if node.has_input(2):
+        element, zero = node.element(2), node.constant(2).astype(np.int64)
+    else:
+        given = node.version >= 21 and node.attr("output_dtype", 0)
+        element, zero = _output_element(node) if given else elements.UINT8, np.zeros(1, np.int64)
+    return _spread(node, scale), _spread(node, zero), element
+
+
 def _read_type_attributes(node: OnnxNode) -> None:
     if node.version >= 19:
         node.optional_attr("saturate")  # concerns float8, which is refused
@@ -141,8 +174,8 @@ def _read_type_attributes(node: OnnxNode) -> None:
 
 def _output_element(node: OnnxNode) -> Element:
     element = ELEMENTS.get(node.attr("output_dtype", 0))
-    if element is None or not element.is_integer or element.bits < 8:
-        raise node.fail(UNSUPPORTED_TYPE, "its output_dtype", "supported: integers of 8 and 16 bits")
+    if element is None or not element.is_integer:
+        raise node.fail(UNSUPPORTED_TYPE, "its output_dtype", "supported: integers of up to 16 bits")
     return element
 
 
@@ -151,8 +184,16 @@ def dequantize_linear(node: OnnxNode, g: Graph) -> OnnxTensor | Result:
     """The real numbers that integers stand for: no node."""
     if node.version >= 23:
         node.refuse_attr("output_dtype", 0)
-    quant = _dequantize_params(node)
     tensor = node.tensor(0)
+    if _block_size(node) or tensor.element.is_float:
+        if tensor.quant is not None:
+            raise node.fail(UNSUPPORTED_TYPE, "blocks of a tensor with another scale", "supported: plain integers")
+        node.optional_attr("axis")  # without a meaning for one scale
+        zero = node.constant(2) if node.has_input(2) else np.zeros(1, np.int64)
+        scale = _spread(node, node.constant(1).astype(np.float32))
+        y = _scaled(g, emit.as_float(g, node.input(0)), scale, _spread(node, zero))
+        return node.result(y, node.element(1), scalar=tensor.shape == ())
+    quant = _dequantize_params(node)
     if tensor.array is not None:
         g.rescale = RESCALE
         return dequantized_constant(g, tensor, quant)
@@ -174,15 +215,10 @@ def _dequantize_params(node: OnnxNode) -> QuantParams:
 def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
     """round_half_even(x / scale) + zero_point, saturated, of a constant."""
     _read_type_attributes(node)
-    x, scale = node.constant(0).astype(np.float32), node.constant(1).astype(np.float32)
-    if node.has_input(2):
-        element, zero = node.element(2), node.constant(2).astype(np.int64)
-    else:
-        given = node.version >= 21 and node.attr("output_dtype", 0)
-        element, zero = _output_element(node) if given else elements.UINT8, np.zeros(1, np.int64)
+    x = node.constant(0).astype(np.float32)
+    scale, zero, element = _spread_params(node)
     if not element.is_integer:
         raise node.fail(UNSUPPORTED_TYPE, f"quantizes to {element}", "supported: integers")
-    scale, zero = _spread(node, scale), _spread(node, zero)
     low, high = element.integer_range
     rounded = np.rint(x / scale).astype(np.float64) + zero
     return Folded(
@@ -253,26 +289,27 @@ def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
     return integers(node, g, emit.reshape(g, y, shape or (1,)), y_quant)
 
 
-def _centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int) -> Value:
-    """Integers minus their zero point, as FLOAT32."""
-    tensor = node.tensor(data_at)
-    if node.has_input(zero_at):
-        zero = node.constant(zero_at)
-        if zero.size > 1:
-            raise node.fail(UNSUPPORTED_TYPE, "a zero point per row or column", "supported: one zero point")
-        offset = int(zero.reshape(-1)[0])
-    else:
-        offset = 0
+def _centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
+    """Integers minus their zero point, of which there may be one per entry of an axis, as FLOAT32."""
+    tensor, rank = node.tensor(data_at), node.rank(data_at)
+    zero = node.constant(zero_at).astype(np.int64) if node.has_input(zero_at) else np.zeros(1, np.int64)
+    if zero.ndim < 2 and zero.size > 1:
+        if zero.size != node.shape(data_at)[axis % rank]:
+            raise node.fail(INVALID_NODE, f"{zero.size} zero points for the shape {list(node.shape(data_at))}")
+        zero = zero.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
     if tensor.array is not None:
-        return emit.float_constant(g, tensor.array.astype(np.int64) - offset, tensor.name)
+        return emit.float_constant(g, tensor.array.astype(np.int64) - zero, tensor.name)
     x = emit.as_float(g, node.input(data_at))
+    if zero.size > 1:
+        return emit.sub(g, x, emit.float_constant(g, zero, "zero_point"))
+    offset = int(zero.reshape(-1)[0])
     return emit.adds(g, x, -offset) if offset else x
 
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(node: OnnxNode, g: Graph) -> Result:
     """Matrix product with 32-bit results, through FLOAT32: exact below 2^24."""
-    a, b = _centred(node, g, 0, 2), _centred(node, g, 1, 3)
+    a, b = _centred(node, g, 0, 2, -2), _centred(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
@@ -282,7 +319,7 @@ def matmul_integer(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("ConvInteger", since=10)
 def conv_integer(node: OnnxNode, g: Graph) -> Result:
     """Convolution with 32-bit results, through FLOAT32: exact below 2^24."""
-    x, w = _centred(node, g, 0, 2), _centred(node, g, 1, 3)
+    x, w = _centred(node, g, 0, 2, 1), _centred(node, g, 1, 3, 0)
     y = conv_values(node, g, x, w, None, 0, 1)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
     return node.result(emit.cast(g, y, DType.INT32), elements.INT32)

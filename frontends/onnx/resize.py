@@ -5,8 +5,9 @@ computed first, as the standard says; then the operator that has exactly these w
 interpolate, picking by index, or a product with the weights themselves.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.reduction import along_axis
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import Array, DType
 
@@ -104,15 +107,41 @@ def _cubic_weights(place: Array, extent: int, a: float, exclude_outside: bool) -
     taps = []
     for shift in (-1, 0, 1, 2):
         distance = np.abs(place - (low + shift)).astype(np.float64)
-        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
-        far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        weight = np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+        weight = _cubic(distance, a)
         is_inside = (low + shift >= 0) & (low + shift < extent)
         taps.append((low + shift, np.where(is_inside, weight, 0) if exclude_outside else weight))
     total = sum(weight for _, weight in taps) if exclude_outside else np.ones(len(place))
     for index, weight in taps:
         np.add.at(weights, (np.clip(index, 0, extent - 1), columns), weight / total)
     return weights
+
+
+def _triangle(distance: Array) -> Array:
+    """Weight of a linear interpolation by distance."""
+    return np.maximum(1 - distance, 0)
+
+
+def _cubic(distance: Array, a: float) -> Array:
+    """Weight of a cubic interpolation by distance."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
+
+
+def _antialiased_weights(
+    place: Array, item: _AxisResize, support: int, weight_of: Callable[[Array], Array], exclude_outside: bool
+) -> Array:
+    """[extent, out]: where an axis shrinks, the weights reach as much further as it shrinks; their sum is 1."""
+    scale = min(item.scale, 1.0)
+    reach = int(np.ceil(support / scale)) + 1
+    taps = np.floor(place).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
+    weight = weight_of(np.abs(taps - place.astype(np.float64)) * scale)
+    if exclude_outside:
+        weight = np.where((taps >= 0) & (taps < item.extent), weight, 0)
+    found = np.zeros((item.extent, len(place)), np.float64)
+    columns = np.broadcast_to(np.arange(len(place)), taps.shape)
+    np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight / weight.sum(0))
+    return found
 
 
 def _interpolated(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
@@ -208,10 +237,9 @@ def resized(
     if x.dtype is not DType.FLOAT32 and mode != "nearest":
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
     places = [_coordinates(item, coordinates) for item in items]
-    if coordinates == "tf_crop_and_resize" and any(
-        ((place < 0) | (place > item.extent - 1)).any() for place, item in zip(places, items, strict=True)
-    ):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "tf_crop_and_resize beyond the image", "supported: inside the image")
+    is_antialiased = node.version >= 18 and node.op_type == "Resize" and bool(node.attr("antialias", 0))
+    if is_antialiased and mode == "nearest":
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "antialias=1 with mode='nearest'", "supported: linear and cubic")
     if not items:
         y = x
     elif mode == "nearest":
@@ -220,17 +248,42 @@ def resized(
             for item, place in zip(items, places, strict=True)
         ]
         y = emit.cast(g, _by_index(g, emit.as_float(g, x), items, indices), x.dtype)
-    elif mode == "linear":
-        pairs = zip(items, places, strict=True)
-        y = _by_weights(g, node, x, items, [_linear_weights(place, item.extent) for item, place in pairs])
     else:
         a, exclude = node.attr("cubic_coeff_a", -0.75), bool(node.attr("exclude_outside", 0))
-        pairs = zip(items, places, strict=True)
-        matrices = [_cubic_weights(place, item.extent, a, exclude) for item, place in pairs]
+        matrices = []
+        for item, place in zip(items, places, strict=True):
+            if is_antialiased:
+                support, weight_of = (1, _triangle) if mode == "linear" else (2, partial(_cubic, a=a))
+                matrices.append(_antialiased_weights(place, item, support, weight_of, exclude))
+            elif mode == "linear":
+                matrices.append(_linear_weights(place, item.extent))
+            else:
+                matrices.append(_cubic_weights(place, item.extent, a, exclude))
         y = _by_weights(g, node, x, items, matrices)
+    if coordinates == "tf_crop_and_resize":
+        y = _extrapolated(node, g, y, items, places)
     if tensor.quant is not None:  # the weights of every element sum to 1: scale and zero point stay
         y.quant = tensor.quant
     return node.result(y, tensor.element, quant=tensor.quant)
+
+
+def _extrapolated(
+    node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]
+) -> Value:
+    """The result with one value wherever a place lies beyond the image."""
+    shape = emit.extents(y)
+    inside = np.ones((1,) * len(shape), bool)
+    for item, place in zip(items, places, strict=True):
+        line = (place >= 0) & (place <= item.extent - 1)
+        inside = inside & line.reshape([-1 if axis == item.axis else 1 for axis in range(len(shape))])
+    if inside.all():
+        return y
+    if node.tensor(0).quant is not None:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "tf_crop_and_resize beyond a quantized image", "supported: inside")
+    node.budget(shape, 4, "mask")
+    condition = emit.expand(g, g.add(Constdata(), emit.float_constant(g, inside, "inside")), shape)
+    value = emit.float_constant(g, np.full(1, node.attr("extrapolation_value", 0.0)), "extrapolation_value")
+    return emit.cast(g, g.add(ConditionSelect(), condition, emit.as_float(g, y), value), y.dtype)
 
 
 def _simple_index(item: _AxisResize) -> Array:
@@ -274,13 +327,13 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     coordinates = node.choice("coordinate_transformation_mode", "half_pixel", COORDINATES)
     nearest = node.choice("nearest_mode", "round_prefer_floor", NEAREST)
-    node.optional_attr("extrapolation_value")  # matters only outside the image, which is refused
+    node.optional_attr("extrapolation_value")  # matters only outside the image
     node.optional_attr("cubic_coeff_a")
     if mode != "cubic":
         node.refuse_attr("exclude_outside", 0)
     policy, axes = "stretch", tuple(range(node.rank(0)))
     if node.version >= 18:
-        node.refuse_attr("antialias", 0)
+        node.optional_attr("antialias")
         policy = node.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
         chosen = node.ints_attr("axes")
         axes = axes if chosen is None else node.axes(chosen, node.rank(0))
