@@ -14,7 +14,8 @@ void first_stage(const std::int32_t* sums, int count, int shift, std::int32_t* o
   const bool is_shifted = shift > 0;
   const int bits = is_shifted ? std::min(shift - 1, 31) : 0;  // 31 bits leave only the sign, which rounds to 0
   for (int i = 0; i < count; ++i) {
-    const std::int32_t value = is_shifted ? ((sums[i] >> bits) + 1) >> 1 : sums[i];
+    const std::int32_t doubled = sums[i] >> bits;
+    const std::int32_t value = is_shifted ? (doubled >> 1) + (doubled & 1) : doubled;
     out[i] = std::min(std::max(value, -32768), 32767);
   }
 }

@@ -172,7 +172,7 @@ PANELS_INLINE __m256i first_stage(__m256i x, const CommonParameters& common) {
     // 31 bits leave only the sign, which rounds to 0 as any larger shift does.
     const int bits = common.first_shift > 32 ? 31 : common.first_shift - 1;
     const __m256i doubled = _mm256_sra_epi32(x, _mm_cvtsi32_si128(bits));
-    x = _mm256_srai_epi32(_mm256_add_epi32(doubled, _mm256_set1_epi32(1)), 1);
+    x = _mm256_add_epi32(_mm256_srai_epi32(doubled, 1), _mm256_and_si256(doubled, _mm256_set1_epi32(1)));
   }
   return _mm256_min_epi32(_mm256_max_epi32(x, _mm256_set1_epi32(common.narrow_low)),
                           _mm256_set1_epi32(common.narrow_high));
