@@ -46,12 +46,13 @@ class TpuBackendRep(BackendRep):
         self._bound: list[str] = []
         self._session: Session | None = None
         self._key: _Key | None = None
-        if all(_is_static(value) for value in self._inputs):
-            try:
-                self._session = self._convert(model, {})
-            except UnsupportedError as error:
-                if any(problem.kind is not UNKNOWN_SHAPE and not problem.needs for problem in error.problems):
-                    raise
+        try:
+            session = self._convert(model, {})
+        except UnsupportedError as error:
+            if any(problem.kind is not UNKNOWN_SHAPE and not problem.needs for problem in error.problems):
+                raise
+        else:
+            self._session = session if all(_is_static(value) for value in self._inputs) else None
 
     @property
     def known_inputs(self) -> tuple[str, ...]:

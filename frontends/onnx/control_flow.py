@@ -1,5 +1,7 @@
 """If, Loop and Scan whose course is known at conversion time: the branch is taken, the loop is unrolled."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
@@ -42,7 +44,7 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     body = graph_attribute(node, "body")
     going = _decided(node, node.tensor(1), "condition") if node.has_input(1) else True
     trips = int(node.scalar(0)) if node.has_input(0) else None
-    states = [node.tensor(index) for index in range(2, len(node.inputs))]
+    states = [_state(node, index) for index in range(2, len(node.inputs))]
     collected: list[list[OnnxTensor]] = [[] for _ in range(len(body.output) - 1 - len(states))]
     trip = 0
     while going and (trips is None or trip < trips):
@@ -56,6 +58,15 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
             column.append(tensor)
         trip += 1
     return [*states, *(_stacked(node, g, column, 0) for column in collected)]
+
+
+def _state(node: OnnxNode, index: int) -> OnnxTensor:
+    """A value that one repetition hands to the next: a tensor or a sequence."""
+    found = node.inputs[index]
+    if found is None or found.items is None:
+        return node.tensor(index)
+    node.sequence(index)
+    return found
 
 
 def _check_trips(node: OnnxNode, trip: int) -> None:
@@ -96,6 +107,31 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
     return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)), None, tensor.roots)
 
 
+@onnx_op("Scan", since=8)
+def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
+    """The first meaning: everything has a batch axis in front, and every sample is scanned by itself."""
+    if node.has_input(0):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "input 0 (sequence_lens)", "supported: samples of full length")
+    body = graph_attribute(node, "body")
+    count = node.required_attr("num_scan_inputs", 1)
+    directions = node.ints_attr("directions") or (0,) * count
+    inputs = [node.tensor(index) for index in range(1, len(node.inputs))]
+    if not 1 <= count <= len(inputs) or len(directions) != count:
+        raise node.fail(INVALID_NODE, f"num_scan_inputs={count} of {len(inputs)} inputs")
+    sizes = {tensor.shape[0] for tensor in inputs if tensor.shape}
+    if len(sizes) != 1 or any(len(tensor.shape) < 2 for tensor in inputs[-count:]):
+        raise node.fail(INVALID_NODE, "its inputs have no common batch axis")
+    states, outputs = len(inputs) - count, len(body.output) - len(inputs) + count
+    samples = []
+    for sample in range(int(sizes.pop())):
+        own = [_slice(node, g, tensor, 0, sample) for tensor in inputs]
+        results, columns = _scanned(
+            node, g, own[:states], own[states:], (0,) * count, directions, outputs, f"{sample}/"
+        )
+        samples.append([*results, *(_stacked(node, g, column, 0) for column in columns)])
+    return [_stacked(node, g, list(parts), 0) for parts in zip(*samples, strict=True)]
+
+
 @onnx_op("Scan", since=9)
 def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """The body, once per slice of the scanned inputs."""
@@ -114,7 +150,25 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
         raise node.fail(INVALID_NODE, "its axes or directions are not one per scanned input or output")
     found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
-    lengths = {int(tensor.shape[axis]) for tensor, axis in zip(scanned, found, strict=True)}
+    states, collected = _scanned(node, g, states, scanned, found, directions, outputs)
+    columns = zip(collected, out_axes, out_directions, strict=True)
+    stacked = [_stacked(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
+    return [*states, *stacked]
+
+
+def _scanned(
+    node: OnnxNode,
+    g: Graph,
+    states: list[OnnxTensor],
+    scanned: list[OnnxTensor],
+    axes: Sequence[int],
+    directions: Sequence[int],
+    outputs: int,
+    label: str = "",
+) -> tuple[list[OnnxTensor], list[list[OnnxTensor]]]:
+    """The last states, and per collected result one tensor per repetition."""
+    body = graph_attribute(node, "body")
+    lengths = {int(tensor.shape[axis]) for tensor, axis in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:
         raise node.fail(INVALID_NODE, f"scanned inputs of lengths {sorted(lengths)}")
     length = lengths.pop()
@@ -123,12 +177,10 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         _check_trips(node, trip)
         slices = [
             _slice(node, g, tensor, axis, length - 1 - trip if backwards else trip)
-            for tensor, axis, backwards in zip(scanned, found, directions, strict=True)
+            for tensor, axis, backwards in zip(scanned, axes, directions, strict=True)
         ]
-        results = node.inline(body, [*states, *slices], str(trip))
+        results = node.inline(body, [*states, *slices], f"{label}{trip}")
         states = results[: len(states)]
         for column, tensor in zip(collected, results[len(states) :], strict=True):
             column.append(tensor)
-    columns = zip(collected, out_axes, out_directions, strict=True)
-    stacked = [_stacked(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
-    return [*states, *stacked]
+    return states, collected

@@ -113,6 +113,7 @@ for _name, _one in (
     ("Sin", np.sin),
     ("Cos", np.cos),
     ("Reciprocal", lambda x: 1 / x),
+    ("Relu", lambda x: np.maximum(x, 0)),
     ("Not", np.logical_not),
     ("BitwiseNot", np.invert),
 ):
@@ -146,11 +147,11 @@ def cast_array(array: Array, target: Element) -> Array:
     if target.bits < 8 or "float8" in target.name:
         raise ValueError(f"cast to {target}")
     if target is elements.BFLOAT16:
-        bits = array.astype(np.float32).view(np.uint32).astype(np.uint64)
+        bits = np.atleast_1d(array).astype(np.float32).view(np.uint32).astype(np.uint64)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-        widened: Array = rounded.astype(np.uint32).view(np.float32)
-        widened[np.isnan(array)] = np.nan
-        return widened
+        widened: Array = np.asarray(rounded.astype(np.uint32)).view(np.float32)
+        widened[np.isnan(np.atleast_1d(array))] = np.nan
+        return widened.reshape(array.shape)
     if target is elements.BOOL:
         return np.not_equal(array, 0)
     return array.astype(target.numpy)

@@ -42,6 +42,7 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
+    UNSUPPORTED_TYPE,
     InternalError,
     ProblemList,
     ResourceLimitError,
@@ -209,6 +210,9 @@ class _Importer:
                 continue
             tensor = self._lookup(name, scope)
             if tensor is None or len(self._problems):
+                continue
+            if tensor.items is not None:
+                self._problems.add(UNSUPPORTED_TYPE, "graph output", name, "its type is sequence", "supported: tensors")
                 continue
             try:
                 value = self._materializer.value(tensor)

@@ -58,6 +58,7 @@ class OnnxTensor:
         value: the graph value that carries it; None as long as a constant is not used in the graph.
         quant: set where the file has integers and ``value`` carries the real numbers that they stand for.
         roots: inputs of the model that a tensor which is no constant is computed from.
+        items: the tensors of a sequence, which itself has neither elements nor a value.
     """
 
     name: str
@@ -67,6 +68,7 @@ class OnnxTensor:
     value: Value | None = None
     quant: QuantParams | None = None
     roots: frozenset[str] = frozenset()
+    items: "tuple[OnnxTensor, ...] | None" = None
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,17 @@ class OnnxNode:
         if found is None:
             raise CannotConvertError(INVALID_NODE, f"lacks its input {index}")
         self.read_inputs.add(index)
+        if found.items is not None:
+            raise CannotConvertError(UNSUPPORTED_TYPE, f"input {index} is a sequence", "supported: a tensor")
         return found
+
+    def sequence(self, index: int) -> tuple[OnnxTensor, ...]:
+        """The tensors of an input that is a sequence."""
+        found = self.inputs[index] if index < len(self.inputs) else None
+        self.read_inputs.add(index)
+        if found is None or found.items is None:
+            raise CannotConvertError(INVALID_NODE, f"input {index} is no sequence")
+        return found.items
 
     def input(self, index: int) -> Value:
         """An input as a graph value; integers that stand for real numbers are refused (see ``carried``)."""
