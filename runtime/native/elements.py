@@ -144,17 +144,16 @@ class Elements:
             assert linear.operand is not None
             if linear.factor == (1,) and len(linear.offset) == 1:
                 return self._load(linear.operand, linear.offset[0])
-            parameters = self._parameters(linear.factor, linear.factor, linear.offset)
+            parameters = self._parameters(linear.factor, (0,), linear.offset)
             return self.add("linear", linear.operand, parameters=parameters)
         assert x.values is not None
         table = x.values.view(np.int32) if x.dtype.is_float else x.values.astype(np.int32)
         if x.operand is not None:
-            source = self._load(x.operand, 0)
-        else:
-            assert x.register is not None
-            source = self.value_of(replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max))
-            bias = bias_of(x.index)
-            source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
+            return self.add("table", x.operand, table=table.tolist())
+        assert x.register is not None
+        source = self.value_of(replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max))
+        bias = bias_of(x.index)
+        source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
         return self.add("look_up", source, table=table.tolist())
 
     # Instructions

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/extents.h"
 #include "movement/element_kernels.h"
 #include "movement/transpose.h"
 
@@ -11,6 +12,7 @@ namespace tpuconvert {
 namespace {
 
 constexpr std::int64_t kBytesPerPart = 1 << 14;
+constexpr std::int32_t kLargestOffset = (1 << 24) - 256;
 
 std::int64_t parts_for(std::int64_t items, std::int64_t bytes, int threads) {
   const std::int64_t useful = std::max<std::int64_t>(1, bytes / kBytesPerPart);
@@ -23,6 +25,7 @@ class LookUpStep final : public Step {
     if (spec.table.size() != 256) throw std::invalid_argument("look_up: a table has 256 entries");
     if (spec.rows < 1 || spec.length < 1 || spec.pitch < spec.length)
       throw std::invalid_argument("look_up: rows that make no sense");
+    product_of({spec.rows, spec.pitch});
     if (spec_.pitch == spec_.length) {
       spec_.length *= spec_.rows;
       spec_.pitch = spec_.length;
@@ -61,8 +64,9 @@ class QuantizeStep final : public Step {
     const auto fits = [&](std::size_t size) { return size == 1 || size == static_cast<std::size_t>(spec.channels); };
     if (spec.images < 1 || spec.channels < 1 || spec.pixels < 1 || !fits(spec.scale.size()) || !fits(spec.offset.size()))
       throw std::invalid_argument("quantize: extents or parameters that make no sense");
+    product_of({spec.images, spec.channels, spec.pixels, std::int64_t{sizeof(float)}});
     for (const std::int32_t offset : spec.offset)
-      if (offset < -(1 << 24) || offset > (1 << 24)) throw std::invalid_argument("quantize: an offset is too large");
+      if (offset < -kLargestOffset || offset > kLargestOffset) throw std::invalid_argument("quantize: an offset is too large");
     if (spec.low < 0 || spec.high > 255 || spec.low > spec.high) throw std::invalid_argument("quantize: wrong limits");
     // As many pixels at once as keep the planes of a tile in the first-level cache.
     tile_ = std::min<std::int64_t>(512, std::max<std::int64_t>(64, 16384 / spec.channels / 64 * 64));

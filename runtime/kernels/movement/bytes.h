@@ -28,7 +28,7 @@ struct QuantizeSpec {
   std::int64_t images = 1, channels = 1, pixels = 0;
   float divisor = 1.0f;
   std::vector<float> scale;          // one, or one per channel
-  std::vector<std::int32_t> offset;  // likewise; in terms of stored bytes, magnitude at most 2^24
+  std::vector<std::int32_t> offset;  // likewise; in terms of stored bytes, magnitude at most 2^24 - 256
   std::int32_t low = 0, high = 255;
 };
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/extents.h"
 #include "movement/transpose.h"
 
 namespace tpuconvert {
@@ -30,20 +31,20 @@ struct Axis {
 constexpr std::int64_t kBytesPerPart = 1 << 15;
 
 template <typename T>
-void copy_row(const std::uint8_t* from, std::uint8_t* to, const Axis& axis, T flip) {
-  if (axis.from == static_cast<std::int64_t>(sizeof(T)) && axis.to == axis.from) {
-    for (std::int64_t index = 0; index < axis.extent; ++index)
-      reinterpret_cast<T*>(to)[index] = static_cast<T>(reinterpret_cast<const T*>(from)[index] ^ flip);
-    return;
+void copy_row(const std::uint8_t* __restrict from_bytes, std::uint8_t* __restrict to_bytes, const Axis& axis, T flip) {
+  const std::int64_t extent = axis.extent, from_step = axis.from, to_step = axis.to;
+  constexpr auto kSize = static_cast<std::int64_t>(sizeof(T));
+  const T* __restrict from = reinterpret_cast<const T*>(from_bytes);
+  T* __restrict to = reinterpret_cast<T*>(to_bytes);
+  if (from_step == kSize && to_step == kSize) {
+    for (std::int64_t index = 0; index < extent; ++index) to[index] = static_cast<T>(from[index] ^ flip);
+  } else if (from_step == 0 && to_step == kSize) {
+    const T value = static_cast<T>(*from ^ flip);
+    for (std::int64_t index = 0; index < extent; ++index) to[index] = value;
+  } else {
+    for (std::int64_t index = 0; index < extent; ++index)
+      to[index * to_step / kSize] = static_cast<T>(from[index * from_step / kSize] ^ flip);
   }
-  if (axis.from == 0 && axis.to == static_cast<std::int64_t>(sizeof(T))) {
-    const T value = static_cast<T>(*reinterpret_cast<const T*>(from) ^ flip);
-    for (std::int64_t index = 0; index < axis.extent; ++index) reinterpret_cast<T*>(to)[index] = value;
-    return;
-  }
-  for (std::int64_t index = 0; index < axis.extent; ++index)
-    *reinterpret_cast<T*>(to + index * axis.to) =
-        static_cast<T>(*reinterpret_cast<const T*>(from + index * axis.from) ^ flip);
 }
 
 class CopyStep final : public Step {
@@ -52,9 +53,21 @@ class CopyStep final : public Step {
     if (spec.shape.size() != spec.source_strides.size() || spec.shape.size() != spec.target_strides.size())
       throw std::invalid_argument("copy: one stride per axis is needed");
     if (itemsize_ != 1 && itemsize_ != 2 && itemsize_ != 4) throw std::invalid_argument("copy: elements of 1, 2, 4 bytes");
+    const auto item = static_cast<std::size_t>(itemsize_);
+    if (source_.offset % item != 0 || target_.offset % item != 0)
+      throw std::invalid_argument("copy: an element does not lie at a multiple of its size");
     flip_ = static_cast<std::uint8_t>(spec.flip);
     source_bytes_ = extent_of(spec.shape, spec.source_strides, itemsize_);
     target_bytes_ = extent_of(spec.shape, spec.target_strides, itemsize_);
+    bytes_ = itemsize_;
+    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
+      if (spec.shape[axis] > 1 && spec.target_strides[axis] == 0)
+        throw std::invalid_argument("copy: elements are written more than once");
+      if (spec.source_strides[axis] % itemsize_ != 0 || spec.target_strides[axis] % itemsize_ != 0)
+        throw std::invalid_argument("copy: a stride is not a multiple of the element");
+      bytes_ = product_of({bytes_, spec.shape[axis]});
+      product_of({spec.shape[axis], std::max(spec.source_strides[axis], spec.target_strides[axis])});
+    }
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
       if (spec.shape[axis] != 1) axes_.push_back({spec.shape[axis], spec.source_strides[axis], spec.target_strides[axis]});
     if (source_bytes_ == 0) return;

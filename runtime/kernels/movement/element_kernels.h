@@ -13,6 +13,7 @@ namespace tpuconvert {
 constexpr int kBlock = 512;
 constexpr int kLaneGroup = 16;  // loops over lanes may run to the next multiple of it; blocks and parameters have the room
 constexpr int kParameters = 5;
+constexpr int kSoftmaxRows = 4;
 
 enum class LaneCode {
   kAdd,          // a + b, which the caller has proved to fit 32 bits
@@ -63,6 +64,22 @@ struct Lanes {
   const std::int32_t* table = nullptr;
 };
 
+// Values are limited to low..high, then `bias` is added.
+struct StoreLimits {
+  std::int32_t low = 0, high = 0, bias = 0;
+};
+
+// 256 entries of 32 bits, and the same byte by byte: the lowest bytes of all entries, then the next ones.
+struct WideTable {
+  std::int32_t entries[256];
+  std::uint8_t planes[4][256];
+};
+
+// A pair of factors of 16 bits as linear_sum takes them.
+inline std::int32_t factor_pair(std::int32_t a, std::int32_t b) {
+  return static_cast<std::int32_t>((static_cast<std::uint32_t>(a) & 0xffffu) | static_cast<std::uint32_t>(b) << 16);
+}
+
 using LaneOperation = void (*)(const Lanes& lanes);
 
 struct ElementKernels {
@@ -79,16 +96,23 @@ struct ElementKernels {
   void (*store_16)(const std::int32_t* lanes, std::int32_t low, std::int32_t high, std::int32_t bias,
                    std::uint16_t* to, int count);
 
-  // out = a * parameter 0 + parameter 2, and a * parameter 0 + b * parameter 1 + parameter 2, of stored bytes; factors of
-  // 16 bits.
+  // out = a * factor a + b * factor b + parameter 1, of stored bytes. Parameter 0 holds both factors, of 16 bits each, that of
+  // b in the upper half; `linear` has a factor of b of 0.
   void (*linear)(const std::uint8_t* a, const Lanes& lanes);
   void (*linear_sum)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes);
+
+  // linear_sum, kRescale and store_u8 at once: `sum` holds the parameters of the first, `rescale` of the second.
+  void (*residual)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescale,
+                   const StoreLimits& limits, std::uint8_t* to, int count);
+
+  // out[i] = table[from[i]]; 256 entries.
+  void (*look_up_wide)(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count);
 
   // to[i] = table[from[i]]; from and to may be the same.
   void (*look_up)(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table);
 
-  // to[i] = limit(nearest(from[i] / divisor * scale) + offset) to low..high, halves away from zero, NaN as 0; |offset| <= 2^24 and
-  // the limits have at most 17 bits, `offset` and the limits in terms of stored bytes.
+  // to[i] = limit(nearest(from[i] / divisor * scale) + offset) to low..high, halves away from zero, NaN as 0; offset and
+  // limits are in terms of stored bytes, |offset| <= 2^24 - 256.
   void (*quantize)(const float* from, float divisor, float scale, std::int32_t offset, std::int32_t low, std::int32_t high,
                    std::uint8_t* to, int count);
 
@@ -103,15 +127,19 @@ struct ElementKernels {
   void (*accumulate_u8)(const std::uint8_t* from, std::int32_t* sums, std::int64_t count);
   void (*accumulate)(const std::int32_t* from, std::int32_t* sums, std::int64_t count);
 
+  // to[i] = limit(nearest((sums[i] - subtracted) / count) + bias) to 0..255, halves away from zero; a count below 1 is 1.
+  void (*averages)(const std::int32_t* sums, std::int32_t subtracted, std::int32_t count, std::int32_t bias,
+                   std::uint8_t* to, std::int64_t size);
+
   // Sum, largest and smallest of a row.
   std::int32_t (*sum_of_row)(const std::uint8_t* from, std::int64_t count);
   std::uint8_t (*largest_of_row)(const std::uint8_t* from, std::int64_t count);
   std::uint8_t (*smallest_of_row)(const std::uint8_t* from, std::int64_t count);
 
-  // One row of softmax_int: t = table[largest - x], to = limit(nearest(t / sum of t * scale) + zero) to 0..255. The sum runs
-  // over rising elements. `powers` has room for count numbers.
-  void (*softmax_row)(const std::uint8_t* from, int count, const float* table, float scale, std::int32_t zero,
-                      float* powers, std::uint8_t* to);
+  // Rows of softmax_int: t = table[largest of the row - x], to = limit(nearest(t / sum of t * scale) + zero) to 0..255. The
+  // sum runs over rising elements. `powers` has room for kSoftmaxRows * count numbers.
+  void (*softmax)(const std::uint8_t* from, std::int64_t rows, int count, const float* table, float scale,
+                  std::int32_t zero, float* powers, std::uint8_t* to);
 };
 
 const ElementKernels& element_kernels_scalar();

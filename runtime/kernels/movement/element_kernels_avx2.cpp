@@ -68,32 +68,85 @@ void rescale(const Lanes& lanes) {
 }
 
 // Pairs of 16 bits, one from each operand, times pairs of factors.
-inline __m256i pair_of(__m256i low, __m256i high) {
-  return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
-}
+inline __m256i pair_of(__m256i low, __m256i high) { return _mm256_or_si256(low, _mm256_slli_epi32(high, 16)); }
 
 template <bool kHasB>
 void linear_of(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) {
   const std::int32_t* const* p = lanes.parameters;
-  __m256i factors = pair_of(_mm256_set1_epi32(p[0][0]), kHasB ? _mm256_set1_epi32(p[1][0]) : _mm256_setzero_si256());
-  __m256i offset = _mm256_set1_epi32(p[2][0]);
+  __m256i factors = _mm256_set1_epi32(p[0][0]), offset = _mm256_set1_epi32(p[1][0]);
   int i = 0;
   for (; i + 8 <= lanes.count; i += 8) {
     if (lanes.is_per_lane) {
-      factors = pair_of(lanes_at(p[0] + i), kHasB ? lanes_at(p[1] + i) : _mm256_setzero_si256());
-      offset = lanes_at(p[2] + i);
+      factors = lanes_at(p[0] + i);
+      offset = lanes_at(p[1] + i);
     }
     const __m256i x = kHasB ? pair_of(bytes_at(a + i), bytes_at(b + i)) : bytes_at(a + i);
     put(lanes.out + i, _mm256_add_epi32(_mm256_madd_epi16(x, factors), offset));
   }
   for (; i < lanes.count; ++i) {
-    const int k = lanes.is_per_lane ? i : 0;
-    lanes.out[i] = a[i] * p[0][k] + (kHasB ? b[i] * p[1][k] : 0) + p[2][k];
+    const std::int32_t pair = p[0][lanes.is_per_lane ? i : 0];
+    const std::int32_t from_b = kHasB ? b[i] * (pair >> 16) : 0;
+    lanes.out[i] = a[i] * static_cast<std::int16_t>(pair) + from_b + p[1][lanes.is_per_lane ? i : 0];
   }
 }
 
 void linear(const std::uint8_t* a, const Lanes& lanes) { linear_of<false>(a, nullptr, lanes); }
 void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) { linear_of<true>(a, b, lanes); }
+
+// Bytes are unpacked to words and pairs within each half of a register, and packed the same way back: the order in between
+// does not matter, since all lanes have the same parameters.
+template <bool kHasSecond, bool kHasAgain>
+int residual_of_tensors(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
+                        const StoreLimits& limits, std::uint8_t* to, int count) {
+  const __m256i factors = _mm256_set1_epi32(sum.parameters[0][0]), offset = _mm256_set1_epi32(sum.parameters[1][0]);
+  Rescaling p = Rescaling::of_all(rescaling);
+  p.offset = _mm256_add_epi32(p.offset, _mm256_set1_epi32(limits.bias));
+  const __m256i low = _mm256_set1_epi8(static_cast<char>(limits.low + limits.bias));
+  const __m256i high = _mm256_set1_epi8(static_cast<char>(limits.high + limits.bias));
+  const __m256i zero = _mm256_setzero_si256();
+  const auto result = [&](__m256i pairs) {
+    return rescaled<kHasSecond, kHasAgain>(_mm256_add_epi32(_mm256_madd_epi16(pairs, factors), offset), p);
+  };
+  int i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i));
+    const __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + i));
+    const __m256i x0 = _mm256_unpacklo_epi8(x, zero), x1 = _mm256_unpackhi_epi8(x, zero);
+    const __m256i y0 = _mm256_unpacklo_epi8(y, zero), y1 = _mm256_unpackhi_epi8(y, zero);
+    const __m256i words0 =
+        _mm256_packs_epi32(result(_mm256_unpacklo_epi16(x0, y0)), result(_mm256_unpackhi_epi16(x0, y0)));
+    const __m256i words1 =
+        _mm256_packs_epi32(result(_mm256_unpacklo_epi16(x1, y1)), result(_mm256_unpackhi_epi16(x1, y1)));
+    const __m256i bytes = _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(words0, words1), low), high);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), bytes);
+  }
+  return i;
+}
+
+#include "movement/residual_by_blocks.h"
+
+void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
+              const StoreLimits& limits, std::uint8_t* to, int count) {
+  int done = 0;
+  if (!sum.is_per_lane && !rescaling.is_per_lane) {
+    if (rescaling.has_again)
+      done = rescaling.has_second ? residual_of_tensors<true, true>(a, b, sum, rescaling, limits, to, count)
+                                  : residual_of_tensors<false, true>(a, b, sum, rescaling, limits, to, count);
+    else
+      done = rescaling.has_second ? residual_of_tensors<true, false>(a, b, sum, rescaling, limits, to, count)
+                                  : residual_of_tensors<false, false>(a, b, sum, rescaling, limits, to, count);
+  }
+  residual_by_blocks(a, b, sum, rescaling, limits, to, done, count);
+}
+
+// One element after the other: gathers are slower than single loads on most processors.
+void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
+  for (int i = 0; i < count; ++i) {
+    std::int32_t value = table.entries[from[i]];
+    __asm__("" : "+r"(value));
+    out[i] = value;
+  }
+}
 
 // The table in 16 pieces of 16 entries: the low half of an index selects in each piece, the high half the piece.
 void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table) {
@@ -114,6 +167,35 @@ void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, con
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), result);
   }
   for (; i < count; ++i) to[i] = table[from[i]];
+}
+
+void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
+  // Where each of 48 result bytes comes from within its plane; -1 gives 0.
+  const __m128i a0 = _mm_setr_epi8(0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1, 5);
+  const __m128i b0 = _mm_setr_epi8(-1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1, -1);
+  const __m128i c0 = _mm_setr_epi8(-1, -1, 0, -1, -1, 1, -1, -1, 2, -1, -1, 3, -1, -1, 4, -1);
+  const __m128i a1 = _mm_setr_epi8(-1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10, -1);
+  const __m128i b1 = _mm_setr_epi8(5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1, 10);
+  const __m128i c1 = _mm_setr_epi8(-1, 5, -1, -1, 6, -1, -1, 7, -1, -1, 8, -1, -1, 9, -1, -1);
+  const __m128i a2 = _mm_setr_epi8(-1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1, -1);
+  const __m128i b2 = _mm_setr_epi8(-1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15, -1);
+  const __m128i c2 = _mm_setr_epi8(10, -1, -1, 11, -1, -1, 12, -1, -1, 13, -1, -1, 14, -1, -1, 15);
+  int i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes[0] + i));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes[1] + i));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(planes[2] + i));
+    auto* target = reinterpret_cast<__m128i*>(to + 3 * i);
+    const auto joined = [&](__m128i from_a, __m128i from_b, __m128i from_c) {
+      return _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(a, from_a), _mm_shuffle_epi8(b, from_b)),
+                          _mm_shuffle_epi8(c, from_c));
+    };
+    _mm_storeu_si128(target, joined(a0, b0, c0));
+    _mm_storeu_si128(target + 1, joined(a1, b1, c1));
+    _mm_storeu_si128(target + 2, joined(a2, b2, c2));
+  }
+  for (; i < count; ++i)
+    for (int plane = 0; plane < 3; ++plane) to[3 * i + plane] = planes[plane][i];
 }
 
 #include "movement/element_loops.h"

@@ -18,22 +18,34 @@ void rescale(const Lanes& lanes) {
   }
 }
 
-void linear(const std::uint8_t* a, const Lanes& lanes) {
-  for (int i = 0; i < lanes.count; ++i) {
-    const int k = lanes.is_per_lane ? i : 0;
-    lanes.out[i] = a[i] * lanes.parameters[0][k] + lanes.parameters[2][k];
-  }
-}
-
 void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) {
   for (int i = 0; i < lanes.count; ++i) {
     const int k = lanes.is_per_lane ? i : 0;
-    lanes.out[i] = a[i] * lanes.parameters[0][k] + b[i] * lanes.parameters[1][k] + lanes.parameters[2][k];
+    const std::int32_t factors = lanes.parameters[0][k];
+    lanes.out[i] = a[i] * static_cast<std::int16_t>(factors) + b[i] * (factors >> 16) + lanes.parameters[1][k];
   }
+}
+
+void linear(const std::uint8_t* a, const Lanes& lanes) { linear_sum(a, a, lanes); }
+
+#include "movement/residual_by_blocks.h"
+
+void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
+              const StoreLimits& limits, std::uint8_t* to, int count) {
+  residual_by_blocks(a, b, sum, rescaling, limits, to, 0, count);
+}
+
+void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
+  for (int i = 0; i < count; ++i) out[i] = table.entries[from[i]];
 }
 
 void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = table[from[i]];
+}
+
+void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
+  for (int i = 0; i < count; ++i)
+    for (int plane = 0; plane < 3; ++plane) to[3 * i + plane] = planes[plane][i];
 }
 
 #include "movement/element_loops.h"

@@ -1,5 +1,5 @@
 // Bodies of ElementKernels that compilers vectorize by themselves. Included by one file per instruction set, inside its
-// namespace, after that file has defined rescale, linear, linear_sum and look_up.
+// namespace, after that file has defined rescale, linear, linear_sum, residual, look_up_wide, look_up and interleave3.
 
 template <typename Function>
 inline __attribute__((always_inline)) void for_lanes(const Lanes& lanes, Function function) {
@@ -51,12 +51,9 @@ inline std::int32_t limited(std::int64_t value) {
   return static_cast<std::int32_t>(value > INT32_MAX ? INT32_MAX : value);
 }
 
-// Nearest integer of |v| < 2^31, halves away from zero: the fraction is exact, and nothing is added before it is known.
-inline std::int32_t nearest(float v) {
-  const auto whole = static_cast<std::int32_t>(v);
-  const float fraction = v - static_cast<float>(whole);
-  return whole + static_cast<std::int32_t>(fraction >= 0.5f) - static_cast<std::int32_t>(fraction <= -0.5f);
-}
+// Nearest integer of |v| < 2^31, halves away from zero. What is added is the number just below a half: the sum with a half
+// itself would round up what is just below a half, this one rounds to the next integer exactly from a half on.
+inline std::int32_t nearest(float v) { return static_cast<std::int32_t>(v + __builtin_copysignf(0x1.fffffep-2f, v)); }
 
 inline std::int32_t nearest_limited(float v) {
   v = v == v ? v : 0.0f;
@@ -184,17 +181,14 @@ void store(const std::int32_t* __restrict lanes, std::int32_t low, std::int32_t 
 template <bool kDivides>
 void quantize_row(const float* __restrict from, float divisor, float scale, std::int32_t offset, std::int32_t low,
                   std::int32_t high, std::uint8_t* __restrict to, int count) {
-  // Beyond 2^26 every result is a limit already, since offsets stay below 2^24.
-  constexpr float kFar = 67108864.0f;
+  // The limits are whole numbers that binary32 holds: limited before it is rounded, a number stays inside of them.
+  const auto least = static_cast<float>(low - offset), most = static_cast<float>(high - offset);
   for (int i = 0; i < count; ++i) {
     float v = (kDivides ? from[i] / divisor : from[i]) * scale;
     v = v == v ? v : 0.0f;
-    v = v < -kFar ? -kFar : v;
-    v = v > kFar ? kFar : v;
-    std::int32_t value = nearest(v) + offset;
-    value = value < low ? low : value;
-    value = value > high ? high : value;
-    to[i] = static_cast<std::uint8_t>(value);
+    v = v < least ? least : v;
+    v = v > most ? most : v;
+    to[i] = static_cast<std::uint8_t>(nearest(v) + offset);
   }
 }
 
@@ -204,28 +198,6 @@ void quantize(const float* from, float divisor, float scale, std::int32_t offset
     quantize_row<false>(from, divisor, scale, offset, low, high, to, count);
   else
     quantize_row<true>(from, divisor, scale, offset, low, high, to, count);
-}
-
-typedef std::uint8_t Bytes16 __attribute__((vector_size(16)));
-
-void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
-  int i = 0;
-  for (; i + 16 <= count; i += 16) {
-    Bytes16 a, b, c;
-    __builtin_memcpy(&a, planes[0] + i, 16);
-    __builtin_memcpy(&b, planes[1] + i, 16);
-    __builtin_memcpy(&c, planes[2] + i, 16);
-    const Bytes16 ab0 = __builtin_shufflevector(a, b, 0, 16, -1, 1, 17, -1, 2, 18, -1, 3, 19, -1, 4, 20, -1, 5);
-    const Bytes16 ab1 = __builtin_shufflevector(a, b, 21, -1, 6, 22, -1, 7, 23, -1, 8, 24, -1, 9, 25, -1, 10, 26);
-    const Bytes16 ab2 = __builtin_shufflevector(a, b, -1, 11, 27, -1, 12, 28, -1, 13, 29, -1, 14, 30, -1, 15, 31, -1);
-    const Bytes16 rgb[3] = {
-        __builtin_shufflevector(ab0, c, 0, 1, 16, 3, 4, 17, 6, 7, 18, 9, 10, 19, 12, 13, 20, 15),
-        __builtin_shufflevector(ab1, c, 0, 21, 2, 3, 22, 5, 6, 23, 8, 9, 24, 11, 12, 25, 14, 15),
-        __builtin_shufflevector(ab2, c, 26, 1, 2, 27, 4, 5, 28, 7, 8, 29, 10, 11, 30, 13, 14, 31)};
-    __builtin_memcpy(to + 3 * i, rgb, 48);
-  }
-  for (; i < count; ++i)
-    for (int plane = 0; plane < 3; ++plane) to[3 * i + plane] = planes[plane][i];
 }
 
 void maximum_u8(const std::uint8_t* a, const std::uint8_t* b, std::uint8_t* to, std::int64_t count) {
@@ -242,6 +214,21 @@ void accumulate_u8(const std::uint8_t* __restrict from, std::int32_t* __restrict
 
 void accumulate(const std::int32_t* __restrict from, std::int32_t* __restrict sums, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) sums[i] += from[i];
+}
+
+// Quotients of integers below 2^53 are off by less than the distance to the next whole number, so that cutting them off is
+// exact.
+void averages(const std::int32_t* __restrict sums, std::int32_t subtracted, std::int32_t count, std::int32_t bias,
+              std::uint8_t* __restrict to, std::int64_t size) {
+  const double divisor = 2.0 * (count < 1 ? 1 : count);
+  for (std::int64_t i = 0; i < size; ++i) {
+    const std::int32_t total = sums[i] - subtracted;
+    const double magnitude = (2.0 * (total < 0 ? -static_cast<double>(total) : static_cast<double>(total)) + 0.5 * divisor) / divisor;
+    const std::int32_t whole = static_cast<std::int32_t>(magnitude > 1024.0 ? 1024.0 : magnitude);
+    std::int32_t value = (total < 0 ? -whole : whole) + bias;
+    value = value < 0 ? 0 : value;
+    to[i] = static_cast<std::uint8_t>(value > 255 ? 255 : value);
+  }
 }
 
 std::int32_t sum_of_row(const std::uint8_t* from, std::int64_t count) {
@@ -262,16 +249,43 @@ std::uint8_t smallest_of_row(const std::uint8_t* from, std::int64_t count) {
   return smallest;
 }
 
-void softmax_row(const std::uint8_t* __restrict from, int count, const float* table, float scale, std::int32_t zero,
-                 float* __restrict powers, std::uint8_t* __restrict to) {
-  const int largest = largest_of_row(from, count);
-  for (int i = 0; i < count; ++i) powers[i] = table[largest - from[i]];
-  float sum = powers[0];
-  for (int i = 1; i < count; ++i) sum += powers[i];
-  for (int i = 0; i < count; ++i) {
-    const std::int64_t value = std::int64_t{nearest_limited(powers[i] / sum * scale)} + zero;
-    to[i] = static_cast<std::uint8_t>(value < 0 ? 0 : value > 255 ? 255 : value);
+// The sums of several rows are independent of each other and run side by side.
+template <int kRows>
+void softmax_rows(const std::uint8_t* from, int count, const float* table, float scale, std::int32_t zero, float* powers,
+                  std::uint8_t* to) {
+  const float* first[kRows];
+  float sum[kRows];
+  for (int row = 0; row < kRows; ++row) {
+    first[row] = table + largest_of_row(from + row * static_cast<std::ptrdiff_t>(count), count);
+    sum[row] = 0.0f;
   }
+  for (int i = 0; i < count; ++i)
+    for (int row = 0; row < kRows; ++row) {
+      const float power = *(first[row] - from[row * static_cast<std::ptrdiff_t>(count) + i]);
+      powers[row * static_cast<std::ptrdiff_t>(count) + i] = power;
+      sum[row] = i == 0 ? power : sum[row] + power;
+    }
+  const auto least = static_cast<float>(-zero), most = static_cast<float>(255 - zero);
+  for (int row = 0; row < kRows; ++row) {
+    const float* __restrict own = powers + row * static_cast<std::ptrdiff_t>(count);
+    std::uint8_t* __restrict target = to + row * static_cast<std::ptrdiff_t>(count);
+    const float total = sum[row];
+    for (int i = 0; i < count; ++i) {
+      float v = own[i] / total * scale;
+      v = v == v ? v : 0.0f;
+      v = v < least ? least : v;
+      v = v > most ? most : v;
+      target[i] = static_cast<std::uint8_t>(nearest(v) + zero);
+    }
+  }
+}
+
+void softmax(const std::uint8_t* from, std::int64_t rows, int count, const float* table, float scale, std::int32_t zero,
+             float* powers, std::uint8_t* to) {
+  std::int64_t row = 0;
+  for (; row + kSoftmaxRows <= rows; row += kSoftmaxRows)
+    softmax_rows<kSoftmaxRows>(from + row * count, count, table, scale, zero, powers, to + row * count);
+  for (; row < rows; ++row) softmax_rows<1>(from + row * count, count, table, scale, zero, powers, to + row * count);
 }
 
 constexpr ElementKernels kKernels = {
@@ -279,5 +293,5 @@ constexpr ElementKernels kKernels = {
      add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add, float_subtract, float_multiply,
      float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
     load<std::uint8_t>, load<std::uint16_t>, load<std::int16_t>, store<std::uint8_t>, store<std::uint16_t>,
-    linear, linear_sum, look_up, quantize, interleave3, maximum_u8, minimum_u8,
-    accumulate_u8, accumulate, sum_of_row, largest_of_row, smallest_of_row, softmax_row};
+    linear, linear_sum, residual, look_up_wide, look_up, quantize, interleave3, maximum_u8, minimum_u8,
+    accumulate_u8, accumulate, averages, sum_of_row, largest_of_row, smallest_of_row, softmax};

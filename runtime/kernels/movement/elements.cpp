@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
+#include <utility>
 
+#include "core/extents.h"
 #include "movement/element_kernels.h"
 #include "movement/rescale_lanes.h"
 
@@ -13,6 +16,7 @@ namespace tpuconvert {
 namespace {
 
 constexpr std::int64_t kElementsPerPart = 1 << 13;
+constexpr std::int64_t kLongBlock = 1 << 13;
 constexpr std::size_t kMostOperands = 16, kMostAxes = 16;
 constexpr std::size_t kLaneBytes = (kBlock + kLaneGroup) * 4;
 
@@ -72,7 +76,7 @@ struct Walk {
   std::int64_t row = 0, element = 0;
 };
 
-enum class Kind { kLoad, kLinear, kLinearSum, kLanes, kSlow };
+enum class Kind { kLoad, kLinear, kLinearSum, kTable, kLanes, kSlow };
 
 struct Instruction {
   Kind kind = Kind::kLanes;
@@ -82,6 +86,7 @@ struct Instruction {
   bool is_per_channel = false, has_second = false, has_again = false;
   std::vector<std::vector<std::int32_t>> parameters;  // laid out for a block where channels are innermost
   std::vector<std::int32_t> table;
+  std::unique_ptr<WideTable> wide_table;
   Epilogue epilogue;
 };
 
@@ -94,6 +99,7 @@ class ElementStep final : public Step {
     find_walk(spec);
     for (const ElementInstruction& given : spec.instructions) add_instruction(given);
     if (instructions_.empty()) throw std::invalid_argument("elements: there are no instructions");
+    find_residual();
     lay_out_parameters();
   }
 
@@ -121,7 +127,7 @@ class ElementStep final : public Step {
     return total;
   }
 
-  const char* kind() const override { return "elements"; }
+  const char* kind() const override { return is_residual_ ? "residual" : "elements"; }
 
  private:
   // Where the channel of an element comes from.
@@ -135,33 +141,53 @@ class ElementStep final : public Step {
           outer_count_(step.outer_.size()) {}
 
     void work(std::int64_t first, std::int64_t last) {
+      go_to(first);
       for (std::int64_t block = first; block < last; ++block) {
-        place(block);
-        for (std::size_t index = 0; index < step_.instructions_.size(); ++index) execute(index);
-        store();
+        measure();
+        if (step_.is_residual_) {
+          residual();
+        } else {
+          for (std::size_t index = 0; index < step_.instructions_.size(); ++index) execute(index);
+          store([this](std::uint8_t* target) { store_lanes(target); });
+        }
+        advance();
       }
     }
 
    private:
-    // Finds the rows and elements of a block and its offset in every tensor.
-    void place(std::int64_t block) {
-      const std::int64_t chunk = block % step_.chunks_;
+    // Blocks are counted along the elements of a row first, then along rows, then along the outer axes.
+    void go_to(std::int64_t block) {
+      first_element_ = block % step_.chunks_ * step_.block_;
       block /= step_.chunks_;
-      const std::int64_t rows = block % step_.row_blocks_;
-      std::int64_t outer = block / step_.row_blocks_;
-      first_row_ = rows * step_.rows_per_block_;
-      row_count_ = static_cast<int>(std::min(step_.rows_per_block_, step_.rows_ - first_row_));
-      first_element_ = chunk * kBlock;
-      element_count_ = static_cast<int>(std::min<std::int64_t>(kBlock, step_.row_length_ - first_element_));
-      count_ = row_count_ * element_count_;
+      first_row_ = block % step_.row_blocks_ * step_.rows_per_block_;
+      block /= step_.row_blocks_;
       for (std::size_t axis = outer_count_; axis-- > 0;) {
-        outer_index_[axis] = outer % step_.outer_[axis];
-        outer /= step_.outer_[axis];
+        outer_index_[axis] = block % step_.outer_[axis];
+        block /= step_.outer_[axis];
       }
-      channel_ = step_.channel_from_ == ChannelFrom::kElement  ? first_element_
-                 : step_.channel_from_ == ChannelFrom::kRow    ? first_row_
-                 : step_.channel_from_ == ChannelFrom::kOuter  ? outer_index_[step_.channel_outer_]
-                                                               : 0;
+    }
+
+    void advance() {
+      first_element_ += step_.block_;
+      if (step_.chunks_ > 1 && first_element_ < step_.row_length_) return;
+      first_element_ = 0;
+      first_row_ += step_.rows_per_block_;
+      if (first_row_ < step_.rows_) return;
+      first_row_ = 0;
+      for (std::size_t axis = outer_count_; axis-- > 0;) {
+        if (++outer_index_[axis] < step_.outer_[axis]) return;
+        outer_index_[axis] = 0;
+      }
+    }
+
+    void measure() {
+      row_count_ = static_cast<int>(std::min(step_.rows_per_block_, step_.rows_ - first_row_));
+      element_count_ = static_cast<int>(std::min(step_.block_, step_.row_length_ - first_element_));
+      count_ = row_count_ * element_count_;
+      channel_ = step_.channel_from_ == ChannelFrom::kElement ? first_element_
+                 : step_.channel_from_ == ChannelFrom::kRow   ? first_row_
+                 : step_.channel_from_ == ChannelFrom::kOuter ? outer_index_[step_.channel_outer_]
+                                                              : 0;
     }
 
     std::int64_t offset(const Walk& walk) const {
@@ -219,7 +245,7 @@ class ElementStep final : public Step {
       }
     }
 
-    void execute(std::size_t index) {
+    Lanes block_of(std::size_t index) const {
       const Instruction& instruction = step_.instructions_[index];
       Lanes block;
       block.out = lanes(index);
@@ -232,6 +258,16 @@ class ElementStep final : public Step {
       block.has_again = instruction.has_again;
       for (std::size_t p = 0; p < instruction.parameters.size(); ++p)
         block.parameters[p] = instruction.parameters[p].data() + (instruction.is_per_channel ? channel_ : 0);
+      if (instruction.kind == Kind::kLanes) {
+        block.a = lanes(static_cast<std::size_t>(instruction.a));
+        block.b = instruction.b < 0 ? block.a : lanes(static_cast<std::size_t>(instruction.b));
+      }
+      return block;
+    }
+
+    void execute(std::size_t index) {
+      const Instruction& instruction = step_.instructions_[index];
+      const Lanes block = block_of(index);
       switch (instruction.kind) {
         case Kind::kLoad:
           load(instruction, block.out);
@@ -244,15 +280,27 @@ class ElementStep final : public Step {
           step_.kernels_.linear_sum(a, elements(instruction.b), block);
           break;
         }
+        case Kind::kTable:
+          step_.kernels_.look_up_wide(elements(instruction.a), *instruction.wide_table, block.out, count_);
+          break;
         case Kind::kLanes:
-          block.a = lanes(static_cast<std::size_t>(instruction.a));
-          block.b = instruction.b < 0 ? block.a : lanes(static_cast<std::size_t>(instruction.b));
           step_.kernels_.operations[instruction.code](block);
           break;
         case Kind::kSlow:
           slow(instruction, lanes(static_cast<std::size_t>(instruction.a)), block.out);
           break;
       }
+    }
+
+    // A linear sum, its rescale and the store of bytes in one pass.
+    void residual() {
+      const Instruction& sum = step_.instructions_[0];
+      const std::uint8_t* a = elements(sum.a);
+      const std::uint8_t* b = elements(sum.b);
+      store([&](std::uint8_t* target) {
+        step_.kernels_.residual(a, b, block_of(0), block_of(1), {step_.low_, step_.high_, step_.bias_}, target, count_);
+        if (!step_.store_table_.empty()) step_.kernels_.look_up(target, target, count_, step_.store_table_.data());
+      });
     }
 
     void load(const Instruction& instruction, std::int32_t* out) {
@@ -270,22 +318,36 @@ class ElementStep final : public Step {
     }
 
     void slow(const Instruction& instruction, const std::int32_t* a, std::int32_t* out) const {
-      const bool by_element = step_.channel_from_ == ChannelFrom::kElement;
-      for (int i = 0; i < count_; ++i) {
-        const std::int64_t channel = !instruction.is_per_channel ? 0
-                                     : by_element                ? first_element_ + i % element_count_
-                                                                 : channel_;
-        out[i] = static_cast<std::int32_t>(instruction.epilogue.apply(a[i], static_cast<int>(channel)));
+      if (instruction.is_per_channel && step_.channel_from_ != ChannelFrom::kElement) {
+        for (int i = 0; i < count_; ++i)
+          out[i] = static_cast<std::int32_t>(instruction.epilogue.apply(a[i], static_cast<int>(channel_)));
+        return;
       }
+      const int channel = instruction.is_per_channel ? static_cast<int>(first_element_) : 0;
+      for (int row = 0; row < row_count_; ++row)
+        instruction.epilogue.apply_row(a + row * element_count_, channel, element_count_,
+                                       reinterpret_cast<std::uint8_t*>(out + row * element_count_));
     }
 
-    void store() {
-      const std::int32_t* from = lanes(step_.instructions_.size() - 1);
+    // Hands the place of a block to `write`, or a staging area where its rows do not lie next to each other.
+    template <typename Write>
+    void store(Write write) {
       const int size = bytes_of(step_.result_.type);
       const Walk& walk = step_.walks_.back();
       std::uint8_t* to = run_.at<std::uint8_t>(step_.result_.place) + offset(walk);
-      const bool is_whole = row_count_ == 1 || walk.row == size * step_.row_length_;
-      std::uint8_t* target = is_whole ? to : staging_ + kLaneBytes * step_.operands_.size();
+      if (row_count_ == 1 || walk.row == size * step_.row_length_) {
+        write(to);
+        return;
+      }
+      std::uint8_t* target = staging_ + kLaneBytes * step_.operands_.size();
+      write(target);
+      const auto row_bytes = static_cast<std::size_t>(element_count_) * static_cast<std::size_t>(size);
+      for (int row = 0; row < row_count_; ++row)
+        std::memcpy(to + row * walk.row, target + static_cast<std::size_t>(row) * row_bytes, row_bytes);
+    }
+
+    void store_lanes(std::uint8_t* target) const {
+      const std::int32_t* from = lanes(step_.instructions_.size() - 1);
       switch (step_.result_.type) {
         case ElementType::kU8:
           step_.kernels_.store_u8(from, step_.low_, step_.high_, step_.bias_, target, count_);
@@ -301,10 +363,6 @@ class ElementStep final : public Step {
           std::memcpy(target, from, static_cast<std::size_t>(count_) * 4);
           break;
       }
-      if (is_whole) return;
-      const auto row_bytes = static_cast<std::size_t>(element_count_) * static_cast<std::size_t>(size);
-      for (int row = 0; row < row_count_; ++row)
-        std::memcpy(to + row * walk.row, target + static_cast<std::size_t>(row) * row_bytes, row_bytes);
     }
 
     const ElementStep& step_;
@@ -334,6 +392,13 @@ class ElementStep final : public Step {
       }
       return Span{tensor.place, static_cast<std::size_t>(last) + static_cast<std::size_t>(bytes_of(tensor.type))};
     };
+    std::int64_t elements = 4;  // bytes of the largest type
+    for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
+      elements = product_of({elements, spec.shape[axis]});
+      for (const ElementTensor& tensor : operands_) product_of({spec.shape[axis], tensor.strides.at(axis)});
+      if (product_of({spec.shape[axis], result_.strides.at(axis)}) == 0 && spec.shape[axis] > 1)
+        throw std::invalid_argument("elements: results are written more than once");
+    }
     if (operands_.size() > kMostOperands || spec.shape.size() > kMostAxes)
       throw std::invalid_argument("elements: too many operands or axes");
     for (const ElementTensor& operand : operands_) spans_.push_back(span_of(operand));
@@ -405,11 +470,31 @@ class ElementStep final : public Step {
         throw std::invalid_argument("elements: neighbours of a row must be adjacent");
     }
     elements_ *= outer_count;
-    const bool is_short = row_length_ <= kBlock / 2 && channel_from_ != ChannelFrom::kRow;
-    rows_per_block_ = is_short ? std::min(rows_, kBlock / row_length_) : 1;
+    outer_blocks_ = outer_count;
+    choose_blocks(kBlock);
+  }
+
+  void choose_blocks(std::int64_t block) {
+    block_ = block;
+    const bool is_short = row_length_ <= block / 2 && channel_from_ != ChannelFrom::kRow;
+    rows_per_block_ = is_short ? std::min(rows_, block / row_length_) : 1;
     row_blocks_ = (rows_ + rows_per_block_ - 1) / rows_per_block_;
-    chunks_ = rows_per_block_ > 1 ? 1 : (row_length_ + kBlock - 1) / kBlock;
-    blocks_ = outer_count * row_blocks_ * chunks_;
+    chunks_ = rows_per_block_ > 1 ? 1 : (row_length_ + block - 1) / block;
+    blocks_ = outer_blocks_ * row_blocks_ * chunks_;
+  }
+
+  // One pass over two runs of bytes needs no room for lanes, so that its blocks may be longer.
+  void find_residual() {
+    is_residual_ = instructions_.size() == 2 && instructions_[0].kind == Kind::kLinearSum &&
+                   instructions_[1].kind == Kind::kLanes &&
+                   instructions_[1].code == static_cast<int>(LaneCode::kRescale) && result_.type == ElementType::kU8;
+    if (!is_residual_ || blocks_ == 0 || rows_ != 1) return;
+    for (const Walk& walk : walks_)
+      if (walk.element != 1) return;
+    for (const Instruction& instruction : instructions_)
+      for (const auto& values : instruction.parameters)
+        if (values.size() != 1) return;
+    choose_blocks(kLongBlock);
   }
 
   void add_instruction(const ElementInstruction& given) {
@@ -434,8 +519,12 @@ class ElementStep final : public Step {
       made.kind = given.code == "linear" ? Kind::kLinear : Kind::kLinearSum;
       check_operand(given.a, true);
       if (made.kind == Kind::kLinearSum) check_operand(given.b, true);
-      needed = 3;
-      check_factors(made);
+      if (made.parameters.size() != 3) throw std::invalid_argument("elements: a linear function has three parameters");
+      pair_factors(&made);
+    } else if (given.code == "table") {
+      made.kind = Kind::kTable;
+      check_operand(given.a, true);
+      make_wide_table(&made);
     } else {
       if (given.code == "rescale") {
         prepare(given, &made);
@@ -457,10 +546,30 @@ class ElementStep final : public Step {
     instructions_.push_back(std::move(made));
   }
 
-  static void check_factors(const Instruction& made) {
-    for (std::size_t index = 0; index + 1 < made.parameters.size(); ++index)
-      for (const std::int32_t factor : made.parameters[index])
+  // Both factors as one parameter.
+  static void pair_factors(Instruction* made) {
+    const std::vector<std::int32_t> a = made->parameters[0], b = made->parameters[1];
+    for (const auto* factors : {&a, &b})
+      for (const std::int32_t factor : *factors)
         if (factor < -32768 || factor > 32767) throw std::invalid_argument("elements: factors have 16 bits");
+    const std::size_t count = std::max(a.size(), b.size());
+    if (a.empty() || b.empty() || (a.size() != 1 && a.size() != count) || (b.size() != 1 && b.size() != count))
+      throw std::invalid_argument("elements: parameters are one number, or one per channel");
+    std::vector<std::int32_t> pairs;
+    for (std::size_t k = 0; k < count; ++k)
+      pairs.push_back(factor_pair(a[a.size() == 1 ? 0 : k], made->kind == Kind::kLinear ? 0 : b[b.size() == 1 ? 0 : k]));
+    made->parameters = {std::move(pairs), made->parameters[2]};
+  }
+
+  static void make_wide_table(Instruction* made) {
+    if (made->table.size() != 256) throw std::invalid_argument("elements: a table has 256 entries");
+    made->wide_table = std::make_unique<WideTable>();
+    for (std::size_t entry = 0; entry < 256; ++entry) {
+      made->wide_table->entries[entry] = made->table[entry];
+      for (int plane = 0; plane < 4; ++plane)
+        made->wide_table->planes[plane][entry] =
+            static_cast<std::uint8_t>(static_cast<std::uint32_t>(made->table[entry]) >> (8 * plane));
+    }
   }
 
   void prepare(const ElementInstruction& given, Instruction* made) const {
@@ -509,8 +618,9 @@ class ElementStep final : public Step {
   std::vector<Instruction> instructions_;
   std::vector<Walk> walks_;  // of the operands, then of the result
   std::vector<std::int64_t> outer_;
-  std::int64_t channels_ = 1;
+  std::int64_t channels_ = 1, outer_blocks_ = 0, block_ = kBlock;
   std::int64_t rows_ = 0, row_length_ = 0, rows_per_block_ = 1, row_blocks_ = 0, chunks_ = 1, blocks_ = 0, elements_ = 0;
+  bool is_residual_ = false;
   ChannelFrom channel_from_ = ChannelFrom::kNothing;
   std::size_t channel_outer_ = 0;
 };

@@ -25,14 +25,15 @@ struct ElementTensor {
 struct ElementInstruction {
   // A code of LaneCode by name, or
   //   load         elements of operand `a`, plus `low`
-  //   linear       operand `a` (bytes) * parameter 0 + parameter 2; parameter 1 is not used
+  //   linear       operand `a` (bytes) * parameter 0 + parameter 2; parameter 1 is 0
   //   linear_sum   operand `a` * parameter 0 + operand `b` * parameter 1 + parameter 2 (both bytes)
+  //   table        table[operand `a`] (bytes)
   //   rescale      the rescale of `epilogue` of instruction `a`, whose results lie in low..high
   std::string code;
   int a = -1, b = -1;
   std::int32_t low = 0, high = 0;
   std::vector<std::vector<std::int32_t>> parameters;  // one number, or one per channel
-  std::vector<std::int32_t> table;                    // look_up: 256 entries
+  std::vector<std::int32_t> table;                    // table and look_up: 256 entries
   EpilogueSpec epilogue;                              // rescale: a 32-bit result
 };
 

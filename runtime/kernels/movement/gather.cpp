@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/extents.h"
+
 namespace tpuconvert {
 
 namespace {
@@ -20,6 +22,8 @@ class GatherStep final : public Step {
  public:
   explicit GatherStep(const GatherSpec& spec) : spec_(spec) {
     if (spec.outer < 0 || spec.extent < 0 || spec.inner_bytes < 0) throw std::invalid_argument("gather: negative extent");
+    product_of({spec.outer, spec.extent, spec.inner_bytes});
+    product_of({spec.outer, static_cast<std::int64_t>(spec.indices.size()), spec.inner_bytes});
     for (const std::int32_t index : spec.indices)
       if (index < 0 || index >= spec.extent) throw std::invalid_argument("gather: an index is outside of the axis");
   }

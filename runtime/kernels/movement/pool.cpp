@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/extents.h"
 #include "movement/average.h"
 #include "movement/element_kernels.h"
 
@@ -33,6 +34,10 @@ class PoolStep final : public Step {
       if (extent < 1 || extent > kMostExtent) throw std::invalid_argument("pool: an extent is below 1 or too large");
     if (spec.pad_top < 0 || spec.pad_left < 0 || spec.pad_top > kMostExtent || spec.pad_left > kMostExtent)
       throw std::invalid_argument("pool: a padding is below 0 or too large");
+    product_of({spec.images, spec.height, spec.width, spec.channels});
+    product_of({spec.images, spec.out_height, spec.out_width, spec.channels});
+    if (product_of({spec.images, spec.out_height}) > std::numeric_limits<std::int32_t>::max())
+      throw std::invalid_argument("pool: too many rows");
     const std::int64_t window = std::int64_t{std::min(spec.kernel_h, spec.height)} * std::min(spec.kernel_w, spec.width);
     if (!spec.is_maximum && window > std::numeric_limits<std::int32_t>::max() / 512)
       throw std::invalid_argument("pool: the sum of a window may leave 32 bits");
@@ -137,8 +142,7 @@ class PoolStep final : public Step {
       const std::int32_t count = spec_.average.divides ? spec_.row_counts[static_cast<std::size_t>(out_row)] *
                                                              spec_.column_counts[static_cast<std::size_t>(window)]
                                                        : 1;
-      for (std::int64_t channel = 0; channel < channels; ++channel)
-        to[window * channels + channel] = average_of(spec_.average, sums[channel], elements, count);
+      finish_averages(kernels_, spec_.average, sums, elements, count, to + window * channels, channels);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "core/extents.h"
 #include "movement/average.h"
 #include "movement/element_kernels.h"
 #include "movement/pool.h"
@@ -19,6 +20,7 @@ class ReduceStep final : public Step {
     if (spec.outer < 1 || spec.count < 1 || spec.inner < 1) throw std::invalid_argument("reduce: an extent is below 1");
     if (spec.count > std::numeric_limits<std::int32_t>::max() / 512)
       throw std::invalid_argument("reduce: a sum may leave 32 bits");
+    product_of({spec.outer, spec.count, spec.inner});
     average_.divides = true;
     average_.bias = spec.bias;
     check_average(average_);
@@ -64,18 +66,21 @@ class ReduceStep final : public Step {
     auto* sums = reinterpret_cast<std::int32_t*>(scratch);
     std::memset(sums, 0, static_cast<std::size_t>(width) * 4);
     for (std::int64_t k = 0; k < spec_.count; ++k) kernels_.accumulate_u8(from + k * spec_.inner, sums, width);
-    for (std::int64_t i = 0; i < width; ++i) to[i] = finished(sums[i]);
+    finish(sums, to, width);
   }
 
   std::uint8_t row(const std::uint8_t* from) const {
     if (spec_.reduction == Reduction::kMaximum) return kernels_.largest_of_row(from, spec_.count);
     if (spec_.reduction == Reduction::kMinimum) return kernels_.smallest_of_row(from, spec_.count);
-    return finished(kernels_.sum_of_row(from, spec_.count));
+    const std::int32_t sum = kernels_.sum_of_row(from, spec_.count);
+    std::uint8_t result;
+    finish(&sum, &result, 1);
+    return result;
   }
 
-  std::uint8_t finished(std::int32_t sum) const {
+  void finish(const std::int32_t* sums, std::uint8_t* to, std::int64_t size) const {
     const auto count = static_cast<std::int32_t>(spec_.count);
-    return average_of(average_, sum, count, spec_.reduction == Reduction::kMean ? count : 1);
+    finish_averages(kernels_, average_, sums, count, spec_.reduction == Reduction::kMean ? count : 1, to, size);
   }
 
   const ElementKernels& kernels_;

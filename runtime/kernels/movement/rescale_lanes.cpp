@@ -11,6 +11,7 @@ namespace tpuconvert {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kRoomForBias = 256;  // stores may add a bias in 32 bits
 
 struct Channel {
   std::int64_t multiplier = 0;
@@ -66,7 +67,7 @@ bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t hi
     if ((product >> first) >= kMost) return false;
     const std::int64_t high_part = rounded(product, found.right);
     const std::int64_t offset = pick(spec.offset, channel);
-    if (high_part + (offset < 0 ? -offset : offset) >= kMost) return false;
+    if (high_part + (offset < 0 ? -offset : offset) >= kMost - kRoomForBias) return false;
     const std::int32_t values[] = {static_cast<std::int32_t>(found.multiplier), first, second, found.again - 1,
                                    static_cast<std::int32_t>(offset)};
     for (int index = 0; index < kParameters; ++index) lanes->parameters[index].push_back(values[index]);

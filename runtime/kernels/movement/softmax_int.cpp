@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/extents.h"
 #include "movement/element_kernels.h"
 #include "movement/pool.h"
 
@@ -13,6 +14,7 @@ class SoftmaxIntStep final : public Step {
   SoftmaxIntStep(const SoftmaxIntSpec& spec, Isa isa) : kernels_(element_kernels(isa)), spec_(spec) {
     if (spec.rows < 1 || spec.length < 1 || spec.table.size() != 256 || spec.zero < 0 || spec.zero > 255)
       throw std::invalid_argument("softmax_int: parameters that make no sense");
+    product_of({spec.rows, spec.length});
   }
 
   void run(const Run& run) const override {
@@ -22,9 +24,9 @@ class SoftmaxIntStep final : public Step {
         run.threads() == 1 ? 1 : std::min(spec_.rows, static_cast<std::int64_t>(4 * run.threads()));
     run.parallel(static_cast<int>(parts), [&](int part, int worker) {
       auto* powers = reinterpret_cast<float*>(run.scratch(worker));
-      for (std::int64_t row = spec_.rows * part / parts; row < spec_.rows * (part + 1) / parts; ++row)
-        kernels_.softmax_row(from + row * spec_.length, spec_.length, spec_.table.data(), spec_.scale, spec_.zero,
-                             powers, to + row * spec_.length);
+      const std::int64_t first = spec_.rows * part / parts, last = spec_.rows * (part + 1) / parts;
+      kernels_.softmax(from + first * spec_.length, last - first, spec_.length, spec_.table.data(), spec_.scale,
+                       spec_.zero, powers, to + first * spec_.length);
     });
   }
 
@@ -32,7 +34,7 @@ class SoftmaxIntStep final : public Step {
     const auto bytes = static_cast<std::size_t>(spec_.rows * spec_.length);
     return {{spec_.source, bytes}, {spec_.target, bytes}};
   }
-  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(spec_.length) * sizeof(float); }
+  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(spec_.length) * sizeof(float) * kSoftmaxRows; }
   const char* kind() const override { return "softmax_int"; }
 
  private:

@@ -91,10 +91,18 @@ inline void elements(const std::uint8_t* from, std::ptrdiff_t from_row, std::uin
 // Few rows (channels of a picture): each result row is written whole.
 template <typename T, int kRows>
 inline void few_rows(const std::uint8_t* from, std::uint8_t* to, const Transposition& shape, T flip) {
-  for (std::int64_t column = 0; column < shape.columns; ++column) {
+  const T* rows[kRows];
+  for (int row = 0; row < kRows; ++row) rows[row] = reinterpret_cast<const T*>(from + row * shape.from_row);
+  const std::int64_t columns = shape.columns;
+  if (shape.to_row == static_cast<std::ptrdiff_t>(kRows * sizeof(T))) {
+    T* __restrict target = reinterpret_cast<T*>(to);
+    for (std::int64_t column = 0; column < columns; ++column)
+      for (int row = 0; row < kRows; ++row) target[column * kRows + row] = static_cast<T>(rows[row][column] ^ flip);
+    return;
+  }
+  for (std::int64_t column = 0; column < columns; ++column) {
     T* target = reinterpret_cast<T*>(to + column * shape.to_row);
-    for (int row = 0; row < kRows; ++row)
-      target[row] = static_cast<T>(reinterpret_cast<const T*>(from + row * shape.from_row)[column] ^ flip);
+    for (int row = 0; row < kRows; ++row) target[row] = static_cast<T>(rows[row][column] ^ flip);
   }
 }
 
