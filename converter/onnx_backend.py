@@ -90,7 +90,9 @@ class TpuBackendRep(BackendRep):
     def _in_declared_type(self, name: str, array: Array) -> Array:
         """An output in the type that the model declares, also where NumPy itself lacks it (bfloat16, int4)."""
         code = self._types.get(name, TensorProto.UNDEFINED)
-        return array if code == TensorProto.UNDEFINED else array.astype(helper.tensor_dtype_to_np_dtype(code), copy=False)
+        return (
+            array if code == TensorProto.UNDEFINED else array.astype(helper.tensor_dtype_to_np_dtype(code), copy=False)
+        )
 
     def _feeds(self, inputs: Any) -> dict[str, Array]:
         names = [value.name for value in self._inputs]
@@ -177,7 +179,8 @@ class TpuBackend(Backend):
         Args:
             model: the model.
             device: "CPU".
-            kwargs: as those of ``tpuconvert.convert`` (chip, quantize, calibration) and of a session (backend, threads).
+            kwargs: as those of ``tpuconvert.convert`` (chip, quantize, calibration) and of a session (backend,
+                threads).
 
         Raises:
             UsageError: an unknown device.

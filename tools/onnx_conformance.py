@@ -1,7 +1,7 @@
-"""Run the backend test suite of the ``onnx`` package: ``python tools/onnx_conformance.py [--markdown FILE] [--json FILE]``.
+"""Run the backend test suite of the ``onnx`` package: ``python tools/onnx_conformance.py [--markdown FILE]``.
 
-Every case goes through the Backend interface of ``tpuconvert.onnx_backend``: prepare, run, compare with the tolerances of
-the case. Exit code 0 when nothing failed in another way than by being refused.
+Every case goes through the Backend interface of ``tpuconvert.onnx_backend``: prepare, run, compare with the tolerances
+of the case. Exit code 0 when nothing failed in another way than by being refused.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from tpuconvert import onnx_backend
-from tpuconvert.schema.errors import TpuConvertError, UnsupportedError
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, TpuConvertError, UnsupportedError
 
 FILE_KINDS = ("simple", "pytorch-operator", "pytorch-converted")
 """Cases that are stored as files in the ``onnx`` package; those of kind ``node`` are generated."""
@@ -40,6 +40,18 @@ PASSED = {
 """How a case passed."""
 
 FAILED = ("mismatch", "error", "timeout")
+
+KNOWN = {
+    "test_dft_inverse": "expects the rounding noise of its generator: 1.9e-7 where the exact result is 0",
+    "test_dft_inverse_opset19": "expects the rounding noise of its generator: 1.9e-7 where the exact result is 0",
+    "test_resize_downsample_scales_cubic_align_corners": "takes extent * scale without rounding as the new length",
+    "test_resize_downsample_scales_linear_align_corners": "takes extent * scale without rounding as the new length",
+    "test_operator_add_broadcast": "its numbers are beyond FLOAT32, which stands for DOUBLE in the operator set",
+    "test_operator_add_size1_right_broadcast": "its numbers are beyond FLOAT32",
+    "test_operator_add_size1_singleton_broadcast": "its numbers are beyond FLOAT32",
+    "test_operator_addconstant": "its numbers are beyond FLOAT32",
+}
+"""Cases that give other numbers, and what they expect."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +113,13 @@ def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
             warnings.simplefilter("ignore")
             how = _compare(case, options)
     except UnsupportedError as error:
-        problem = error.problems[0]
+        problem = next((found for found in error.problems if found.kind is not UNKNOWN_SHAPE), error.problems[0])
         reason = _general(problem.message) or problem.kind.heading
         return Outcome(case.name, case.kind, "refused", problem.op, reason, problem.message)
     except CaseTimeoutError as error:
         return Outcome(case.name, case.kind, "timeout", "", f"longer than {error}")
     except AssertionError as error:
-        return Outcome(case.name, case.kind, "mismatch", "", "other numbers", _first_lines(error))
+        return Outcome(case.name, case.kind, "mismatch", "", KNOWN.get(case.name, "other numbers"), _first_lines(error))
     except TpuConvertError as error:
         return Outcome(case.name, case.kind, "error", "", type(error).__name__, _first_lines(error))
     except Exception as error:  # whatever is thrown is what the run is looking for
@@ -191,14 +203,14 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
     lines = [
         "# ONNX conformance",
         "",
-        f"The backend test suite of the `onnx` package {onnx.__version__}, run through `tpuconvert.onnx_backend` with the",
-        "reference executor. Made by `python tools/onnx_conformance.py --markdown docs/onnx-conformance.md`.",
+        f"The backend test suite of the `onnx` package {onnx.__version__}, run through `tpuconvert.onnx_backend` with",
+        "the reference executor. Made by `python tools/onnx_conformance.py --markdown docs/onnx-conformance.md`.",
         "",
         "The tests give every tensor as an input of the model, also those that decide shapes or are parameters in real",
-        "models (axes, pads, sizes, quantization scales). The Backend interface is given the arrays of a run, so it converts",
-        "the model when it is run: an input that the conversion asks for becomes a constant with the value of that run,",
-        "and the model is converted again when the value changes. Only inputs that the conversion asks for are treated so;",
-        "`tpuconvert convert` never does it and reports such a model.",
+        "models (axes, pads, sizes, quantization scales). The Backend interface is given the arrays of a run, so it",
+        "converts the model when it is run: an input that the conversion asks for becomes a constant with the value of",
+        "that run, and the model is converted again when the value changes. Only inputs that the conversion asks for",
+        "are treated so; `tpuconvert convert` never does it and reports such a model.",
         "",
     ]
     for title, kinds in (("Generated cases (node)", ("node",)), ("Stored cases", FILE_KINDS)):
@@ -221,9 +233,9 @@ def _section(title: str, outcomes: Sequence[Outcome]) -> list[str]:
             reasons.setdefault((outcome.outcome, outcome.operator, outcome.reason), []).append(outcome.name)
     lines += ["", "| cases | outcome | operator | reason | for example |", "|---|---|---|---|---|"]
     ordered = sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0]))
-    for (outcome, operator, reason), names in ordered:
+    for (end, operator, reason), names in ordered:
         escaped = reason.replace("|", "\\|")
-        lines.append(f"| {len(names)} | {outcome} | {operator} | {escaped} | `{names[0]}` |")
+        lines.append(f"| {len(names)} | {end} | {operator} | {escaped} | `{names[0]}` |")
     return [*lines, ""]
 
 
@@ -252,8 +264,7 @@ def main(arguments: Sequence[str]) -> int:
             _append(given.log, {"begun": case.name, "kind": case.kind})
             known[case.name] = run_case(case, given.seconds, {"backend": given.backend, "chip": given.chip})
             _append(given.log, asdict(known[case.name]))
-        outcome = known[case.name]
-        outcomes.append(outcome)
+        outcomes.append(outcome := known[case.name])
         if given.verbose and outcome.outcome not in PASSED:
             print(f"{outcome.outcome}: {outcome.name}: {outcome.operator} {outcome.reason}: {outcome.detail}")
     if given.json:
@@ -261,8 +272,8 @@ def main(arguments: Sequence[str]) -> int:
     if given.markdown:
         given.markdown.write_text(markdown(outcomes), encoding="utf-8")
     counts = summary(outcomes)
-    for kind in dict.fromkeys(outcome.kind for outcome in outcomes):
-        of_kind = summary([outcome for outcome in outcomes if outcome.kind == kind])
+    for kind in dict.fromkeys(entry.kind for entry in outcomes):
+        of_kind = summary([entry for entry in outcomes if entry.kind == kind])
         print(f"{kind}: " + ", ".join(f"{name} {count}" for name, count in sorted(of_kind.items())))
     print(f"{len(outcomes)} cases in {time.monotonic() - begun:.0f} s: {counts['passed']} passed")
     return int(any(counts[name] for name in FAILED))

@@ -13,6 +13,7 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import DType, Scalar
@@ -27,6 +28,9 @@ direct("Floor", Floor())
 direct("Ceil", Ceil())
 direct("Sin", Sin(), since=7)
 direct("Cos", Cos(), since=7)
+direct("Acos", InverseTrigonometry(InverseFunction.ACOS), since=7)
+direct("Asin", InverseTrigonometry(InverseFunction.ASIN), since=7)
+direct("Atan", InverseTrigonometry(InverseFunction.ATAN), since=7)
 
 
 def _x(node: OnnxNode) -> Value:

@@ -12,7 +12,6 @@ from tpuconvert.schema.ops.compare import Lts
 from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.types import Array, DType, Scalar
 
-
 _BEYOND = 63
 """An amount that leaves only copies of the sign."""
 

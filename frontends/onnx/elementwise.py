@@ -29,9 +29,7 @@ def operands(node: OnnxNode) -> tuple[Value, Value]:
     if node.version < BEFORE_NUMPY_BROADCASTING:
         b = _aligned_by_attribute(node, a, b)
     if a.dtype not in _ARITHMETIC:
-        raise node.fail(
-            UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: numbers"
-        )
+        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: numbers")
     if a.dtype is not b.dtype:
         raise node.fail(INVALID_NODE, f"operands of types {node.element(0)} and {node.element(1)}")
     return a, b

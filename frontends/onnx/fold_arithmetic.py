@@ -202,12 +202,42 @@ def _reduction(name: str, function: Callable[..., Array], input_since: int) -> N
         x = node.constant(0)
         axes = shape_rules.reduce_axes(node, input_since)
         keep = bool(node.attr("keepdims", 1))
-        return np.asarray(function(x, axis=axes, keepdims=keep)).astype(x.dtype) if axes or x.ndim == 0 else x
+        if not axes and x.ndim:
+            return x
+        if not x.size and name in _OF_NOTHING:
+            target = shape_rules.without(x.shape, axes, keep)
+            return np.full(target, _OF_NOTHING[name](x.dtype), x.dtype)
+        return np.asarray(function(x, axis=axes, keepdims=keep)).astype(x.dtype)
 
     folds(name, since=1)(evaluate)
 
 
+def _bound(dtype: np.dtype[np.generic], of_maximum: bool) -> float | int | bool:
+    """The lowest value of a type, or the highest: what an extreme of no elements is."""
+    if dtype.kind == "b":
+        return not of_maximum
+    if dtype.kind == "f":
+        return -np.inf if of_maximum else np.inf
+    limits = np.iinfo(dtype.name)
+    return int(limits.min if of_maximum else limits.max)
+
+
+_OF_NOTHING: dict[str, Callable[[np.dtype[np.generic]], float | int | bool]] = {
+    "ReduceMax": lambda dtype: _bound(dtype, True),
+    "ReduceMin": lambda dtype: _bound(dtype, False),
+}
+
+
+def _log_sum_exp(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+    wide = x.astype(np.float64)
+    top = np.max(wide, axis=axis, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0)
+    sums = np.log(np.sum(np.exp(wide - top), axis=axis, keepdims=True)) + top
+    return np.asarray(sums if keepdims else np.squeeze(sums, axis))
+
+
 for _name, _reduce, _since in (
+    ("ReduceLogSumExp", _log_sum_exp, 18),
     ("ReduceSum", np.sum, 13),
     ("ReduceProd", np.prod, 18),
     ("ReduceMax", np.max, 18),

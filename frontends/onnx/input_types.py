@@ -160,13 +160,16 @@ class InputTypes:
         known = [extent for extent in extents if extent is not None]
         if len(known) < len(extents):
             text = format_shape("?" if extent is None else extent for extent in declared)
-            example = ",".join("?" if extent is None else str(extent) for extent in extents)
+            example = ",".join(
+                str(extent) if extent is not None else f"<{said or f'extent {axis}'}>"
+                for axis, (extent, said) in enumerate(zip(extents, declared, strict=True))
+            )
             problems.add(
                 UNKNOWN_SHAPE,
                 "graph input",
                 name,
                 f"its shape {text} leaves extents open",
-                f"state them:  --input-shapes {name}={example}",
+                f"state them, with numbers for what is in angle brackets:  --input-shapes {name}={example}",
             )
             return None
         return tuple(known)

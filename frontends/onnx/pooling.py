@@ -153,9 +153,7 @@ def average_pool_of(node: OnnxNode, g: Graph, x: Value, version: int) -> Value:
     return _dilated_average(node, g, x, window, ceil_mode, count_padding)
 
 
-def _dilated_average(
-    node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool, count_padding: bool
-) -> Value:
+def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool, count_padding: bool) -> Value:
     """The sum of each window divided by the number of elements that count."""
     sums = _window_sums(node, g, x, window, ceil_mode)
     counts = np.ones((), np.float32)

@@ -118,7 +118,7 @@ def _cubic_weights(place: Array, extent: int, a: float, exclude_outside: bool) -
 
 def _triangle(distance: Array) -> Array:
     """Weight of a linear interpolation by distance."""
-    return np.maximum(1 - distance, 0)
+    return np.asarray(np.maximum(1 - distance, 0))
 
 
 def _cubic(distance: Array, a: float) -> Array:
@@ -267,9 +267,7 @@ def resized(
     return node.result(y, tensor.element, quant=tensor.quant)
 
 
-def _extrapolated(
-    node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]
-) -> Value:
+def _extrapolated(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]) -> Value:
     """The result with one value wherever a place lies beyond the image."""
     shape = emit.extents(y)
     inside = np.ones((1,) * len(shape), bool)

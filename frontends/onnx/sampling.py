@@ -26,7 +26,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 
 @dataclass(frozen=True)
-class _Tap:
+class Tap:
     """One element that counts: its index along an axis, and its weight; None is 1."""
 
     index: Value
@@ -34,7 +34,7 @@ class _Tap:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class SampledAxis:
     """One axis of the image and what lies outside of it."""
 
     extent: int
@@ -62,7 +62,7 @@ class _Axis:
         back = emit.adds(g, emit.muls(g, rest, -2), span)
         return emit.adds(g, emit.add(g, rest, emit.mul(g, odd, back)), low)
 
-    def taps(self, g: Graph, place: Value, mode: str) -> list[_Tap]:
+    def taps(self, g: Graph, place: Value, mode: str) -> list[Tap]:
         """The elements that count for a place."""
         if mode == "nearest":
             return [self._tap(g, self.inside(g, round_half_even(g, place)), None)]
@@ -74,19 +74,15 @@ class _Axis:
             return [self._tap(g, emit.adds(g, first, k), weight) for k, weight in enumerate(weights)]
         other = emit.rsubs(g, 1, part)
         weights = [_far(g, emit.adds(g, part, 1)), _near(g, part), _near(g, other), _far(g, emit.adds(g, other, 1))]
-        return [
-            self._tap(g, self.inside(g, emit.adds(g, first, k - 1)), weight) for k, weight in enumerate(weights)
-        ]
+        return [self._tap(g, self.inside(g, emit.adds(g, first, k - 1)), weight) for k, weight in enumerate(weights)]
 
-    def _tap(self, g: Graph, index: Value, weight: Value | None) -> _Tap:
+    def _tap(self, g: Graph, index: Value, weight: Value | None) -> Tap:
         """An index that is certain to be in the image; what lay outside weighs nothing."""
         clipped = emit.mins(g, emit.maxs(g, index, 0), self.extent - 1)
         if self.padding == "zeros":
-            counts = emit.mul(
-                g, g.add(Ges(Scalar.f32(0)), index), g.add(Les(Scalar.f32(self.extent - 1)), index)
-            )
+            counts = emit.mul(g, g.add(Ges(Scalar.f32(0)), index), g.add(Les(Scalar.f32(self.extent - 1)), index))
             weight = counts if weight is None else emit.mul(g, weight, counts)
-        return _Tap(emit.cast(g, clipped, DType.INT32), weight)
+        return Tap(emit.cast(g, clipped, DType.INT32), weight)
 
 
 def _near(g: Graph, x: Value) -> Value:
@@ -101,10 +97,11 @@ def _far(g: Graph, x: Value) -> Value:
     return emit.adds(g, emit.mul(g, emit.adds(g, emit.mul(g, inner, x), 8 * _CUBIC), x), -4 * _CUBIC)
 
 
-def weighted_picks(g: Graph, image: Value, taps: Sequence[Sequence[_Tap]], offset: Value | None) -> Value:
+def weighted_picks(g: Graph, image: Value, taps: Sequence[Sequence[Tap]], offset: Value | None) -> Value:
     """Rows of [elements, channels]: the sum over all combinations of one tap per axis.
 
     Args:
+        g: the graph.
         image: [batch, extent .., channels].
         taps: per axis of the image, indices and weights, each with one element per result.
         offset: of the image of each result among the flattened elements.
@@ -146,7 +143,7 @@ def grid_sample(node: OnnxNode, g: Graph) -> Result:
     count = int(np.prod(target, dtype=np.int64))
     taps = []
     for k, extent in enumerate(extents):
-        axis = _Axis(extent, is_aligned, padding)
+        axis = SampledAxis(extent, is_aligned, padding)
         column = emit.reshape(g, emit.cut(g, grid, rank + 1, rank - 1 - k, rank - k), (batch * count,))
         taps.append(axis.taps(g, axis.place(g, column), mode))
     offset = None

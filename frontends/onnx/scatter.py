@@ -116,7 +116,11 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
     """A cache with new entries, written from a known place on in every sample."""
     shape, new = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", -2), len(shape))
-    if axis == 0 or len(new) != len(shape) or any(a != b for k, (a, b) in enumerate(zip(shape, new)) if k != axis):
+    if (
+        axis == 0
+        or len(new) != len(shape)
+        or any(a != b for k, (a, b) in enumerate(zip(shape, new, strict=True)) if k != axis)
+    ):
         raise node.fail(INVALID_NODE, f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
     starts = node.constant(2).reshape(-1).astype(np.int64) if node.has_input(2) else np.zeros(shape[0], np.int64)
     place = starts[:, None] + np.arange(new[axis])

@@ -23,7 +23,7 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
         schema = defs.get_schema(operator, version, domain)
     except defs.SchemaError:
         return None
-    if schema.deprecated or not schema.has_function:
+    if schema.deprecated or not schema.has_function:  # type: ignore[attr-defined]  # missing in the package's stubs
         return None
     body = FunctionProto()
     body.CopyFrom(schema.function_body)

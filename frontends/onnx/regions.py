@@ -1,0 +1,150 @@
+"""Sampling at places that depend on data: RoiAlign, MaxRoiPool, DeformConv, MaxUnpool."""
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.convolution import Window, read_window, resolved_pads
+from tpuconvert.frontends.onnx.indexing import from_front
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.sampling import SampledAxis, weighted_picks
+from tpuconvert.frontends.onnx.scatter import written
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.host_regions import RegionMode, RoiAlign, RoiMaxPool
+from tpuconvert.schema.types import DType
+
+
+@onnx_op("RoiAlign", since=10)
+def roi_align(node: OnnxNode, g: Graph) -> Result:
+    """Cells of regions, by bilinear samples; on the host."""
+    images = node.input(2)
+    if images.dtype is not DType.INT32:
+        raise node.fail(UNSUPPORTED_TYPE, f"its batch indices are {node.element(2)}", "supported: int32, int64")
+    half_pixel = False
+    if node.version >= 16:
+        modes = ("half_pixel", "output_half_pixel")
+        half_pixel = node.choice("coordinate_transformation_mode", "half_pixel", modes) == "half_pixel"
+    op = RoiAlign(
+        output_height=node.attr("output_height", 1),
+        output_width=node.attr("output_width", 1),
+        sampling_ratio=node.attr("sampling_ratio", 0),
+        spatial_scale=node.attr("spatial_scale", 1.0),
+        mode=RegionMode.AVERAGE if node.choice("mode", "avg", ("avg", "max")) == "avg" else RegionMode.MAXIMUM,
+        half_pixel=half_pixel,
+    )
+    return node.result(g.add(op, emit.floats(node.input(0)), emit.floats(node.input(1)), images))
+
+
+@onnx_op("MaxRoiPool", since=1)
+def max_roi_pool(node: OnnxNode, g: Graph) -> Result:
+    """The largest pixel of every cell of a region; on the host."""
+    height, width = node.required_attr("pooled_shape", (1, 1))
+    op = RoiMaxPool(output_height=height, output_width=width, spatial_scale=node.attr("spatial_scale", 1.0))
+    return node.result(g.add(op, emit.floats(node.input(0)), emit.floats(node.input(1))))
+
+
+@onnx_op("DeformConv", since=19)
+def deform_conv(node: OnnxNode, g: Graph) -> Result:
+    """A convolution whose taps are moved by offsets: bilinear samples of every tap, then a 1 x 1 convolution."""
+    if node.rank(0) != 4 or node.rank(1) != 4:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"an input of rank {node.rank(0)}", "supported: images")
+    batch, channels, *extents = node.shape(0)
+    outputs, per_group, *kernel = node.shape(1)
+    groups, offset_groups = node.attr("group", 1), node.attr("offset_group", 1)
+    node.optional_attr("kernel_shape")
+    window = read_window(node, kernel)
+    pads, taps = resolved_pads(window, extents), math.prod(kernel)
+    sizes = [
+        (extent + sum(pad) - (size - 1) * dilation - 1) // stride + 1
+        for extent, pad, size, stride, dilation in zip(
+            extents, pads, kernel, window.strides, window.dilations, strict=True
+        )
+    ]
+    if (
+        groups < 1
+        or offset_groups < 1
+        or per_group * groups != channels
+        or outputs % groups
+        or channels % offset_groups
+        or node.shape(2) != (batch, offset_groups * taps * 2, *sizes)
+        or (node.has_input(4) and node.shape(4) != (batch, offset_groups * taps, *sizes))
+    ):
+        raise node.fail(INVALID_NODE, f"offsets {list(node.shape(2))}, weight {list(node.shape(1))}: shapes do not fit")
+    count = taps * math.prod(sizes)
+    node.budget((batch, count), 8, "places")
+    image = emit.permute(g, emit.floats(node.input(0)), (0, 2, 3, 1))
+    offsets = _open(g, emit.floats(node.input(2)))
+    moved = emit.reshape(g, offsets, (batch, offset_groups, taps, 2, math.prod(sizes)))
+    mask = _open(g, emit.floats(node.input(4))) if node.has_input(4) else None
+    starts = np.repeat(np.arange(batch) * math.prod(extents), count)
+    start = g.constant(starts.astype(np.int32), name="offset") if batch > 1 else None
+    width = channels // offset_groups
+    columns = []
+    for group in range(offset_groups):
+        own = emit.cut(g, moved, 1, group, group + 1)
+        places = [
+            emit.add(
+                g,
+                emit.reshape(g, emit.cut(g, own, 3, axis, axis + 1), (batch * count,)),
+                emit.float_constant(g, np.tile(_base(axis, kernel, sizes, window, pads), batch), "places"),
+            )
+            for axis in range(2)
+        ]
+        lines = [
+            SampledAxis(extent, True, "zeros").taps(g, place, "linear")
+            for extent, place in zip(extents, places, strict=True)
+        ]
+        rows = weighted_picks(g, emit.cut(g, image, 3, group * width, (group + 1) * width), lines, start)
+        if mask is not None:
+            weight = emit.cut(g, mask, 1, group * taps, (group + 1) * taps)
+            rows = emit.mul(g, rows, emit.reshape(g, weight, (batch * count, 1)))
+        samples = emit.permute(g, emit.reshape(g, rows, (batch, taps, math.prod(sizes), width)), (0, 3, 1, 2))
+        columns.append(emit.reshape(g, samples, (batch, width * taps, *sizes)))
+    x = g.add(Concat(1), *columns) if len(columns) > 1 else columns[0]
+    weight = emit.reshape(g, emit.floats(node.input(1)), (outputs, per_group * taps, 1, 1))
+    operands = [x, weight]
+    if node.has_input(3):
+        operands.append(emit.reshape(g, emit.floats(node.input(3)), (1, outputs, 1, 1)))
+    return node.result(g.add(Conv(groups=groups), *operands))
+
+
+def _open(g: Graph, x: Value) -> Value:
+    """The value as one that is no constant: what is computed from it is of many kinds."""
+    return g.add(Constdata(), x) if x.is_constant else x
+
+
+def _base(
+    axis: int, kernel: list[int], sizes: list[int], window: Window, pads: tuple[tuple[int, int], ...]
+) -> np.ndarray:
+    """Where the taps lie along an axis before they are moved: [taps * rows * columns]."""
+    grids = np.indices((*kernel, *sizes)).reshape(4, -1)
+    return np.asarray(
+        grids[2 + axis] * window.strides[axis] + grids[axis] * window.dilations[axis] - pads[axis][0], np.float32
+    )
+
+
+@onnx_op("MaxUnpool", since=9)
+def max_unpool(node: OnnxNode, g: Graph) -> Result:
+    """Elements put back to known places of a larger tensor; the rest is 0."""
+    shape = node.shape(0)
+    kernel = node.required_attr("kernel_shape", (1,))
+    axes = len(kernel)
+    strides, pads = node.ints_attr("strides") or (1,) * axes, node.ints_attr("pads") or (0,) * (2 * axes)
+    if axes != len(shape) - 2 or len(strides) != axes or len(pads) != 2 * axes or node.shape(1) != shape:
+        raise node.fail(INVALID_NODE, f"kernel_shape {list(kernel)} for the input {list(shape)}")
+    full = tuple((shape[2 + k] - 1) * strides[k] - pads[k] - pads[axes + k] + kernel[k] for k in range(axes))
+    made = (*shape[:2], *full)
+    target = node.ints(2) if node.has_input(2) else made
+    if len(target) != len(made) or any(want < have for want, have in zip(target, made, strict=True)):
+        raise node.fail(INVALID_NODE, f"output_shape {list(target)} is smaller than {list(made)}")
+    node.budget(target, 8)
+    index = from_front(node, node.constant(1), math.prod(made)).reshape(-1)
+    places = np.ravel_multi_index(np.unravel_index(index, made), target)
+    x = emit.reshape(g, emit.floats(node.input(0)), (math.prod(shape), 1))
+    zeros = emit.float_constant(g, np.zeros((math.prod(target), 1)), "zeros")
+    return node.result(emit.reshape(g, written(node, g, zeros, places, x, "none"), target))

@@ -1,0 +1,54 @@
+"""inverse_trigonometry: the angle whose sine, cosine or tangent is given, on the host."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from tpuconvert.schema.elementwise import in_binary64
+from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
+from tpuconvert.schema.types import F32, Array, TensorType
+
+
+class InverseFunction(enum.IntEnum):
+    """Which function is undone."""
+
+    ACOS = 0
+    ASIN = 1
+    ATAN = 2
+
+
+_FUNCTIONS: Mapping[InverseFunction, Callable[[Array], Array]] = MappingProxyType(
+    {InverseFunction.ACOS: np.arccos, InverseFunction.ASIN: np.arcsin, InverseFunction.ATAN: np.arctan}
+)
+
+
+@tpu_op("inverse_trigonometry", OpKind.HOST)
+@dataclass(frozen=True)
+class InverseTrigonometry(Op):
+    """y = the angle in radians, element by element; NaN where there is none. Evaluated in binary64, rounded once.
+
+    Shapes: x [...], y the same.
+    Source: ONNX Acos-7, Asin-7, Atan-7. The TPU set has no such function.
+    """
+
+    function: InverseFunction
+
+    inputs = (Operand("tensor_i"),)
+    dtypes = on(F32)
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "function", InverseFunction(self.function))
+
+    def infer(self, x: TensorType) -> tuple[TensorType]:
+        """Shapes: any; the result has the same."""
+        return (x,)
+
+    def reference(self, x: Array) -> tuple[Array]:
+        """The principal value."""
+        return (in_binary64(_FUNCTIONS[self.function], x),)
