@@ -55,7 +55,8 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         result = _as_integer(given, wanted, port.name)
     else:
         result = given.astype(wanted)
-    return np.ascontiguousarray(result.reshape(1) if result.ndim == 0 else result)
+    # Contiguous for all, and aligned for kernels: a view into a packed record need not be.
+    return np.require(result.reshape(1) if result.ndim == 0 else result, requirements=("C", "A"))
 
 
 def from_value(array: Array, port: Port, value: Value) -> Array:

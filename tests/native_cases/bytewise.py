@@ -155,7 +155,7 @@ def product_of_two(draft: Draft) -> None:
     followed(draft, last_rescale(draft, total, [scale], zero, out, twice=draft.chance(0.4)), 1)
 
 
-@kind(500, has_kernels=False)
+@kind(500)
 def sums_of_every_type(draft: Draft) -> None:
     """add, sub, mul, max, min on integers as they are, broadcast, saturated."""
     shape = some_shape(draft)
@@ -265,7 +265,7 @@ def pool_int(draft: Draft) -> None:
     draft.add_all(op, image(draft, dtype, shape))
 
 
-@kind(300, has_kernels=False)
+@kind(300)
 def reductions_of_integers(draft: Draft) -> None:
     """Sums, means and extremes along any axes."""
     shape = some_shape(draft)

@@ -50,7 +50,7 @@ def convolution(draft: Draft, made: Window, *, transposed: bool = False) -> Valu
     return draft.add((Deconv if transposed else Conv)(**made.parameters), *operands)
 
 
-@kind(700)
+@kind(700, has_kernels=False)
 def float_products(draft: Draft) -> None:
     """Convolutions of every form and matrix products, with limits behind them."""
     choice = draft.number(0, 5)
@@ -75,7 +75,7 @@ def float_products(draft: Draft) -> None:
     limited(draft, y)
 
 
-@kind(500)
+@kind(500, has_kernels=False)
 def float_elements(draft: Draft) -> None:
     """Chains of arithmetic and functions, with operands that broadcast."""
     shape = some_shape(draft)
@@ -96,7 +96,7 @@ def float_elements(draft: Draft) -> None:
             x = draft.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (draft.pick(0.1, 0.5, 0.0),)), x)
 
 
-@kind(500)
+@kind(500, has_kernels=False)
 def float_images(draft: Draft) -> None:
     """Pools and bilinear resizing."""
     shape = (draft.pick(1, 2), draft.small(40), draft.small(14), draft.small(14))
@@ -124,7 +124,7 @@ def float_images(draft: Draft) -> None:
     draft.add(op, x)
 
 
-@kind(500)
+@kind(500, has_kernels=False)
 def float_rows(draft: Draft) -> None:
     """Softmax, layer normalization, reductions along any axes."""
     shape = some_shape(draft)

@@ -237,7 +237,7 @@ def matrix_mul_v2(draft: Draft) -> None:
     after_sums(draft, draft.add(op, *operands), per_channel=None if rank == 2 else False)
 
 
-@kind(800, has_kernels=False)
+@kind(800)
 def matrix_mul_v2_two_operands(draft: Draft) -> None:
     """Batched products of two values of the run, in every transposition."""
     rank = draft.pick(2, 3, 3, 4, 4, 5)
@@ -247,6 +247,7 @@ def matrix_mul_v2_two_operands(draft: Draft) -> None:
     a = draft.input(draft.pick(*BYTES), (*batch, *((k, m) if left else (m, k))))
     b = draft.input(draft.pick(*BYTES), (*batch, *((n, k) if right else (k, n))))
     zeros = zeros_of(draft, "lzp", a.dtype, m, vectors=0.1) | zeros_of(draft, "rzp", b.dtype, n, vectors=0.1)
+    draft.declines(not (zeros["is_lzp_const"] and zeros["is_rzp_const"]))
     sums = draft.add(MatrixMulV2(is_left_trans=left, is_right_trans=right, **zeros), a, b)
     after_sums(draft, sums, per_channel=False if draft.chance(0.8) else None)
 

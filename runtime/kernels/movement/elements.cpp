@@ -99,7 +99,7 @@ class ElementStep final : public Step {
     find_walk(spec);
     for (const ElementInstruction& given : spec.instructions) add_instruction(given);
     if (instructions_.empty()) throw std::invalid_argument("elements: there are no instructions");
-    find_residual();
+    find_residual(spec);
     lay_out_parameters();
   }
 
@@ -298,7 +298,11 @@ class ElementStep final : public Step {
       const std::uint8_t* a = elements(sum.a);
       const std::uint8_t* b = elements(sum.b);
       store([&](std::uint8_t* target) {
-        step_.kernels_.residual(a, b, block_of(0), block_of(1), {step_.low_, step_.high_, step_.bias_}, target, count_);
+        if (step_.has_float_)
+          step_.kernels_.residual_float(a, b, block_of(0), step_.float_rescale_, target, count_);
+        else
+          step_.kernels_.residual(a, b, block_of(0), block_of(1), {step_.low_, step_.high_, step_.bias_}, target,
+                                  count_);
         if (!step_.store_table_.empty()) step_.kernels_.look_up(target, target, count_, step_.store_table_.data());
       });
     }
@@ -484,7 +488,7 @@ class ElementStep final : public Step {
   }
 
   // One pass over two runs of bytes needs no room for lanes, so that its blocks may be longer.
-  void find_residual() {
+  void find_residual(const ElementSpec& spec) {
     is_residual_ = instructions_.size() == 2 && instructions_[0].kind == Kind::kLinearSum &&
                    instructions_[1].kind == Kind::kLanes &&
                    instructions_[1].code == static_cast<int>(LaneCode::kRescale) && result_.type == ElementType::kU8;
@@ -495,6 +499,24 @@ class ElementStep final : public Step {
       for (const auto& values : instruction.parameters)
         if (values.size() != 1) return;
     choose_blocks(kLongBlock);
+    prove_float(spec.instructions[1]);
+  }
+
+  // A cheaper form of the rescale, where it is proved for all sums that can occur.
+  void prove_float(const ElementInstruction& given) {
+    EpilogueSpec spec = given.epilogue;
+    if (kernels_.residual_float == nullptr || given.low <= -(1 << 24)) return;
+    spec.bytes = 1;
+    spec.low = low_ + bias_;
+    spec.high = high_ + bias_;
+    for (std::int32_t& offset : spec.offset) offset += bias_;
+    if (spec.offset.empty()) spec.offset = {bias_};
+    const std::int64_t largest = std::max<std::int64_t>({1, -std::int64_t{given.low}, given.high});
+    FloatForm form;
+    if (!prove_float_form(Epilogue(spec, 1), 0, largest, &form)) return;
+    has_float_ = true;
+    float_rescale_ = {form.high_part, form.low_part, static_cast<std::int16_t>(1 + 2 * spec.offset[0]),
+                      static_cast<std::uint8_t>(spec.low), static_cast<std::uint8_t>(spec.high)};
   }
 
   void add_instruction(const ElementInstruction& given) {
@@ -620,7 +642,8 @@ class ElementStep final : public Step {
   std::vector<std::int64_t> outer_;
   std::int64_t channels_ = 1, outer_blocks_ = 0, block_ = kBlock;
   std::int64_t rows_ = 0, row_length_ = 0, rows_per_block_ = 1, row_blocks_ = 0, chunks_ = 1, blocks_ = 0, elements_ = 0;
-  bool is_residual_ = false;
+  bool is_residual_ = false, has_float_ = false;
+  FloatRescale float_rescale_;
   ChannelFrom channel_from_ = ChannelFrom::kNothing;
   std::size_t channel_outer_ = 0;
 };

@@ -15,7 +15,10 @@ import pytest
 pytestmark = pytest.mark.slow
 
 MOST_WHEEL_BYTES = 5_000_000
-ONE_LINE = "tpuconvert: no C++ compiler was found (c++, g++, clang++, cl); the native engine is left out and models run on NumPy"
+ONE_LINE = (
+    "tpuconvert: no C++ compiler was found (c++, g++, clang++, cl);"
+    " the native engine is left out and models run on NumPy"
+)
 
 
 @pytest.fixture(scope="module")

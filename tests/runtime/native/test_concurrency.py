@@ -143,7 +143,7 @@ def test_results_belong_to_the_caller():
     assert given[5] == 5
 
 
-@pytest.mark.parametrize("layout", ["transposed", "strided", "reversed", "read-only"])
+@pytest.mark.parametrize("layout", ["transposed", "strided", "reversed", "read-only", "unaligned"])
 def test_operands_of_every_layout(layout):
     """What the caller gives need not be contiguous, and stays alive during the run."""
     case = make("conv_v2", 0)
@@ -156,6 +156,9 @@ def test_operands_of_every_layout(layout):
         given[...] = array
     elif layout == "reversed":
         given = array[..., ::-1].copy()[..., ::-1]
+    elif layout == "unaligned":
+        given = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+        given[...] = array
     else:
         given = array.copy()
         given.flags.writeable = False
