@@ -271,13 +271,18 @@ def sign(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Gelu", since=20)
 def gelu(node: OnnxNode, g: Graph) -> Result:
     """0.5 * x * (1 + erf(x / sqrt(2))), or the form with tanh."""
-    x = _x(node)
-    if node.choice("approximate", "none", ("none", "tanh")) == "none":
+    approximate = node.choice("approximate", "none", ("none", "tanh")) == "tanh"
+    return node.elementwise(gelu_of(g, _x(node), approximate))
+
+
+def gelu_of(g: Graph, x: Value, approximate: bool) -> Value:
+    """Gelu with erf, or with tanh."""
+    if not approximate:
         inner = erf_of(g, emit.muls(g, x, math.sqrt(0.5)))
     else:
         cube = emit.mul(g, emit.square(g, x), x)
         inner = emit.tanh(g, emit.muls(g, emit.add(g, x, emit.muls(g, cube, 0.044715)), math.sqrt(2 / math.pi)))
-    return node.elementwise(emit.mul(g, emit.muls(g, x, 0.5), emit.adds(g, inner, 1)))
+    return emit.mul(g, emit.muls(g, x, 0.5), emit.adds(g, inner, 1))
 
 
 def round_half_even(g: Graph, x: Value) -> Value:

@@ -4,6 +4,8 @@ A quantized activation is carried as the FLOAT32 value that its integers stand f
 point; quantizing and dequantizing are no nodes. Which integer operators this becomes is decided for a chip, later.
 """
 
+import math
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
@@ -108,7 +110,7 @@ def _scaled(g: Graph, x: Value, scale: Array, zero: Array) -> Value:
 
 def _axis(node: OnnxNode, scale_at: int) -> int | None:
     """The axis of a scale per channel; before opset 13 there was none but 1."""
-    axis = node.attr("axis", 1) if node.version >= 13 else 1
+    axis = node.attr("axis", 1) if node.version >= 13 or node.proto.domain else 1
     return node.axis(axis, node.rank(0)) if node.constant(scale_at).size > 1 else None
 
 
@@ -252,7 +254,7 @@ def _spread(node: OnnxNode, array: Array) -> Array:
     if array.size == 1:
         return array.reshape(())
     rank = node.rank(0)
-    axis = node.axis(node.attr("axis", 1) if node.version >= 13 else 1, rank)
+    axis = node.axis(node.attr("axis", 1) if node.version >= 13 or node.proto.domain else 1, rank)
     block = node.attr("block_size", 0) if node.version >= 21 else 0
     if block:
         wide = np.repeat(array, block, axis=axis)
@@ -289,9 +291,16 @@ def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
     return integers(node, g, emit.reshape(g, y, shape or (1,)), y_quant)
 
 
-def _centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
+def centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
     """Integers minus their zero point, of which there may be one per entry of an axis, as FLOAT32."""
     tensor, rank = node.tensor(data_at), node.rank(data_at)
+    if node.has_input(zero_at) and not node.is_constant(zero_at):  # as DynamicQuantizeLinear makes it
+        x = node.input(data_at)
+        x = emit.float_constant(g, x.array, x.name) if x.is_constant else emit.as_float(g, x)
+        offset = emit.as_float(g, node.input(zero_at))
+        count = math.prod(emit.extents(offset))
+        shape = [count if k == axis % rank else 1 for k in range(rank)]
+        return emit.sub(g, x, emit.reshape(g, offset, shape))
     zero = node.constant(zero_at).astype(np.int64) if node.has_input(zero_at) else np.zeros(1, np.int64)
     if zero.ndim < 2 and zero.size > 1:
         if zero.size != node.shape(data_at)[axis % rank]:
@@ -302,14 +311,14 @@ def _centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) ->
     x = emit.as_float(g, node.input(data_at))
     if zero.size > 1:
         return emit.sub(g, x, emit.float_constant(g, zero, "zero_point"))
-    offset = int(zero.reshape(-1)[0])
-    return emit.adds(g, x, -offset) if offset else x
+    number = int(zero.reshape(-1)[0])
+    return emit.adds(g, x, -number) if number else x
 
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(node: OnnxNode, g: Graph) -> Result:
     """Matrix product with 32-bit results, through FLOAT32: exact below 2^24."""
-    a, b = _centred(node, g, 0, 2, -2), _centred(node, g, 1, 3, -1)
+    a, b = centred(node, g, 0, 2, -2), centred(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
@@ -319,7 +328,7 @@ def matmul_integer(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("ConvInteger", since=10)
 def conv_integer(node: OnnxNode, g: Graph) -> Result:
     """Convolution with 32-bit results, through FLOAT32: exact below 2^24."""
-    x, w = _centred(node, g, 0, 2, 1), _centred(node, g, 1, 3, 0)
+    x, w = centred(node, g, 0, 2, 1), centred(node, g, 1, 3, 0)
     y = conv_values(node, g, x, w, None, 0, 1)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
     return node.result(emit.cast(g, y, DType.INT32), elements.INT32)

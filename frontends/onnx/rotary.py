@@ -21,6 +21,7 @@ def rotated(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: in
     shape = node.shape(0)
     heads = node.attr("num_heads", 0)
     if len(shape) == 3:
+        heads = heads or _heads_of(node, shape[2], cos_at)
         if heads < 1 or shape[2] % heads:
             raise node.fail(INVALID_NODE, f"num_heads={heads} for a width of {shape[2]}")
         x = emit.reshape(g, x, (shape[0], shape[1], heads, shape[2] // heads))
@@ -49,6 +50,11 @@ def rotated(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: in
     return node.result(y)
 
 
+def _heads_of(node: OnnxNode, width: int, cos_at: int) -> int:
+    """How many heads there are where the node does not say: as many as whole turned heads fit."""
+    return width // (2 * node.shape(cos_at)[-1]) if node.proto.domain else 0
+
+
 def _interleaved(g: Graph, a: Value, b: Value) -> Value:
     """Elements of two tensors by turns, along the last axis."""
     shape = emit.extents(a)
@@ -62,6 +68,12 @@ def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tup
     batch, sequence, half = wanted
     if node.has_input(positions_at):
         rows = node.shape(index)[0]
+        if node.proto.domain and node.shape(positions_at) == (1,):  # the position of the first token
+            first = int(node.scalar(positions_at))
+            if not 0 <= first <= rows - sequence:
+                raise node.fail(INVALID_NODE, f"positions from {first} on in a cache of {rows}")
+            part = emit.reshape(g, emit.cut(g, cache, 0, first, first + sequence), (1, sequence, half))
+            return emit.reshape(g, emit.expand(g, part, wanted), (batch, sequence, 1, half))
         if node.rank(index) != 2 or node.shape(positions_at) != (batch, sequence):
             raise node.fail(INVALID_NODE, f"input {index} or the positions do not fit {list(wanted)}")
         if node.is_constant(positions_at):

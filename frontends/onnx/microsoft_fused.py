@@ -1,0 +1,173 @@
+"""Fused operators of ONNX Runtime's own domain, as its optimizer and model builders write them."""
+
+from collections.abc import Callable
+
+from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.activation import gelu_of, leaky
+from tpuconvert.frontends.onnx.convolution import conv_values
+from tpuconvert.frontends.onnx.microsoft import DOMAIN
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.normalization import standardized
+from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
+from tpuconvert.frontends.onnx.rotary import rotated
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.types import Scalar
+
+
+def _biased(node: OnnxNode, g: Graph, index: int = 1) -> Value:
+    """The first input plus another one, where that is given."""
+    x = emit.floats(node.input(0))
+    return emit.add(g, x, emit.floats(node.input(index))) if node.has_input(index) else x
+
+
+@onnx_op("Gelu", since=1, domain=DOMAIN)
+def gelu(node: OnnxNode, g: Graph) -> Result:
+    """0.5 * x * (1 + erf(x / sqrt(2)))."""
+    return node.elementwise(gelu_of(g, emit.floats(node.input(0)), approximate=False))
+
+
+@onnx_op("BiasGelu", since=1, domain=DOMAIN)
+def bias_gelu(node: OnnxNode, g: Graph) -> Result:
+    """Gelu of x + bias."""
+    return node.result(gelu_of(g, _biased(node, g), approximate=False))
+
+
+@onnx_op("FastGelu", since=1, domain=DOMAIN)
+def fast_gelu(node: OnnxNode, g: Graph) -> Result:
+    """The form of Gelu with tanh, of x + bias."""
+    return node.result(gelu_of(g, _biased(node, g), approximate=True))
+
+
+@onnx_op("QuickGelu", since=1, domain=DOMAIN)
+def quick_gelu(node: OnnxNode, g: Graph) -> Result:
+    """``x * sigmoid(alpha * x)``."""
+    x = emit.floats(node.input(0))
+    return node.elementwise(emit.mul(g, x, emit.sigmoid(g, emit.muls(g, x, node.attr("alpha", 1.702)))))
+
+
+_ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
+    "": lambda g, x, _: x,
+    "Relu": lambda g, x, _: emit.relu(g, x),
+    "Sigmoid": lambda g, x, _: emit.sigmoid(g, x),
+    "Tanh": lambda g, x, _: emit.active(g, ActiveType.ACTIVE_TANH, x),
+    "LeakyRelu": lambda g, x, p: leaky(g, x, p[0] if p else 0.01),
+    "Clip": lambda g, x, p: g.add(Clamp(Scalar.f32(p[0]), Scalar.f32(p[1])), x),
+    "HardSigmoid": lambda g, x, p: emit.mins(g, emit.maxs(g, emit.adds(g, emit.muls(g, x, p[0]), p[1]), 0), 1),
+}
+_PARAMETERS = {"Clip": 2, "HardSigmoid": 2}
+
+
+def _activated(node: OnnxNode, g: Graph, x: Value, parameters: tuple[float, ...]) -> Value:
+    name = node.choice("activation", "", tuple(_ACTIVATIONS))
+    if len(parameters) < _PARAMETERS.get(name, 0):
+        raise node.fail(INVALID_NODE, f"activation {name} with {len(parameters)} parameters")
+    return _ACTIVATIONS[name](g, x, parameters)
+
+
+@onnx_op("FusedConv", since=1, domain=DOMAIN)
+def fused_conv(node: OnnxNode, g: Graph) -> Result:
+    """activation(Conv(x, w) + bias + z)."""
+    x, w = emit.floats(node.input(0)), emit.floats(node.input(1))
+    y = conv_values(node, g, x, w, node.optional(2), 0, 1)
+    if node.has_input(3):
+        y = emit.add(g, y, emit.floats(node.input(3)))
+    return node.result(_activated(node, g, y, node.attr("activation_params", (0.0,)[:0])))
+
+
+@onnx_op("FusedGemm", since=1, domain=DOMAIN)
+def fused_gemm(node: OnnxNode, g: Graph) -> Result:
+    """activation(alpha * a * b + beta * c)."""
+    a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
+    a = emit.permute(g, a, (1, 0)) if node.attr("transA", 0) else a
+    b = emit.permute(g, b, (1, 0)) if node.attr("transB", 0) else b
+    y = matrix_product(g, a, b)
+    alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+    y = emit.muls(g, y, alpha) if alpha != 1 else y
+    if node.has_input(2):
+        c = emit.floats(node.input(2))
+        y = emit.add(g, y, emit.muls(g, c, beta) if beta != 1 else c)
+    numbers = [node.optional_attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
+    return node.result(_activated(node, g, y, tuple(float(x) for x in numbers if x is not None)))
+
+
+@onnx_op("FusedMatMul", "TransposeMatMul", since=1, domain=DOMAIN)
+def fused_matmul(node: OnnxNode, g: Graph) -> Result:
+    """Alpha * a * b, with the last two axes of either exchanged."""
+    node.refuse_attr("transBatchA", 0)
+    node.refuse_attr("transBatchB", 0)
+    operands = []
+    for index, name in enumerate(("transA", "transB")):
+        x, shape = emit.floats(node.input(index)), node.shape(index)
+        if node.attr(name, 0) and len(shape) > 1:
+            last = len(shape) - 1
+            x = emit.permute(g, x, (*range(last - 1), last, last - 1))
+            shape = (*shape[:-2], shape[-1], shape[-2])
+        operands.append((x, shape))
+    (a, a_shape), (b, b_shape) = operands
+    alpha = node.attr("alpha", 1.0)
+    y, shape = matmul_values(node, g, a, a_shape, b, b_shape)
+    y = emit.muls(g, y, alpha) if alpha != 1 else y
+    return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
+
+
+def _skipped(node: OnnxNode, g: Graph, bias_at: int) -> Value:
+    """Input plus skip plus bias."""
+    x = emit.add(g, emit.floats(node.input(0)), emit.floats(node.input(1)))
+    return emit.add(g, x, emit.floats(node.input(bias_at))) if node.has_input(bias_at) else x
+
+
+def _refuse_statistics(node: OnnxNode) -> None:
+    if any(node.outputs_used[1:3]):
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE, "its statistics are used as outputs", "supported: the result and the sum"
+        )
+
+
+def _normalized(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
+    """Result and, as the fourth output, the sum; the two between them are refused where they are used."""
+    _refuse_statistics(node)
+    return [node.result(x) for x in (y, total, total, total)]
+
+
+@onnx_op("SkipLayerNormalization", since=1, domain=DOMAIN)
+def skip_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
+    """LayerNormalization of input + skip + bias along the last axis."""
+    x = _skipped(node, g, 4)
+    y = emit.mul(g, standardized(g, x, (x.rank - 1,), node.attr("epsilon", 1e-12)), emit.floats(node.input(2)))
+    if node.has_input(3):
+        y = emit.add(g, y, emit.floats(node.input(3)))
+    return _normalized(node, g, y, x)
+
+
+@onnx_op("SkipSimplifiedLayerNormalization", since=1, domain=DOMAIN)
+def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
+    """X / sqrt(mean(x * x) + epsilon) of input + skip + bias, scaled."""
+    x = _skipped(node, g, 3)
+    y = emit.mul(g, _root_mean_square(g, x, x.rank - 1, node.attr("epsilon", 1e-12)), emit.floats(node.input(2)))
+    return _normalized(node, g, y, x)
+
+
+def _root_mean_square(g: Graph, x: Value, axis: int, epsilon: float) -> Value:
+    power = emit.mean(g, emit.square(g, x), range(axis, x.rank))
+    return emit.mul(g, x, emit.rsqrt(g, emit.adds(g, power, epsilon)))
+
+
+@onnx_op("SimplifiedLayerNormalization", since=1)
+def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
+    """X / sqrt(mean(x * x) + epsilon), scaled; ONNX Runtime puts it into the default domain."""
+    node.refuse_attr("stash_type", 1)
+    x = emit.floats(node.input(0))
+    axis = node.axis(node.attr("axis", -1), node.rank(0))
+    y = _root_mean_square(g, x, axis, node.attr("epsilon", 1e-5))
+    return node.result(emit.mul(g, y, emit.floats(node.input(1))), elements.FLOAT)
+
+
+@onnx_op("RotaryEmbedding", since=1, domain=DOMAIN)
+def rotary_embedding(node: OnnxNode, g: Graph) -> Result:
+    """As RotaryEmbedding-23, with the positions in front of the caches; one position is that of the first token."""
+    node.refuse_attr("is_packed_batching", 0)
+    node.refuse_attr("scale", 1.0)
+    return rotated(node, g, cos_at=2, sin_at=3, positions_at=1)
