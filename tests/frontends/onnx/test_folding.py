@@ -84,6 +84,11 @@ CASES: list[tuple[str, list[Array | None], dict[str, Any], int]] = [
     ("Where", [T > 0, T, T[:, :1]], {}, 17), ("NonZero", [T], {}, 17),
     ("OneHot", [i64(1, -1), np.array(3), i64(5, 6)], {}, 17), ("Trilu", [T], {"upper": 0}, 17),
     ("ScatterND", [T, i64(0, 2).reshape(2, 1), T[:2]], {}, 17), ("CumSum", [T, np.array(1)], {"reverse": 1}, 17),
+    ("BitShift", [np.array([1, -8, 5], np.int8), np.array([1, 1, 9], np.int8)], {"direction": "LEFT"}, 28),
+    ("BitShift", [np.array([1, 80, 5], np.uint8), np.array([1, 2, 7], np.uint8)], {"direction": "RIGHT"}, 11),
+    ("BitCast", [F], {"to": TensorProto.INT32}, 26), ("Relu", [F], {}, 17),
+    ("ReduceLogSumExp", [F * 400], {"axes": [1]}, 13),
+    ("MelWeightMatrix", [np.array(n) for n in (8, 16, 8192)] + [np.float32(0), np.float32(4096)], {}, 17),
     ("CumSum", [T, np.array(0)], {"exclusive": 1}, 17), ("QuantizeLinear", [F, np.float32(0.1), np.uint8(9)], {}, 17),
 ]  # fmt: skip
 

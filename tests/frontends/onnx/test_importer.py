@@ -143,7 +143,7 @@ def test_other_open_extents_are_told_with_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError) as caught:
         load(saved(open_model("N", 3, "height", None), tmp_path))
     assert "its shape [N, 3, height, ?] leaves extents open" in str(caught.value)
-    assert "--input-shapes x=1,3,?,?" in str(caught.value)
+    assert "--input-shapes x=1,3,<height>,<extent 3>" in str(caught.value)
     graph = graph_of(open_model("N", 3, "height", None), tmp_path, input_shapes={"x": (1, 3, 20, 30)})
     assert graph.inputs[0].shape == (1, 3, 20, 30)
 
