@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.integer_convolution import Geometry
+from tpuconvert.runtime.native.integer_convolution import Geometry, axis_phases
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.schema.types import Array
 
@@ -44,6 +45,25 @@ class Image:
             stored, (1, columns, 1, rows), (stored.row_bytes * rows, stored.row_bytes * rows, stored.row_bytes)
         )
 
+    def place(self, builder: Builder) -> Any:
+        """Where the images start."""
+        return builder.native.Place(self.stored.buffer.index, self.stored.offset + self.skip)
+
+
+def geometry_of(builder: Builder, x: Image, y: Image, kernel: tuple[int, int], geometry: Geometry) -> Any:
+    """A window that moves over images, as kernels take it."""
+    found = builder.native.ConvGeometry()
+    found.batch, found.in_channels, found.height, found.width = x.shape
+    _, found.out_channels, found.out_height, found.out_width = y.shape
+    found.kernel_h, found.kernel_w = kernel
+    found.stride_h, found.stride_w = geometry.strides
+    found.dilation_h, found.dilation_w = geometry.dilations
+    found.pad_top, found.pad_left = geometry.pads
+    found.groups = geometry.groups
+    found.in_image, found.in_row, found.in_pixel = x.strides
+    found.out_image, found.out_row, found.out_pixel = y.strides
+    return found
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -58,22 +78,11 @@ def convolve(
     builder: Builder, x: Image, y: Image, weights: Array, bias: Array | None, geometry: Geometry, finish: Finish
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w], the bias [out]."""
-    native = builder.native
-    found = native.ConvGeometry()
-    found.batch, found.in_channels, found.height, found.width = x.shape
-    _, found.out_channels, found.out_height, found.out_width = y.shape
-    found.kernel_h, found.kernel_w = weights.shape[2:]
-    found.stride_h, found.stride_w = geometry.strides
-    found.dilation_h, found.dilation_w = geometry.dilations
-    found.pad_top, found.pad_left = geometry.pads
-    found.groups = geometry.groups
-    found.in_image, found.in_row, found.in_pixel = x.strides
-    found.out_image, found.out_row, found.out_pixel = y.strides
-    residual = finish.residual
+    native, residual = builder.native, finish.residual
     step = native.conv_float32(
-        native.Place(x.stored.buffer.index, x.stored.offset + x.skip),
-        native.Place(y.stored.buffer.index, y.stored.offset + y.skip),
-        found,
+        x.place(builder),
+        y.place(builder),
+        geometry_of(builder, x, y, (weights.shape[2], weights.shape[3]), geometry),
         weights,
         builder.isa,
         bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
@@ -82,3 +91,46 @@ def convolve(
         is_precise=finish.is_precise,
     )
     builder.step(step, (x.stored,) if residual is None else (x.stored, residual), (y.stored,))
+
+
+def convolve_transposed(
+    builder: Builder, x: Image, y: Image, weights: Array, bias: Array | None, geometry: Geometry, finish: Finish
+) -> None:
+    """Add the steps of a transposed convolution: one ordinary convolution per phase of the strides.
+
+    Result rows of phase p, those with (row + pad) mod stride = p, get contributions only from kernel rows p,
+    p + stride, ...: a convolution of stride 1 with those rows in reverse, written to every stride-th row.
+    Weights are [in, out of a group, kernel_h, kernel_w].
+    """
+    groups, (inputs, outputs) = geometry.groups, weights.shape[:2]
+    kernels = weights.reshape(groups, inputs // groups, outputs, *weights.shape[2:]).swapaxes(1, 2)
+    kernels = _dilated(kernels.reshape(groups * outputs, inputs // groups, *weights.shape[2:]), geometry.dilations)
+    (image, channels, height, width), (_, _, out_height, out_width) = x.shape, y.shape
+    for down in axis_phases(height, out_height, kernels.shape[2], geometry.strides[0], geometry.pads[0]):
+        for along in axis_phases(width, out_width, kernels.shape[3], geometry.strides[1], geometry.pads[1]):
+            part = kernels[:, :, down.taps][:, :, :, along.taps]
+            if part.size == 0:  # only the bias: one tap with the value 0, on any pixel
+                part = np.zeros((*kernels.shape[:2], 1, 1), np.float32)
+            source = replace(
+                x,
+                shape=(image, channels, height - down.skip, width - along.skip),
+                skip=down.skip * x.strides[1] + along.skip * x.strides[2],
+            )
+            target = replace(
+                y,
+                shape=(image, y.shape[1], down.count, along.count),
+                strides=(y.strides[0], y.strides[1] * geometry.strides[0], y.strides[2] * geometry.strides[1]),
+                skip=down.start * y.strides[1] + along.start * y.strides[2],
+            )
+            pads = Geometry(pads=(down.pad, along.pad), groups=groups)
+            convolve(builder, source, target, part, bias, pads, finish)
+
+
+def _dilated(kernels: Array, dilations: tuple[int, int]) -> Array:
+    """Kernels with zeros between their taps."""
+    (dh, dw), (kh, kw) = dilations, kernels.shape[2:]
+    if dilations == (1, 1):
+        return kernels
+    wide = np.zeros((*kernels.shape[:2], dh * (kh - 1) + 1, dw * (kw - 1) + 1), kernels.dtype)
+    wide[:, :, ::dh, ::dw] = kernels
+    return wide

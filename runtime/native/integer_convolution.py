@@ -123,8 +123,8 @@ def phases(
     inputs, outputs = weights.shape[:2]
     kernels = weights.reshape(groups, inputs // groups, outputs, *weights.shape[2:]).swapaxes(1, 2)
     kernels = kernels.reshape(groups * outputs, inputs // groups, *weights.shape[2:])
-    for down in _phases(shape[2], out_shape[2], weights.shape[2], geometry.strides[0], geometry.pads[0]):
-        for along in _phases(shape[3], out_shape[3], weights.shape[3], geometry.strides[1], geometry.pads[1]):
+    for down in axis_phases(shape[2], out_shape[2], weights.shape[2], geometry.strides[0], geometry.pads[0]):
+        for along in axis_phases(shape[3], out_shape[3], weights.shape[3], geometry.strides[1], geometry.pads[1]):
             part = kernels[:, :, down.taps][:, :, :, along.taps]
             if part.size == 0:  # only the bias: one tap with the value 0, on any row
                 nothing = np.broadcast_to(np.asarray(weight_zeros), len(kernels)).astype(weights.dtype)
@@ -158,7 +158,8 @@ class _Phase:
     skip: int
 
 
-def _phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
+def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
+    """The phases of one axis of a transposed convolution."""
     found = []
     for phase in range(stride):
         start = (phase - pad) % stride

@@ -5,23 +5,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve
+from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve, convolve_transposed
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry
-from tpuconvert.runtime.native.storage import Order, channels_last, row_major
+from tpuconvert.runtime.native.storage import Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Array
 
-PRODUCTS = (Conv, MatrixMul)
+PRODUCTS = (Conv, Deconv, MatrixMul)
 LIMITS = (Active, ActiveParam, Clamp, Maxs, Mins)
 
 Interval = tuple[float, float]
@@ -139,12 +144,13 @@ def _is_float_product(node: Node) -> bool:
 def _emit_convolution(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
     x, w = found.node.inputs[:2]
     op = found.node.op
-    assert isinstance(op, Conv) and x is not None and w is not None
+    assert isinstance(op, (Conv, Deconv)) and x is not None and w is not None
     order = channels_last(4)
     source = Image.of(builder.read(x, order, dense=False))
     finish = _finish(builder, found, order, is_precise)
     target = Image.of(builder.write(result, order))
-    convolve(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
+    step = convolve_transposed if isinstance(op, Deconv) else convolve
+    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
 
 
 def _emit_matrix(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
@@ -164,3 +170,89 @@ def _finish(builder: Builder, found: Product, order: Order, is_precise: bool) ->
 def _bias(node: Node) -> Array | None:
     value = node.inputs[2] if len(node.inputs) > 2 else None
     return None if value is None else value.array.reshape(-1)
+
+
+@ends_with("matrix_mul")
+def matrix_product(node: Node, site: Site) -> Group | None:
+    """A product of two matrices that are made when the model runs."""
+    x, w, *rest = node.inputs
+    biases = [value for value in rest if value is not None]
+    if not _are_floats(node) or not all(value.is_constant for value in biases):
+        return None
+    assert x is not None and w is not None
+    left, right, y, is_precise = x, w, node.outputs[0], node in site.precise
+
+    def emit(builder: Builder) -> None:
+        sources = builder.read(left, dense=False), builder.read(right, dense=False)
+        multiply(builder, *sources, builder.write(y), bias=_bias(node), is_precise=is_precise)
+
+    return Group((node,), emit)
+
+
+@ends_with("batch_matmul")
+def batch_matmul(node: Node, site: Site) -> Group | None:
+    """Products of matrices, one per entry of the batch; a permutation behind them decides where they are written."""
+    op, (left, right), y = node.op, node.inputs, node.outputs[0]
+    if not isinstance(op, BatchMatmul) or left is None or right is None or not _are_floats(node):
+        return None
+    is_precise = node in site.precise
+
+    def emit(builder: Builder) -> None:
+        sources = [builder.read(value, dense=False) for value in (left, right)]
+        swapped = [
+            stored.permuted((*range(rank - 2), rank - 1, rank - 2)) if is_swapped else stored
+            for stored, rank, is_swapped in (
+                (sources[0], left.rank, op.left_transpose),
+                (sources[1], right.rank, op.right_transpose),
+            )
+        ]
+        multiply(builder, swapped[0], swapped[1], builder.write(y, _wanted_order(y)), is_precise=is_precise)
+
+    return Group((node,), emit)
+
+
+def multiply(
+    builder: Builder, left: Stored, right: Stored, y: Stored, *, bias: Array | None = None, is_precise: bool = False
+) -> None:
+    """Add the step of products of matrices [..., M, K] and [..., K, N] whose other axes broadcast."""
+    rank = len(y.shape)
+    batch = y.shape[:-2]
+    starts = [_starts(item, batch) for item in (left, right, y)]
+    step = builder.native.matmul_float32(
+        builder.place(left),
+        builder.place(right),
+        builder.place(y),
+        (y.shape[-2], y.shape[-1], left.shape[-1]),
+        left.strides[-2:],
+        right.strides[-2:],
+        y.strides[rank - 2],
+        starts,
+        builder.isa,
+        bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
+        is_precise=is_precise,
+    )
+    builder.step(step, (left, right), (y,))
+
+
+def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
+    """Bytes from the start of a tensor to each of its matrices, in the order of the batch."""
+    own, strides = stored.shape[:-2], stored.strides[:-2]
+    starts = np.zeros(own, np.int64)
+    for axis, (extent, stride) in enumerate(zip(own, strides, strict=True)):
+        shape = [1] * len(own)
+        shape[axis] = extent
+        starts = starts + (np.arange(extent) * stride).reshape(shape)
+    return np.broadcast_to(starts, batch).reshape(-1).tolist()
+
+
+def _wanted_order(y: Value) -> Order:
+    """Row-major for the only reader, where that is a permutation that leaves columns adjacent."""
+    users = y.users
+    if len(users) == 1 and isinstance(users[0].op, Permute) and users[0].op.order[-1] == y.rank - 1:
+        return users[0].op.order
+    return row_major(y.rank)
+
+
+def _are_floats(node: Node) -> bool:
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    return all(value.dtype is F32 and 0 not in static(value.shape) for value in values)

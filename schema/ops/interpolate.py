@@ -99,11 +99,11 @@ class Interpolate(Op):
             rows, columns = self._nearest(x.shape[2], height), self._nearest(x.shape[3], width)
             return (np.take(np.take(x, rows, axis=2), columns, axis=3),)
         wide = x.astype(np.float32, copy=False)
-        left, right, across = self._between(x.shape[3], width)
+        left, right, across = self.neighbours(x.shape[3], width)
         first = np.take(wide, left, axis=3)
         with np.errstate(all="ignore"):
             lines = first + (np.take(wide, right, axis=3) - first) * across
-            above, below, down = self._between(x.shape[2], height)
+            above, below, down = self.neighbours(x.shape[2], height)
             top = np.take(lines, above, axis=2)
             result: Array = top + (np.take(lines, below, axis=2) - top) * down[:, None]
             return (result.astype(x.dtype, copy=False),)
@@ -114,7 +114,7 @@ class Interpolate(Op):
         index = rhaz(place) if rounds else np.floor(place)
         return np.clip(index, 0, extent - 1).astype(np.int64)
 
-    def _between(self, extent: int, out: int) -> tuple[Indices, Indices, Array]:
+    def neighbours(self, extent: int, out: int) -> tuple[Indices, Indices, Array]:
         """Lower neighbour, upper neighbour, and the weight of the upper one, for every index of the result."""
         place = self._coordinates(extent, out)
         floor = np.floor(place)

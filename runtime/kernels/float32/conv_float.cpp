@@ -22,40 +22,7 @@ constexpr std::ptrdiff_t kCacheAlias = 4096;
 // Border tiles with fewer channels are copied together: their segments are too short.
 constexpr int kShortDepth = 12;
 
-constexpr std::ptrdiff_t kFloat = sizeof(float);
-
-// Bytes from the first to behind the last element of an image tensor.
-std::size_t extent(std::int64_t images, std::int64_t rows, std::int64_t pixels, std::int64_t channels,
-                   std::ptrdiff_t image, std::ptrdiff_t row, std::ptrdiff_t pixel) {
-  std::int64_t total = channels * kFloat, step = 0;
-  const std::int64_t counts[] = {images, rows, pixels}, strides[] = {image, row, pixel};
-  for (int i = 0; i < 3; ++i) {
-    if (strides[i] < 0 || strides[i] % kFloat != 0) throw std::invalid_argument("conv_float32: a stride is not possible");
-    if (__builtin_mul_overflow(counts[i] - 1, strides[i], &step) || __builtin_add_overflow(total, step, &total))
-      throw std::invalid_argument("conv_float32: extents are too large");
-  }
-  return static_cast<std::size_t>(total);
-}
-
-void check(const ConvGeometry& g) {
-  const int positive[] = {g.batch,    g.height,   g.width,    g.in_channels, g.out_height, g.out_width, g.out_channels,
-                          g.kernel_h, g.kernel_w, g.stride_h, g.stride_w,    g.dilation_h, g.dilation_w, g.groups};
-  for (const int value : positive)
-    if (value < 1 || value > (1 << 28)) throw std::invalid_argument("conv_float32: a parameter is out of range");
-  if (g.pad_top < 0 || g.pad_left < 0 || g.pad_top > (1 << 28) || g.pad_left > (1 << 28))
-    throw std::invalid_argument("conv_float32: a pad is out of range");
-  if (g.in_channels % g.groups != 0 || g.out_channels % g.groups != 0)
-    throw std::invalid_argument("conv_float32: the channels do not form groups");
-  // All coordinates have to fit into 32 bits.
-  const std::int64_t limit = INT32_MAX / 2;
-  const std::int64_t down = static_cast<std::int64_t>(g.out_height) * g.stride_h +
-                            static_cast<std::int64_t>(g.kernel_h) * g.dilation_h;
-  const std::int64_t along = static_cast<std::int64_t>(g.out_width) * g.stride_w +
-                             static_cast<std::int64_t>(g.kernel_w) * g.dilation_w;
-  const std::int64_t taps = static_cast<std::int64_t>(g.kernel_h) * g.kernel_w;
-  if (down > limit || along > limit || taps > (1 << 20))
-    throw std::invalid_argument("conv_float32: extents are too large");
-}
+constexpr char kName[] = "conv_float32";
 
 class ConvFloatStep final : public Step {
  public:
@@ -67,34 +34,14 @@ class ConvFloatStep final : public Step {
         is_precise_(spec.is_precise),
         rows_(spec.is_precise ? kernels_.precise_rows : kernels_.tile_rows) {
     const ConvGeometry& g = spec.geometry;
-    check(g);
-    if (spec.limits.are_set && !(spec.limits.low <= spec.limits.high && spec.limits.high != 0))
-      throw std::invalid_argument("conv_float32: the limits are not possible");
-    input_bytes_ = extent(g.batch, g.height, g.width, g.in_channels, g.in_image, g.in_row, g.in_pixel);
-    output_bytes_ = extent(g.batch, g.out_height, g.out_width, g.out_channels, g.out_image, g.out_row, g.out_pixel);
+    static_cast<Window&>(task_) = window_of(g, kName);
+    check(spec.limits, kName);
+    input_bytes_ = input_bytes(g, kName);
+    output_bytes_ = output_bytes(g, kName);
     if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(g.out_channels))
       throw std::invalid_argument("conv_float32: the bias does not fit");
-    task_.batch = g.batch;
-    task_.height = g.height;
-    task_.width = g.width;
-    task_.out_height = g.out_height;
-    task_.out_width = g.out_width;
-    task_.kernel_h = g.kernel_h;
-    task_.kernel_w = g.kernel_w;
-    task_.stride_h = g.stride_h;
-    task_.stride_w = g.stride_w;
-    task_.dilation_h = g.dilation_h;
-    task_.dilation_w = g.dilation_w;
-    task_.pad_top = g.pad_top;
-    task_.pad_left = g.pad_left;
     task_.depth = g.group_in();
-    task_.in_pixel = g.in_pixel / kFloat;
-    task_.in_row = g.in_row / kFloat;
-    task_.in_image = g.in_image / kFloat;
-    task_.out_pixel = g.out_pixel / kFloat;
-    task_.out_row = g.out_row / kFloat;
-    task_.out_image = g.out_image / kFloat;
-    task_.is_dense = g.dilation_w == 1 && (g.kernel_w == 1 || g.in_pixel == g.group_in() * kFloat);
+    task_.is_dense = g.dilation_w == 1 && (g.kernel_w == 1 || task_.in_pixel == g.group_in());
     task_.limits = spec.limits;
     pack(spec);
     task_.gathers_border = g.taps() > 1 && g.group_in() < kShortDepth;
@@ -173,7 +120,7 @@ class ConvFloatStep final : public Step {
       if (spec.bias.empty()) continue;
       for (int column = 0; column < panel.columns; ++column)
         bias_.as<float>()[p * static_cast<std::size_t>(wide) + static_cast<std::size_t>(column)] =
-            spec.bias[static_cast<std::size_t>(panel.first + column)];
+            spec.bias[static_cast<std::size_t>(panel.first + column)] + 0.0f;  // sums start with a positive zero
     }
     task_.panels = panels_.data();
     task_.weights = weights_.as<float>();
@@ -214,6 +161,7 @@ class ConvFloatStep final : public Step {
 }  // namespace
 
 std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa) {
+  if (spec.geometry.groups > 0 && spec.geometry.is_depthwise()) return make_depthwise_float(spec, isa);
   return std::make_shared<ConvFloatStep>(spec, isa);
 }
 

@@ -34,6 +34,9 @@ struct ConvFloatSpec {
   bool is_precise = false;        // sums in binary64, rounded once
 };
 
+// One channel per group. Called by make_conv_float.
+std::shared_ptr<Step> make_depthwise_float(const ConvFloatSpec& spec, Isa isa);
+
 // Checks the geometry and makes the step. Throws std::invalid_argument for extents or strides that do not fit together.
 std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa);
 

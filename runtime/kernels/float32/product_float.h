@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/isa.h"
+#include "float32/window.h"
 
 namespace tpuconvert {
 
@@ -22,23 +22,9 @@ struct PanelRun {
   std::ptrdiff_t input = 0;    // floats to the first input channel of their group
 };
 
-// What a sum is limited to before it is stored, after a tensor of the shape of the result was added: the larger of it and
-// `low`, then the smaller of that and `high`; NaN stays NaN, and a zero has the sign that `low` gives it.
-struct Limits {
-  bool are_set = false;
-  float low = 0, high = 0;  // low <= high; high is not 0, low is not -0
-};
-
-// A convolution whose images lie channels-last; strides are in floats. A matrix is an image with one row.
-struct ProductTask {
-  int batch = 1, height = 1, width = 1;
-  int out_height = 1, out_width = 1;
-  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-  int pad_top = 0, pad_left = 0;
-  int depth = 1;               // input channels of a group
-  std::ptrdiff_t in_pixel = 0, in_row = 0, in_image = 0;
-  std::ptrdiff_t out_pixel = 0, out_row = 0, out_image = 0;
-
+// A convolution; a matrix is an image with one row.
+struct ProductTask : Window {
+  int depth = 1;                  // input channels of a group
   const ProductPanel* panels = nullptr;
   const PanelRun* runs = nullptr;
   int run_count = 0;
@@ -49,14 +35,22 @@ struct ProductTask {
   bool gathers_border = false;    // rows that touch the padding are copied together first
   bool gathers_all = false;       // every tile of rows is
   Limits limits;
-
-  int taps() const { return kernel_h * kernel_w; }
 };
 
 // The part of a task that one call computes: runs [run_begin, run_end) of tiles [tile_begin, tile_end).
 struct ProductPart {
   int run_begin = 0, run_end = 0;
   std::int64_t tile_begin = 0, tile_end = 0;
+};
+
+// Products of two matrices that are both made at run time, one per entry of a batch. Strides and offsets are in floats.
+struct MatmulTask {
+  std::int64_t rows = 1, columns = 1, depth = 1;
+  std::ptrdiff_t left_row = 0, left_depth = 0, right_depth = 0, right_column = 0, out_row = 0;
+  const std::ptrdiff_t* left = nullptr;    // where the matrices of each entry start
+  const std::ptrdiff_t* right = nullptr;
+  const std::ptrdiff_t* output = nullptr;
+  const float* bias = nullptr;             // one per column, rounded up to whole panels
 };
 
 // The kernels of an instruction set.
@@ -71,6 +65,11 @@ struct ProductKernels {
   // Sums in binary64, rounded once.
   void (*run_precise)(const ProductTask& task, const ProductPart& part, const float* input, const float* residual,
                       float* output, std::uint8_t* scratch);
+  // Panels of columns, counted over all entries of the batch: first <= panel < last.
+  void (*matmul)(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left, const float* right,
+                 float* output, std::uint8_t* scratch);
+  void (*matmul_precise)(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left,
+                         const float* right, float* output, std::uint8_t* scratch);
 };
 
 extern const ProductKernels kProductScalar;

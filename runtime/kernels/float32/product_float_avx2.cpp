@@ -5,7 +5,14 @@
 
 namespace tpuconvert {
 
-const ProductKernels kProductAvx2{Float::kLanes, 2, 6, 3, run_product<false, 6, 2>, run_product<true, 3, 2>};
+const ProductKernels kProductAvx2{Float::kLanes,
+                                  2,
+                                  6,
+                                  3,
+                                  run_product<false, 6, 2>,
+                                  run_product<true, 3, 2>,
+                                  run_matmul<false, 6, 2>,
+                                  run_matmul<true, 3, 2>};
 
 }  // namespace tpuconvert
 #endif

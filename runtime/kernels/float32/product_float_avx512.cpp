@@ -5,7 +5,14 @@
 
 namespace tpuconvert {
 
-const ProductKernels kProductAvx512{Float::kLanes, 2, 14, 6, run_product<false, 14, 2>, run_product<true, 6, 2>};
+const ProductKernels kProductAvx512{Float::kLanes,
+                                    2,
+                                    14,
+                                    6,
+                                    run_product<false, 14, 2>,
+                                    run_product<true, 6, 2>,
+                                    run_matmul<false, 14, 2>,
+                                    run_matmul<true, 6, 2>};
 
 }  // namespace tpuconvert
 #endif

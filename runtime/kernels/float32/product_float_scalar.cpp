@@ -4,6 +4,13 @@
 
 namespace tpuconvert {
 
-const ProductKernels kProductScalar{Float::kLanes, 2, 4, 2, run_product<false, 4, 2>, run_product<true, 2, 2>};
+const ProductKernels kProductScalar{Float::kLanes,
+                                    2,
+                                    4,
+                                    2,
+                                    run_product<false, 4, 2>,
+                                    run_product<true, 2, 2>,
+                                    run_matmul<false, 4, 2>,
+                                    run_matmul<true, 2, 2>};
 
 }  // namespace tpuconvert

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "float32/finish.h"
 #include "float32/product_float.h"
 #include "float32/unroll.h"
 
@@ -58,29 +59,20 @@ FLOAT_INLINE void finish(const Tile& tile, Float (&sum)[kRows][kVectors]) {
     unroll<kRows>(UNROLLED(r) {
       unroll<kVectors>(UNROLLED(v) {
         const float* from = tile.residual + r.value * tile.pitch + v.value * kLanes;
-        const bool is_whole = v.value < kVectors - 1 || last == kLanes;
-        sum[r.value][v.value] = sum[r.value][v.value] + (is_whole ? Float::load(from) : Float::load_first(from, last));
+        sum[r.value][v.value] = sum[r.value][v.value] + load_lanes(from, v.value < kVectors - 1 ? kLanes : last);
       });
     });
   }
   if (tile.limits.are_set) {
-    const Float low = Float::broadcast(tile.limits.low), high = Float::broadcast(tile.limits.high);
-    // Of two zeros `larger` gives the second one: adding 0 makes it that of a limit 0, adding -0 changes nothing.
-    const Float zero = Float::broadcast(tile.limits.low == 0 ? 0.0f : -0.0f);
+    const LimitLanes limited(tile.limits);
     unroll<kRows>(UNROLLED(r) {
-      unroll<kVectors>(UNROLLED(v) {
-        sum[r.value][v.value] = smaller(high, larger(low, sum[r.value][v.value]) + zero);
-      });
+      unroll<kVectors>(UNROLLED(v) { sum[r.value][v.value] = limited(sum[r.value][v.value]); });
     });
   }
   unroll<kRows>(UNROLLED(r) {
     float* to = tile.output + r.value * tile.pitch;
     unroll<kVectors - 1>(UNROLLED(v) { sum[r.value][v.value].store(to + v.value * kLanes); });
-    if (last == kLanes) {
-      sum[r.value][kVectors - 1].store(to + (kVectors - 1) * kLanes);
-    } else {
-      sum[r.value][kVectors - 1].store_first(to + (kVectors - 1) * kLanes, last);
-    }
+    store_lanes(sum[r.value][kVectors - 1], to + (kVectors - 1) * kLanes, last);
   });
 }
 
@@ -229,6 +221,62 @@ void run_product(const ProductTask& task, const ProductPart& part, const float* 
         tile.columns = panel.columns;
         (panel.vectors == kVectors ? whole : narrow)[count - 1](tile);
       }
+    }
+  }
+}
+
+// Copies the columns of a panel of the right matrix so that each row of it is `width` adjacent floats; columns beyond the
+// last are never stored, whatever they hold.
+FLOAT_INLINE void pack_right(const MatmulTask& task, const float* right, int columns, int width, float* to) {
+  if (task.right_column == 1) {
+    for (std::int64_t k = 0; k < task.depth; ++k, to += width, right += task.right_depth)
+      for (int column = 0; column < columns; column += Float::kLanes) {
+        const int left = columns - column;
+        load_lanes(right + column, left < Float::kLanes ? left : Float::kLanes).store(to + column);
+      }
+    return;
+  }
+  for (int column = 0; column < columns; ++column)
+    for (std::int64_t k = 0; k < task.depth; ++k)
+      to[k * width + column] = right[k * task.right_depth + column * task.right_column];
+}
+
+template <bool kPrecise, int kMost, int kVectors>
+void run_matmul(const MatmulTask& task, std::int64_t first, std::int64_t last, const float* left, const float* right,
+                float* output, std::uint8_t* scratch) {
+  using Rows = std::make_integer_sequence<int, kMost>;
+  constexpr int kWidth = kVectors * Float::kLanes;
+  const std::int64_t panels = (task.columns + kWidth - 1) / kWidth;
+  auto* packed = reinterpret_cast<float*>(scratch);
+  float* gathered = packed + task.depth * kWidth;
+  const float* rows[kMost];
+  Tile tile;
+  tile.rows = rows;
+  tile.segments = 1;
+  tile.depth = task.depth;
+  tile.weights = packed;
+  tile.residual = nullptr;
+  tile.pitch = task.out_row;
+  for (std::int64_t unit = first; unit < last; ++unit) {
+    const std::int64_t entry = unit / panels, start = unit % panels * kWidth, rest = task.columns - start;
+    tile.columns = static_cast<int>(rest < kWidth ? rest : kWidth);
+    const bool is_narrow = tile.columns <= Float::kLanes;
+    const TileFunction* const functions =
+        is_narrow ? TileTable<kPrecise, 1, Rows>::of_rows : TileTable<kPrecise, kVectors, Rows>::of_rows;
+    pack_right(task, right + task.right[entry] + start * task.right_column, tile.columns,
+               is_narrow ? Float::kLanes : kWidth, packed);
+    tile.bias = task.bias + start;
+    for (std::int64_t m = 0; m < task.rows; m += kMost) {
+      const int count = static_cast<int>(task.rows - m < kMost ? task.rows - m : kMost);
+      for (int r = 0; r < count; ++r) {
+        rows[r] = left + task.left[entry] + (m + r) * task.left_row;
+        if (task.left_depth == 1) continue;
+        float* to = gathered + r * task.depth;
+        for (std::int64_t k = 0; k < task.depth; ++k) to[k] = rows[r][k * task.left_depth];
+        rows[r] = to;
+      }
+      tile.output = output + task.output[entry] + m * task.out_row + start;
+      functions[count - 1](tile);
     }
   }
 }

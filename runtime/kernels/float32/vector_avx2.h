@@ -84,6 +84,15 @@ FLOAT_INLINE DoubleMask operator<(Double a, Double b) { return {_mm256_cmp_pd(a.
 FLOAT_INLINE DoubleMask operator>=(Double a, Double b) { return {_mm256_cmp_pd(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE DoubleMask is_nan(Double a) { return {_mm256_cmp_pd(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Double select(DoubleMask m, Double yes, Double no) { return {_mm256_blendv_pd(no.v, yes.v, m.m)}; }
+// Both halves of a register as binary64, and back with one rounding.
+FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
+  halves[0].v = _mm256_cvtps_pd(_mm256_castps256_ps128(x.v));
+  halves[1].v = _mm256_cvtps_pd(_mm256_extractf128_ps(x.v, 1));
+}
+FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
+  const __m256 low = _mm256_castps128_ps256(_mm256_cvtpd_ps(halves[0].v));
+  return {_mm256_insertf128_ps(low, _mm256_cvtpd_ps(halves[1].v), 1)};
+}
 // a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted.v), 52);

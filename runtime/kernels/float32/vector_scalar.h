@@ -115,6 +115,17 @@ FLOAT_INLINE double with_bits(std::uint64_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+// Both halves of a register as binary64, and back with one rounding.
+FLOAT_INLINE void widen(Float x, Double (&halves)[2]) {
+  for (int i = 0; i < Float::kLanes; ++i)
+    halves[i / Double::kLanes].v.lane[i % Double::kLanes] = static_cast<double>(x.v.lane[i]);
+}
+FLOAT_INLINE Float narrow(const Double (&halves)[2]) {
+  Float x;
+  for (int i = 0; i < Float::kLanes; ++i)
+    x.v.lane[i] = static_cast<float>(halves[i / Double::kLanes].v.lane[i % Double::kLanes]);
+  return x;
+}
 // a * 2^n for the integer n that lies in the low bits of `shifted` = n + 1.5 * 2^52; no overflow, no subnormal result.
 FLOAT_INLINE Double times_power_of_two(Double a, Double shifted) {
   return {each_lane<double, Double::kLanes>(

@@ -1,0 +1,257 @@
+#include "float32/chain_float.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace tpuconvert {
+
+namespace {
+
+struct Name {
+  const char* name;
+  ChainKind kind;
+};
+
+constexpr Name kNames[] = {
+    {"add", ChainKind::kAdd},
+    {"sub", ChainKind::kSub},
+    {"rsub", ChainKind::kReverseSub},
+    {"mul", ChainKind::kMul},
+    {"div", ChainKind::kDiv},
+    {"rdiv", ChainKind::kReverseDiv},
+    {"max", ChainKind::kMax},
+    {"min", ChainKind::kMin},
+    {"rmax", ChainKind::kReverseMax},
+    {"rmin", ChainKind::kReverseMin},
+    {"relu", ChainKind::kRelu},
+    {"leaky_relu", ChainKind::kLeakyRelu},
+    {"clamp", ChainKind::kClamp},
+    {"abs", ChainKind::kAbs},
+    {"square", ChainKind::kSquare},
+    {"sqrt", ChainKind::kSqrt},
+    {"rsqrt", ChainKind::kReciprocalSqrt},
+    {"round", ChainKind::kRound},
+    {"ceil", ChainKind::kCeil},
+    {"floor", ChainKind::kFloor},
+    {"exp", ChainKind::kExp},
+    {"ln", ChainKind::kLog},
+    {"sin", ChainKind::kSin},
+    {"cos", ChainKind::kCos},
+    {"tanh", ChainKind::kTanh},
+    {"sigmoid", ChainKind::kSigmoid},
+    {"elu", ChainKind::kElu},
+    {"gelu", ChainKind::kGelu},
+    {"gelu_tanh", ChainKind::kGeluTanh},
+    {"silu", ChainKind::kSilu},
+    {"hard_sigmoid", ChainKind::kHardSigmoid},
+    {"hard_swish", ChainKind::kHardSwish},
+    {"softplus", ChainKind::kSoftplus},
+    {"mish", ChainKind::kMish},
+};
+
+// A part has at least this many elements, or its start costs more than another thread gains.
+constexpr std::int64_t kPartElements = 1 << 13;
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+// One axis of the result: its extent and the floats between neighbours in the result and in every operand.
+struct Axis {
+  std::int64_t extent = 1, step = 1;
+  std::vector<std::int64_t> steps;
+};
+
+std::size_t extent_bytes(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
+  std::int64_t total = kFloat;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    std::int64_t step = 0;
+    if (strides[axis] < 0 || strides[axis] % kFloat != 0)
+      throw std::invalid_argument("chain_float32: a stride is not possible");
+    if (__builtin_mul_overflow(shape[axis] - 1, strides[axis], &step) || __builtin_add_overflow(total, step, &total))
+      throw std::invalid_argument("chain_float32: extents are too large");
+  }
+  return static_cast<std::size_t>(total);
+}
+
+class ChainFloatStep final : public Step {
+ public:
+  ChainFloatStep(const ChainSpec& spec, Isa isa) : output_(spec.output), operands_(spec.operands), ops_(spec.ops) {
+    if (spec.operands.empty() || spec.operands.size() > kMostOperands || spec.ops.empty())
+      throw std::invalid_argument("chain_float32: operands or operations are missing, or there are too many");
+    for (const ChainOp& op : ops_)
+      if (op.operand >= static_cast<int>(operands_.size()))
+        throw std::invalid_argument("chain_float32: there is no such operand");
+    function_ = spec.is_precise ? chain_kernels(isa).run_precise : chain_kernels(isa).run;
+    std::int64_t elements = 1;
+    for (const std::int64_t extent : spec.shape)
+      if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements) || elements > INT64_MAX / 8)
+        throw std::invalid_argument("chain_float32: an extent is not possible");
+    elements_ = elements;
+    for (const ChainOperand& operand : operands_) {
+      if (operand.strides.size() != spec.shape.size())
+        throw std::invalid_argument("chain_float32: one stride per axis is needed");
+      bytes_.push_back(extent_bytes(spec.shape, operand.strides));
+    }
+    collapse(spec);
+    for (std::size_t k = 0; k < operands_.size(); ++k) {
+      const std::int64_t step = axes_.back().steps[k];
+      if (step != 0 && step != 1) throw std::invalid_argument("chain_float32: elements of a row are not adjacent");
+      are_single_[k] = step == 0;
+    }
+    kind_ = "elementwise_float32";
+  }
+
+  void run(const Run& run) const override {
+    const std::int64_t inner = axes_.back().extent, outer = elements_ / inner;
+    const std::int64_t most = std::min<std::int64_t>(elements_ / kPartElements + 1, run.threads() * 2);
+    const int parts = run.threads() == 1 ? 1 : static_cast<int>(most);
+    // Few long rows are divided themselves.
+    const bool divides_rows = outer < parts;
+    run.parallel(parts, [&](int part, int) {
+      const std::int64_t all = divides_rows ? inner : outer;
+      const std::int64_t begin = all * part / parts, end = all * (part + 1) / parts;
+      if (divides_rows) {
+        run_rows(run, 0, outer, begin, end);
+      } else {
+        run_rows(run, begin, end, 0, inner);
+      }
+    });
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> all{{output_, static_cast<std::size_t>(elements_) * sizeof(float)}};
+    for (std::size_t k = 0; k < operands_.size(); ++k) all.push_back({operands_[k].place, bytes_[k]});
+    return all;
+  }
+  const char* kind() const override { return kind_.c_str(); }
+
+ private:
+  static constexpr std::size_t kMostOperands = 16;
+
+  // Neighbouring axes that are one run in all tensors become one axis.
+  void collapse(const ChainSpec& spec) {
+    std::int64_t step = 1;
+    for (std::size_t axis = spec.shape.size(); axis-- > 0;) {
+      if (spec.shape[axis] == 1) continue;
+      Axis next;
+      next.extent = spec.shape[axis];
+      next.step = step;
+      step *= next.extent;
+      for (const ChainOperand& operand : operands_) next.steps.push_back(operand.strides[axis] / kFloat);
+      bool is_one = !axes_.empty();
+      for (std::size_t k = 0; is_one && k < operands_.size(); ++k)
+        is_one = next.steps[k] == axes_.front().steps[k] * axes_.front().extent;
+      if (is_one) {
+        axes_.front().extent *= next.extent;
+      } else {
+        axes_.insert(axes_.begin(), next);
+      }
+    }
+    if (axes_.empty()) axes_.push_back({1, 1, std::vector<std::int64_t>(operands_.size(), 0)});
+  }
+
+  void run_rows(const Run& run, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
+    const std::size_t rank = axes_.size(), count = operands_.size();
+    const float* starts[kMostOperands];
+    const float* rows[kMostOperands];
+    for (std::size_t k = 0; k < count; ++k) starts[k] = run.at<const float>(operands_[k].place);
+    ChainRow row;
+    row.ops = ops_.data();
+    row.op_count = static_cast<int>(ops_.size());
+    row.operands = rows;
+    row.are_single = are_single_;
+    row.count = end - begin;
+    float* output = run.at<float>(output_);
+    for (std::int64_t index = first; index < last; ++index) {
+      std::int64_t rest = index;
+      std::int64_t at[kMostOperands] = {};
+      for (std::size_t axis = rank - 1; axis-- > 0;) {
+        const std::int64_t place = rest % axes_[axis].extent;
+        rest /= axes_[axis].extent;
+        for (std::size_t k = 0; k < count; ++k) at[k] += place * axes_[axis].steps[k];
+      }
+      for (std::size_t k = 0; k < count; ++k) rows[k] = starts[k] + at[k] + (are_single_[k] ? 0 : begin);
+      row.output = output + index * axes_.back().extent + begin;
+      function_(row);
+    }
+  }
+
+  Place output_;
+  std::vector<ChainOperand> operands_;
+  std::vector<ChainOp> ops_;
+  std::vector<std::size_t> bytes_;
+  std::vector<Axis> axes_;
+  bool are_single_[kMostOperands] = {};
+  std::int64_t elements_ = 0;
+  ChainFunction function_ = nullptr;
+  std::string kind_;
+};
+
+double evaluated(const ChainOp& op, double x) {
+  switch (op.kind) {
+    case ChainKind::kExp:
+      return std::exp(x);
+    case ChainKind::kLog:
+      return std::log(x);
+    case ChainKind::kSin:
+      return std::sin(x);
+    case ChainKind::kCos:
+      return std::cos(x);
+    case ChainKind::kTanh:
+      return std::tanh(x);
+    case ChainKind::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case ChainKind::kElu:
+      return x > 0 ? x : std::expm1(x);
+    case ChainKind::kGelu:
+      return x * 0.5 * std::erfc(-x * std::sqrt(0.5));
+    case ChainKind::kGeluTanh:
+      return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * (x * x * x))));
+    case ChainKind::kSilu:
+      return x / (1 + std::exp(-op.a * x));
+    case ChainKind::kSoftplus:
+      return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x)));
+    case ChainKind::kMish:
+      return x * std::tanh(std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))));
+    default:
+      return x;
+  }
+}
+
+// Functions that are x times something that vanishes faster have the limit 0 at minus infinity.
+bool vanishes_below(const ChainOp& op) {
+  return op.kind == ChainKind::kGelu || op.kind == ChainKind::kGeluTanh || op.kind == ChainKind::kMish ||
+         (op.kind == ChainKind::kSilu && op.a > 0);
+}
+
+}  // namespace
+
+ChainKind chain_kind_named(const std::string& name) {
+  for (const Name& entry : kNames)
+    if (name == entry.name) return entry.kind;
+  throw std::invalid_argument("chain_float32: there is no operation '" + name + "'");
+}
+
+const ChainKernels& chain_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Vnni) return kChainAvx512;
+  if (isa != Isa::kScalar) return kChainAvx2;
+#else
+  static_cast<void>(isa);
+#endif
+  return kChainScalar;
+}
+
+void apply_precise(const ChainOp& op, const float* from, float* to, std::int64_t count) {
+  const bool vanishes = vanishes_below(op);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double x = static_cast<double>(from[i]);
+    to[i] = vanishes && std::isinf(x) && x < 0 ? 0.0f : static_cast<float>(evaluated(op, x));
+  }
+}
+
+std::shared_ptr<Step> make_chain_float(const ChainSpec& spec, Isa isa) {
+  return std::make_shared<ChainFloatStep>(spec, isa);
+}
+
+}  // namespace tpuconvert

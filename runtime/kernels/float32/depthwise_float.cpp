@@ -1,0 +1,103 @@
+#include "float32/depthwise_float.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+#include "core/aligned.h"
+#include "float32/conv_float.h"
+
+namespace tpuconvert {
+
+namespace {
+
+constexpr char kName[] = "conv_float32 depthwise";
+
+// A part has at least this many products, or its start costs more than another thread gains.
+constexpr std::int64_t kPartProducts = 1 << 14;
+
+const DepthwiseKernels& kernels_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Vnni) return kDepthwiseAvx512;
+  if (isa != Isa::kScalar) return kDepthwiseAvx2;
+#else
+  static_cast<void>(isa);
+#endif
+  return kDepthwiseScalar;
+}
+
+class DepthwiseFloatStep final : public Step {
+ public:
+  DepthwiseFloatStep(const ConvFloatSpec& spec, Isa isa)
+      : input_(spec.input), output_(spec.output), residual_(spec.residual) {
+    const ConvGeometry& g = spec.geometry;
+    const DepthwiseKernels& kernels = kernels_of(isa);
+    static_cast<Window&>(task_) = window_of(g, kName);
+    check(spec.limits, kName);
+    function_ = spec.is_precise ? kernels.run_precise : kernels.run;
+    input_bytes_ = input_bytes(g, kName);
+    output_bytes_ = output_bytes(g, kName);
+    if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(g.out_channels))
+      throw std::invalid_argument("conv_float32: the bias does not fit");
+    task_.limits = spec.limits;
+    task_.channels = g.out_channels;
+    task_.stride = (g.out_channels + kernels.lanes - 1) / kernels.lanes * kernels.lanes;
+    const std::size_t row = static_cast<std::size_t>(task_.stride);
+    weights_ = AlignedBytes(row * static_cast<std::size_t>(g.taps()) * sizeof(float));
+    bias_ = AlignedBytes(row * sizeof(float));
+    zeros_ = AlignedBytes(row * sizeof(float));
+    float* to = weights_.as<float>();
+    for (int y = 0; y < g.kernel_h; ++y)
+      for (int x = 0; x < g.kernel_w; ++x, to += task_.stride)
+        for (int channel = 0; channel < g.out_channels; ++channel) to[channel] = spec.weights.at(channel, 0, y, x);
+    // Sums start with a positive zero.
+    std::transform(spec.bias.begin(), spec.bias.end(), bias_.as<float>(), [](float x) { return x + 0.0f; });
+    task_.weights = weights_.as<float>();
+    task_.bias = bias_.as<float>();
+    task_.zeros = zeros_.as<float>();
+    kind_ = std::string(kName) + " " + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w);
+    if (spec.is_precise) kind_ += " binary64";
+  }
+
+  void run(const Run& run) const override {
+    const auto* input = run.at<const float>(input_);
+    const float* residual = residual_ ? run.at<const float>(*residual_) : nullptr;
+    auto* output = run.at<float>(output_);
+    const std::int64_t rows = static_cast<std::int64_t>(task_.batch) * task_.out_height;
+    const std::int64_t products = rows * task_.out_width * task_.stride * task_.taps();
+    // An even number of rows each: the kernels take two at a time.
+    const std::int64_t pairs = (rows + 1) / 2;
+    const std::int64_t most = std::min({pairs, products / kPartProducts + 1, std::int64_t{run.threads()} * 4});
+    const int parts = run.threads() == 1 ? 1 : static_cast<int>(most);
+    run.parallel(parts, [&](int part, int) {
+      const std::int64_t first = pairs * part / parts * 2, last = std::min(rows, pairs * (part + 1) / parts * 2);
+      function_(task_, first, last, input, residual, output);
+    });
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> all{{input_, input_bytes_}, {output_, output_bytes_}};
+    if (residual_) all.push_back({*residual_, output_bytes_});
+    return all;
+  }
+  std::size_t packed_bytes() const override { return weights_.size() + bias_.size() + zeros_.size(); }
+  const char* kind() const override { return kind_.c_str(); }
+
+ private:
+  Place input_, output_;
+  std::optional<Place> residual_;
+  DepthwiseTask task_;
+  DepthwiseFunction function_ = nullptr;
+  std::size_t input_bytes_ = 0, output_bytes_ = 0;
+  AlignedBytes weights_, bias_, zeros_;
+  std::string kind_;
+};
+
+}  // namespace
+
+std::shared_ptr<Step> make_depthwise_float(const ConvFloatSpec& spec, Isa isa) {
+  return std::make_shared<DepthwiseFloatStep>(spec, isa);
+}
+
+}  // namespace tpuconvert

@@ -1,0 +1,168 @@
+#include "float32/rows_float.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+namespace tpuconvert {
+
+namespace {
+
+// A part has at least this many elements, or its start costs more than another thread gains.
+constexpr std::int64_t kPartElements = 1 << 12;
+
+// Columns of a reduction are divided at multiples of this, so that parts fill whole registers.
+constexpr std::int64_t kColumns = 16;
+
+constexpr std::int64_t kFloat = sizeof(float);
+
+const RowKernels& kernels_of(Isa isa) {
+#if defined(__x86_64__)
+  if (isa == Isa::kAvx512Vnni) return kRowsAvx512;
+  if (isa != Isa::kScalar) return kRowsAvx2;
+#else
+  static_cast<void>(isa);
+#endif
+  return kRowsScalar;
+}
+
+// Bytes of a tensor of these extents.
+std::size_t bytes_of(std::int64_t a, std::int64_t b, std::int64_t c, const char* kind) {
+  std::int64_t total = 0;
+  if (a < 1 || b < 1 || c < 1 || __builtin_mul_overflow(a, b, &total) || __builtin_mul_overflow(total, c, &total) ||
+      total > INT64_MAX / 16)
+    throw std::invalid_argument(std::string(kind) + ": an extent is not possible");
+  return static_cast<std::size_t>(total * kFloat);
+}
+
+int parts_of(const Run& run, std::int64_t units, std::int64_t elements) {
+  if (run.threads() == 1) return 1;
+  return static_cast<int>(std::min({units, elements / kPartElements + 1, std::int64_t{run.threads()} * 2}));
+}
+
+class SoftmaxStep final : public Step {
+ public:
+  SoftmaxStep(const Place& x, const Place& y, std::int64_t rows, const SoftmaxTask& task, Isa isa)
+      : kernels_(kernels_of(isa)), x_(x), y_(y), rows_(rows), task_(task), bytes_(bytes_of(rows, task.count, 1, kind())) {}
+
+  void run(const Run& run) const override {
+    const int parts = parts_of(run, rows_, rows_ * task_.count);
+    run.parallel(parts, [&, this](int part, int worker) {
+      kernels_.softmax(task_, rows_ * part / parts, rows_ * (part + 1) / parts, run.at<const float>(x_), run.at<float>(y_),
+                       reinterpret_cast<double*>(run.scratch(worker)));
+    });
+  }
+
+  std::vector<Span> spans() const override { return {{x_, bytes_}, {y_, bytes_}}; }
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>((task_.count + kColumns - 1) / kColumns * kColumns) * sizeof(double);
+  }
+  const char* kind() const override { return "softmax_float32"; }
+
+ private:
+  const RowKernels& kernels_;
+  Place x_, y_;
+  std::int64_t rows_;
+  SoftmaxTask task_;
+  std::size_t bytes_;
+};
+
+class NormStep final : public Step {
+ public:
+  NormStep(const Place& x, const Place& y, const std::optional<Place>& scale, const std::optional<Place>& bias,
+           std::int64_t rows, const NormTask& task, Isa isa)
+      : kernels_(kernels_of(isa)), x_(x), y_(y), scale_(scale), bias_(bias), rows_(rows), task_(task) {
+    bytes_ = bytes_of(rows, task.count, 1, kind());
+    if (task.block < 1 || task.count % task.block != 0 || task.groups < 1)
+      throw std::invalid_argument("norm_float32: the factors do not fit");
+    factor_bytes_ = bytes_of(task.count / task.block, task.groups, 1, kind());
+  }
+
+  void run(const Run& run) const override {
+    const int parts = parts_of(run, rows_, rows_ * task_.count);
+    const float* scale = scale_ ? run.at<const float>(*scale_) : nullptr;
+    const float* bias = bias_ ? run.at<const float>(*bias_) : nullptr;
+    run.parallel(parts, [&, this](int part, int) {
+      kernels_.normalize(task_, rows_ * part / parts, rows_ * (part + 1) / parts, run.at<const float>(x_), scale, bias,
+                         run.at<float>(y_));
+    });
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> all{{x_, bytes_}, {y_, bytes_}};
+    if (scale_) all.push_back({*scale_, factor_bytes_});
+    if (bias_) all.push_back({*bias_, factor_bytes_});
+    return all;
+  }
+  const char* kind() const override { return "norm_float32"; }
+
+ private:
+  const RowKernels& kernels_;
+  Place x_, y_;
+  std::optional<Place> scale_, bias_;
+  std::int64_t rows_;
+  NormTask task_;
+  std::size_t bytes_ = 0, factor_bytes_ = 0;
+};
+
+class ReduceStep final : public Step {
+ public:
+  ReduceStep(const Place& x, const Place& y, std::int64_t outer, const ReduceTask& task, Isa isa)
+      : kernels_(kernels_of(isa)), x_(x), y_(y), outer_(outer), task_(task) {
+    in_bytes_ = bytes_of(outer, task.count, task.inner, kind());
+    out_bytes_ = bytes_of(outer, task.inner, 1, kind());
+  }
+
+  void run(const Run& run) const override {
+    const std::int64_t columns = (task_.inner + kColumns - 1) / kColumns;
+    const bool divides_columns = outer_ < run.threads();
+    const std::int64_t units = divides_columns ? columns : outer_;
+    const int parts = parts_of(run, units, outer_ * task_.count * task_.inner);
+    run.parallel(parts, [&, this](int part, int) {
+      const std::int64_t begin = units * part / parts, end = units * (part + 1) / parts;
+      const float* x = run.at<const float>(x_);
+      float* y = run.at<float>(y_);
+      if (divides_columns) {
+        // With one inner column there is one unit, so that rows are not written twice.
+        kernels_.reduce(task_, 0, outer_, begin * kColumns, std::min(end * kColumns, task_.inner), x, y);
+      } else {
+        kernels_.reduce(task_, begin, end, 0, task_.inner, x, y);
+      }
+    });
+  }
+
+  std::vector<Span> spans() const override { return {{x_, in_bytes_}, {y_, out_bytes_}}; }
+  const char* kind() const override { return "reduce_float32"; }
+
+ private:
+  const RowKernels& kernels_;
+  Place x_, y_;
+  std::int64_t outer_;
+  ReduceTask task_;
+  std::size_t in_bytes_ = 0, out_bytes_ = 0;
+};
+
+}  // namespace
+
+void precise_powers(const float* x, float largest, std::int64_t count, double* powers) {
+  const std::int64_t whole = (count + kColumns - 1) / kColumns * kColumns;
+  for (std::int64_t i = 0; i < count; ++i) powers[i] = std::exp(static_cast<double>(x[i]) - static_cast<double>(largest));
+  for (std::int64_t i = count; i < whole; ++i) powers[i] = 0;
+}
+
+std::shared_ptr<Step> make_softmax_float(const Place& x, const Place& y, std::int64_t rows, const SoftmaxTask& task,
+                                         Isa isa) {
+  return std::make_shared<SoftmaxStep>(x, y, rows, task, isa);
+}
+
+std::shared_ptr<Step> make_norm_float(const Place& x, const Place& y, const std::optional<Place>& scale,
+                                      const std::optional<Place>& bias, std::int64_t rows, const NormTask& task, Isa isa) {
+  return std::make_shared<NormStep>(x, y, scale, bias, rows, task, isa);
+}
+
+std::shared_ptr<Step> make_reduce_float(const Place& x, const Place& y, std::int64_t outer, const ReduceTask& task,
+                                        Isa isa) {
+  return std::make_shared<ReduceStep>(x, y, outer, task, isa);
+}
+
+}  // namespace tpuconvert

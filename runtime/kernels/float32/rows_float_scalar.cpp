@@ -1,0 +1,11 @@
+#include "float32/vector_scalar.h"
+// The kernels are written in the types of the header above.
+#include "float32/norm_tile.h"
+#include "float32/reduce_tile.h"
+#include "float32/softmax_tile.h"
+
+namespace tpuconvert {
+
+const RowKernels kRowsScalar{run_softmax, run_normalize, run_reduce};
+
+}  // namespace tpuconvert

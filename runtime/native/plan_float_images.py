@@ -1,0 +1,70 @@
+"""Pooling and bilinear resizing of float images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.float_convolution import Image, geometry_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Geometry
+from tpuconvert.runtime.native.storage import channels_last
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.pooling import Span, window_counts
+from tpuconvert.schema.types import F32
+
+
+@ends_with("pool")
+def pool(node: Node, site: Site) -> Group | None:
+    """The largest element of each window, or the average of those that count."""
+    op, x, y = node.op, node.inputs[0], node.outputs[0]
+    assert isinstance(op, Pool) and x is not None
+    if x.dtype is not F32 or 0 in x.type.static_shape or 0 in y.type.static_shape:
+        return None
+    height, width = x.type.static_shape[2:]
+    if op.is_global_pooling:
+        down, along, after = Span(height, 1, height, 1, 0), Span(width, 1, width, 1, 0), (0, 0)
+    else:
+        down = Span(height, y.type.static_shape[2], op.kernel_h, op.stride_h, op.pad_h)
+        along = Span(width, y.type.static_shape[3], op.kernel_w, op.stride_w, op.pad_w)
+        after = op.pad_h + op.pad_h_offset, op.pad_w + op.pad_w_offset
+    divisors: list[float] = []
+    if op.pooling_type is PoolType.AVE:
+        counts = window_counts(down, along, after, with_padding=op.is_ave_count_zero_pad)
+        divisors = np.maximum(counts, 1).astype(np.float64).reshape(-1).tolist()
+
+    def emit(builder: Builder) -> None:
+        source = Image.of(builder.read(x, channels_last(4), dense=False))
+        target = Image.of(builder.write(y, channels_last(4)))
+        geometry = Geometry((down.stride, along.stride), pads=(down.before, along.before))
+        found = geometry_of(builder, source, target, (down.size, along.size), geometry)
+        step = builder.native.pool_float32(source.place(builder), target.place(builder), found, divisors, builder.isa)
+        builder.step(step, (source.stored,), (target.stored,))
+
+    return Group((node,), emit)
+
+
+@ends_with("interpolate")
+def interpolate(node: Node, site: Site) -> Group | None:
+    """Bilinear resizing."""
+    op, x, y = node.op, node.inputs[0], node.outputs[0]
+    assert isinstance(op, Interpolate) and x is not None
+    if x.dtype is not F32 or op.method is not InterpolateMode.BILINEAR:
+        return None
+    if 0 in x.type.static_shape or 0 in y.type.static_shape:
+        return None
+    places = []
+    for extent, count in zip(x.type.static_shape[2:], y.type.static_shape[2:], strict=True):
+        low, high, weight = op.neighbours(extent, count)
+        places.append(list(zip(low.tolist(), high.tolist(), weight.astype(np.float32).tolist(), strict=True)))
+
+    def emit(builder: Builder) -> None:
+        source = Image.of(builder.read(x, channels_last(4), dense=False))
+        target = Image.of(builder.write(y, channels_last(4)))
+        found = geometry_of(builder, source, target, (1, 1), Geometry())
+        step = builder.native.resize_float32(source.place(builder), target.place(builder), found, *places, builder.isa)
+        builder.step(step, (source.stored,), (target.stored,))
+
+    return Group((node,), emit)
