@@ -15,9 +15,10 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import I8, I32, Array, DType
+from tpuconvert.schema.types import F32, I8, I32, Array, DType
 
 STORED_BIAS = 128
 NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = (
@@ -31,6 +32,9 @@ NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = 
 """Names of the forms, as the extension takes them."""
 
 
+_LARGEST_ZERO = 2**23
+
+
 def bias_of(dtype: DType) -> int:
     """What is added to a value to store it."""
     return STORED_BIAS if dtype is I8 else 0
@@ -38,7 +42,10 @@ def bias_of(dtype: DType) -> int:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Parameters of int8/epilogue.h; limits and offsets in terms of stored values."""
+    """Parameters of int8/epilogue.h; limits and offsets in terms of stored values.
+
+    ``real`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
+    """
 
     dtype: DType
     rescale: str = NO_RESCALE
@@ -52,6 +59,7 @@ class Epilogue:
     low: int = 0
     high: int = 0
     lut: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+    real: tuple[int, float] | None = None
 
     @staticmethod
     def of(dtype: DType, **parameters: object) -> Epilogue:
@@ -65,8 +73,8 @@ class Epilogue:
         """The sums themselves."""
         return Epilogue.of(I32)
 
-    def compiled(self, channels: int) -> Any:
-        """The same for that many output channels, as the extension takes it."""
+    def compiled(self, channels: int, isa: str = "scalar") -> Any:
+        """The same for that many output channels, as the extension takes it; ``isa`` computes rows of sums."""
         module = native()
         return module.Epilogue(
             channels,
@@ -83,12 +91,14 @@ class Epilogue:
             high=self.high,
             bytes=self.dtype.bits // 8,
             lut=self.lut if self.lut.size else None,
+            real=self.real,
+            isa=isa,
         )
 
     def followed_by(self, node: Node) -> Epilogue | None:
         """This epilogue with one more operator behind it, or None where they do not join."""
         op: Op = node.op
-        if self.lut.size:
+        if self.lut.size or self.real is not None:
             return None
         if isinstance(op, RequantInt32):
             return _requantized(op) if self.rescale == NO_RESCALE and self.dtype is I32 else None
@@ -98,12 +108,19 @@ class Epilogue:
             return self._limited(0, self.dtype.max)
         if isinstance(op, Cast) and op.out_dtype is not None and op.out_dtype.is_integer and self.dtype.bits <= 16:
             return self._cast(op.out_dtype)
+        if isinstance(op, DequantIntToFp32):
+            return self._dequantized(op)
         table = node.inputs[1] if isinstance(op, Lut) else None
         if table is not None and table.is_constant and table.dtype.bits == 8 and self.dtype.bits == 8:
             entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
             entries = np.roll(entries, bias_of(self.dtype))  # entry 0 of a signed index stands in the middle
             return replace(self, dtype=table.dtype, lut=np.ascontiguousarray(entries))
         return None
+
+    def _dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
+        if op.is_scale_pc or op.is_offset_pc or self.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
+            return None
+        return replace(self, dtype=F32, real=(op.offset_val + bias_of(self.dtype), op.scale_val))
 
     def _limited(self, low: float, high: float) -> Epilogue | None:
         bias = bias_of(self.dtype)

@@ -1,3 +1,14 @@
 """Importing this module registers every matcher."""
 
-from tpuconvert.runtime.native import plan_bytes, plan_movement, plan_pool, plan_products, plan_quantize  # noqa: F401
+from tpuconvert.runtime.native import (  # noqa: F401
+    plan_bytes,
+    plan_float,
+    plan_float_images,
+    plan_float_products,
+    plan_float_rows,
+    plan_movement,
+    plan_pool,
+    plan_products,
+    plan_quantize,
+    plan_runtime_products,
+)

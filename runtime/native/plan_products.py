@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -23,16 +24,18 @@ from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.fc_int import FcInt
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.quantized_modes import QCalMode
 from tpuconvert.schema.types import I8, U8, Array, Chip, DType
 
 PRODUCTS = (Conv, ConvV2, Deconv, DeconvV2, MatrixMul, MatrixMulV2, FcInt)
-FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut)
+FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut, DequantIntToFp32)
 BYTES = (I8, U8)
 
 NAMES = tuple(kind.name for kind in (*PRODUCTS, *FOLLOWERS))
@@ -69,17 +72,19 @@ class Product:
 def product(node: Node, site: Site) -> Group | None:
     """A product, then at most a rescale, limits and a table."""
     chain = [node]
-    while isinstance(chain[-1].op, FOLLOWERS):
-        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS)
+    while isinstance(chain[-1].op, (*FOLLOWERS, Reshape)):
+        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS, Reshape)
         if producer is None:
             return None
         chain.append(producer)
     source = chain.pop()
     found = _product(source, site.chip)
-    if found is None:
+    reshapes = [item for item in chain if isinstance(item.op, Reshape)]
+    if found is None or (reshapes and not found.is_matrix):
         return None
+    followers = [item for item in chain if not isinstance(item.op, Reshape)]
     epilogue: Epilogue | None = found.epilogue
-    for follower in reversed(chain):
+    for follower in reversed(followers):
         if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
             return None
         epilogue = epilogue.followed_by(follower) if epilogue is not None else None
@@ -96,7 +101,8 @@ def _is_per_column(requant: Node, found: Product) -> bool:
     op = requant.op
     assert isinstance(op, RequantInt32)
     per_channel = op.is_mul_shift_pc or op.is_offset_pc
-    return not per_channel or not found.is_matrix or requant.outputs[0].rank == 2
+    shape = static(requant.outputs[0].shape)
+    return not per_channel or not found.is_matrix or (len(shape) == 2 and shape[1] == len(found.weights))
 
 
 def _emit(builder: Builder, found: Product, result: Value) -> None:
@@ -105,12 +111,17 @@ def _emit(builder: Builder, found: Product, result: Value) -> None:
         y = builder.write(result)
         rows = prod(builder.shape(found.x)[:-1])
         shape: tuple[int, ...] = (1, x.shape[-1], 1, rows)
-        out: tuple[int, ...] = (1, y.shape[-1], 1, rows)
+        out: tuple[int, ...] = (1, len(found.weights), 1, rows)
     else:
         x = builder.read(found.x, channels_last(4), dense=False)
         y = builder.write(result, channels_last(4), dense=False)
         shape, out = x.shape, y.shape
-    step = phases if found.is_transposed else convolve
+    step: Callable[..., None]
+    if found.is_matrix:  # a reshape may have given the result other rows
+        pixel = len(found.weights) * y.itemsize
+        step = partial(convolve, output_steps=(pixel, pixel * rows))
+    else:
+        step = phases if found.is_transposed else convolve
     step(
         builder,
         x,

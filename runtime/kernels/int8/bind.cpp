@@ -2,8 +2,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <stdexcept>
@@ -14,6 +16,7 @@
 #include "core/isa.h"
 #include "int8/conv_int8.h"
 #include "int8/epilogue.h"
+#include "int8/product_int8.h"
 
 namespace nb = nanobind;
 
@@ -37,7 +40,8 @@ Epilogue make_epilogue(int channels, Rescale rescale, int rounding,
                        const std::optional<Vector<std::int32_t>>& shift,
                        const std::optional<Vector<std::int32_t>>& offset, float scale,
                        const std::optional<Vector<float>>& late_bias, int narrow_low, int narrow_high, std::int64_t low,
-                       std::int64_t high, int bytes, const std::optional<Vector<std::uint8_t>>& lut) {
+                       std::int64_t high, int bytes, const std::optional<Vector<std::uint8_t>>& lut,
+                       const std::optional<std::pair<std::int32_t, float>>& real, const std::string& isa) {
   EpilogueSpec spec;
   spec.rescale = rescale;
   spec.rounding = static_cast<Rounding>(rounding);  // checked by Epilogue
@@ -52,7 +56,12 @@ Epilogue make_epilogue(int channels, Rescale rescale, int rounding,
   spec.high = high;
   spec.bytes = bytes;
   spec.lut = copied(lut);
-  return Epilogue(std::move(spec), channels);
+  if (real) {
+    spec.is_real = true;
+    spec.real_zero = real->first;
+    spec.real_scale = real->second;
+  }
+  return Epilogue(std::move(spec), channels, isa_named(isa));
 }
 
 // Stored results of sums [rows, channels], as bytes [rows, channels * bytes]; for tests and small tensors.
@@ -105,6 +114,43 @@ std::shared_ptr<Step> conv_int8(const Place& input, const Place& output, const C
   return make_conv_int8(spec, chosen);
 }
 
+using Strides = std::vector<std::ptrdiff_t>;
+
+// Extents and strides of the leading axes, then those of the matrices; see ProductInt8Spec.
+std::shared_ptr<Step> product_int8(const Place& left, const Place& right, const Place& output,
+                                   const std::vector<std::int64_t>& shape, const Strides& left_strides,
+                                   const Strides& right_strides, const Strides& output_strides, const Epilogue& epilogue,
+                                   const std::string& isa, int left_zero, int right_zero,
+                                   const std::optional<Vector<std::int32_t>>& bias) {
+  const std::size_t axes = shape.size() - 3;
+  if (shape.size() < 3 || left_strides.size() != axes + 1 || right_strides.size() != axes + 2 ||
+      output_strides.size() != axes + 1)
+    throw std::invalid_argument("product_int8: strides do not fit the shape");
+  const auto leading = [axes](const auto& values) {
+    return std::decay_t<decltype(values)>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(axes));
+  };
+  ProductInt8Spec spec;
+  spec.left = left;
+  spec.right = right;
+  spec.output = output;
+  spec.batch = leading(shape);
+  spec.left_batch = leading(left_strides);
+  spec.right_batch = leading(right_strides);
+  spec.output_batch = leading(output_strides);
+  spec.rows = shape[axes];
+  spec.depth = shape[axes + 1];
+  spec.columns = shape[axes + 2];
+  spec.left_row = left_strides[axes];
+  spec.right_row = right_strides[axes];
+  spec.right_column = right_strides[axes + 1];
+  spec.output_row = output_strides[axes];
+  spec.left_zero = left_zero;
+  spec.right_zero = right_zero;
+  spec.bias = copied(bias);
+  spec.epilogue = epilogue.spec();
+  return make_product_int8(spec, isa_named(isa));
+}
+
 void bind_epilogue(nb::module_& module) {
   nb::enum_<Rescale>(module, "Rescale")
       .value("NONE", Rescale::kNone)
@@ -120,15 +166,16 @@ void bind_epilogue(nb::module_& module) {
              const std::optional<Vector<std::int32_t>>& multiplier, const std::optional<Vector<std::int32_t>>& shift,
              const std::optional<Vector<std::int32_t>>& offset, float scale,
              const std::optional<Vector<float>>& late_bias, int narrow_low, int narrow_high, std::int64_t low,
-             std::int64_t high, int bytes, const std::optional<Vector<std::uint8_t>>& lut) {
+             std::int64_t high, int bytes, const std::optional<Vector<std::uint8_t>>& lut,
+             const std::optional<std::pair<std::int32_t, float>>& real, const std::string& isa) {
             new (self) Epilogue(make_epilogue(channels, rescale, rounding, multiplier, shift, offset, scale, late_bias,
-                                              narrow_low, narrow_high, low, high, bytes, lut));
+                                              narrow_low, narrow_high, low, high, bytes, lut, real, isa));
           },
           nb::arg("channels"), nb::arg("rescale"), nb::kw_only(), nb::arg("rounding") = 5,
           nb::arg("multiplier") = nb::none(), nb::arg("shift") = nb::none(), nb::arg("offset") = nb::none(),
           nb::arg("scale") = 1.0f, nb::arg("late_bias") = nb::none(), nb::arg("narrow_low") = 0,
           nb::arg("narrow_high") = 0, nb::arg("low") = 0, nb::arg("high") = 255, nb::arg("bytes") = 1,
-          nb::arg("lut") = nb::none())
+          nb::arg("lut") = nb::none(), nb::arg("real") = nb::none(), nb::arg("isa") = "scalar")
       .def_prop_ro("channels", &Epilogue::channels)
       .def_prop_ro("bytes", &Epilogue::bytes)
       .def("apply", &apply_epilogue, nb::arg("sums"))
@@ -179,6 +226,10 @@ void bind_int8(nb::module_& module) {
   module.def("conv_int8", &conv_int8, nb::arg("input"), nb::arg("output"), nb::arg("geometry"), nb::arg("weights"),
              nb::arg("epilogue"), nb::arg("isa"), nb::kw_only(), nb::arg("weight_zero") = nb::none(),
              nb::arg("bias") = nb::none(), nb::arg("input_zero") = 0);
+  module.def("product_int8", &product_int8, nb::arg("left"), nb::arg("right"), nb::arg("output"), nb::arg("shape"),
+             nb::arg("left_strides"), nb::arg("right_strides"), nb::arg("output_strides"), nb::arg("epilogue"),
+             nb::arg("isa"), nb::kw_only(), nb::arg("left_zero") = 0, nb::arg("right_zero") = 0,
+             nb::arg("bias") = nb::none());
 }
 
 }  // namespace tpuconvert

@@ -60,7 +60,7 @@ class ConvPanels : public ConvInt8Kernel {
   ConvPanels(const ConvInt8Spec& spec, const panels::Functions& functions)
       : g_(spec.geometry),
         functions_(functions),
-        epilogue_(spec.epilogue, spec.geometry.out_channels),
+        epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx2),
         is_depthwise_(spec.geometry.is_depthwise()),
         kind_(kind_of(spec.geometry)) {
     const std::vector<int> parts = byte_parts(spec.weights);

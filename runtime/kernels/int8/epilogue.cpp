@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "int8/epilogue_reals.h"
+
 namespace tpuconvert {
 
 namespace {
@@ -115,6 +117,19 @@ struct Row {
   std::ptrdiff_t step;
 };
 
+float real_of(std::int64_t value, const EpilogueSpec& spec) {
+  return static_cast<float>(value - spec.real_zero) * spec.real_scale;
+}
+
+template <typename Form>
+void write_real_row(const EpilogueSpec& spec, int channel, int count, std::uint8_t* out, const Form& form) {
+  const Row<std::int32_t> offset(spec.offset, channel);
+  for (int i = 0; i < count; ++i) {
+    const float real = real_of(limit(form(i) + offset[i], spec.low, spec.high), spec);
+    std::memcpy(out + static_cast<std::size_t>(i) * sizeof(real), &real, sizeof(real));
+  }
+}
+
 template <typename Stored, typename Form>
 void write_row(const EpilogueSpec& spec, int channel, int count, std::uint8_t* out, const Form& form) {
   const Row<std::int32_t> offset(spec.offset, channel);
@@ -129,6 +144,7 @@ void write_row(const EpilogueSpec& spec, int channel, int count, std::uint8_t* o
 
 template <typename Form>
 void write_row_of(const EpilogueSpec& spec, int channel, int count, std::uint8_t* out, const Form& form) {
+  if (spec.is_real) return write_real_row(spec, channel, count, out, form);
   switch (spec.bytes) {
     case 1:
       return write_row<std::uint8_t>(spec, channel, count, out, form);
@@ -141,7 +157,7 @@ void write_row_of(const EpilogueSpec& spec, int channel, int count, std::uint8_t
 
 }  // namespace
 
-Epilogue::Epilogue(EpilogueSpec spec, int channels) : spec_(std::move(spec)), channels_(channels) {
+Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(spec)), channels_(channels) {
   if (channels < 1) throw std::invalid_argument("an epilogue needs at least one channel");
   const bool is_fixed_point = spec_.rescale == Rescale::kTwoRoundings || spec_.rescale == Rescale::kOneRounding;
   const bool has_scale = spec_.rescale == Rescale::kLowPrecision || spec_.rescale == Rescale::kHighSymmetric;
@@ -169,6 +185,9 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels) : spec_(std::move(spec)), ch
   }
   if (spec_.low < lowest || spec_.high > highest || spec_.low > spec_.high)
     throw std::invalid_argument("the limits of an epilogue do not fit its result");
+  if (spec_.is_real && (spec_.bytes != 4 || spec_.low < -65536 || spec_.high > 65536 ||
+                        std::abs(std::int64_t{spec_.real_zero}) > (1 << 30)))
+    throw std::invalid_argument("an epilogue with real results scales integers of 16 bits");
   if (!spec_.lut.empty() && (spec_.bytes != 1 || spec_.lut.size() != 256))
     throw std::invalid_argument("the table of an epilogue has 256 entries of one byte");
 
@@ -189,9 +208,49 @@ Epilogue::Epilogue(EpilogueSpec spec, int channels) : spec_(std::move(spec)), ch
     throw std::invalid_argument("the first stage of an epilogue is limited to at most 16 bits");
   is_plain_ = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp &&
               std::all_of(spec_.shift.begin(), spec_.shift.end(), [](int shift) { return shift <= 0 && shift >= -62; });
-  is_identity_ = spec_.rescale == Rescale::kNone && spec_.bytes == 4 && spec_.low <= kInt32Low &&
+  is_identity_ = spec_.rescale == Rescale::kNone && spec_.bytes == 4 && !spec_.is_real && spec_.low <= kInt32Low &&
                  spec_.high >= kInt32High &&
                  std::all_of(spec_.offset.begin(), spec_.offset.end(), [](int offset) { return offset == 0; });
+  prepare_rows(isa);
+}
+
+void Epilogue::prepare_rows(Isa isa) {
+#if defined(__x86_64__)
+  const bool is_twice = spec_.rescale == Rescale::kTwoRoundings;
+  const bool is_once = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp;
+  if (isa < Isa::kAvx2 || (!is_twice && !is_once)) return;
+  auto rows = std::make_shared<Rows>();
+  for (int channel = 0; channel < channels_; ++channel) {
+    std::int64_t factor = multiplier(channel);
+    int first = -shift(channel) - 1;
+    if (!is_twice) {  // by 32 bits at least
+      if (first < -1) return;
+      for (first -= 31; first < 0; ++first) factor *= 2;
+    }
+    const std::int64_t own_offset = offset(channel);
+    const std::int64_t least = spec_.low - own_offset, most = std::min(spec_.high, kInt32High) - own_offset;
+    if (factor < 0 || factor > kInt32High || first < -1 || first > 30 || least < kInt32Low || most > kInt32High) return;
+    rows->multiplier.push_back(static_cast<std::int32_t>(factor));
+    rows->first_shift.push_back(first);
+    rows->least.push_back(static_cast<std::int32_t>(least));
+    rows->most.push_back(static_cast<std::int32_t>(most));
+    rows->offset.push_back(static_cast<std::int32_t>(own_offset));
+  }
+  for (std::vector<std::int32_t>* values :
+       {&rows->multiplier, &rows->first_shift, &rows->least, &rows->most, &rows->offset})
+    values->resize(values->size() + kRowLanes);
+  rows->parameters = {rows->multiplier.data(), rows->first_shift.data(), rows->least.data(), rows->most.data(),
+                      rows->offset.data(),     spec_.real_zero,          spec_.real_scale};
+  const RowResult result = spec_.is_real       ? RowResult::kReal
+                           : spec_.bytes == 1 ? RowResult::kByte
+                           : spec_.bytes == 2 ? RowResult::kWord
+                                              : RowResult::kInteger;
+  rows->function =
+      isa == Isa::kAvx512Vnni ? row_function_avx512(is_twice, result) : row_function_avx2(is_twice, result);
+  rows_ = std::move(rows);
+#else
+  static_cast<void>(isa);
+#endif
 }
 
 std::int64_t Epilogue::rescale(std::int32_t sum, int channel) const {
@@ -227,12 +286,24 @@ std::int64_t Epilogue::before_table(std::int32_t sum, int channel) const {
 
 std::int64_t Epilogue::apply(std::int32_t sum, int channel) const {
   const std::int64_t value = before_table(sum, channel);
+  if (spec_.is_real) {
+    const float real = real_of(value, spec_);
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &real, sizeof(bits));
+    return bits;
+  }
   return spec_.lut.empty() ? value : spec_.lut[static_cast<std::size_t>(value)];
 }
 
 void Epilogue::apply_row(const std::int32_t* sums, int channel, int count, std::uint8_t* out) const {
   if (is_identity_) {
     std::memcpy(out, sums, static_cast<std::size_t>(count) * 4);
+    return;
+  }
+  if (rows_) {
+    rows_->function(rows_->parameters, channel, sums, count, out);
+    if (!spec_.lut.empty())
+      for (int i = 0; i < count; ++i) out[i] = spec_.lut[out[i]];
     return;
   }
   const Row<std::int32_t> multiplier(spec_.multiplier, channel), shift(spec_.shift, channel);
@@ -251,9 +322,21 @@ void Epilogue::apply_row(const std::int32_t* sums, int channel, int count, std::
         });
       return write_row_of(spec_, channel, count, out,
                           [&](int i) { return one_rounding(sums[i], multiplier[i], shift[i], spec_.rounding); });
-    case Rescale::kLowPrecision:
     case Rescale::kHighSymmetric:
     case Rescale::kFloat:
+      if (has_real_rows(spec_)) {
+        constexpr int kBlock = 64;
+        std::int32_t rescaled[kBlock];
+        for (int first = 0; first < count; first += kBlock) {
+          const int block = std::min(kBlock, count - first);
+          rescale_reals(*this, sums + first, channel + first, block, rescaled);
+          write_row_of(spec_, channel + first, block, out + static_cast<std::size_t>(first) * spec_.bytes,
+                       [&](int i) { return std::int64_t{rescaled[i]}; });
+        }
+        return;
+      }
+      [[fallthrough]];
+    case Rescale::kLowPrecision:
       return write_row_of(spec_, channel, count, out, [&](int i) { return rescale(sums[i], channel + i); });
   }
 }

@@ -5,7 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "core/isa.h"
+#include "int8/epilogue_rows.h"
 
 namespace tpuconvert {
 
@@ -40,26 +44,30 @@ struct EpilogueSpec {
   std::int64_t high = 255;
   int bytes = 1;                     // of a stored element: 1 (unsigned), 2 or 4 (two's complement, or unsigned 16/32)
   std::vector<std::uint8_t> lut;     // 256 entries or empty; only for one byte
+  bool is_real = false;              // the result is binary32(stored - real_zero) * real_scale, in 4 bytes
+  std::int32_t real_zero = 0;
+  float real_scale = 1.0f;
 };
 
 // The defining scalar form, prepared for fast evaluation.
 class Epilogue {
  public:
   Epilogue() = default;
+  // `isa` decides how apply_row computes, not what.
   // Throws std::invalid_argument for parameters outside the operator set's limits or vectors of the wrong length.
-  Epilogue(EpilogueSpec spec, int channels);
+  Epilogue(EpilogueSpec spec, int channels, Isa isa = Isa::kScalar);
 
   const EpilogueSpec& spec() const { return spec_; }
   int channels() const { return channels_; }
   int bytes() const { return spec_.bytes; }
 
-  // The stored result of one sum. `sum` may be anything that fits 32 bits signed.
+  // The stored result of one sum: of a real result its bits. `sum` may be anything that fits 32 bits signed.
   std::int64_t apply(std::int32_t sum, int channel) const;
 
   // apply() for `count` neighbouring channels from `channel` on, written as elements of bytes() bytes.
   void apply_row(const std::int32_t* sums, int channel, int count, std::uint8_t* out) const;
 
-  // What the table is applied to; apply() where there is none.
+  // What the table or the last scale is applied to.
   std::int64_t before_table(std::int32_t sum, int channel) const;
 
   // kLowPrecision, kHighSymmetric: bits of the first rounding shift, and what is left of the scale: 2^first_shift() * scale
@@ -80,7 +88,16 @@ class Epilogue {
   }
 
   std::int64_t rescale(std::int32_t sum, int channel) const;
+  void prepare_rows(Isa isa);
 
+  // Parameters of a vector form; copies of an epilogue share them.
+  struct Rows {
+    std::vector<std::int32_t> multiplier, first_shift, least, most, offset;
+    RowParameters parameters;
+    RowFunction function;
+  };
+
+  std::shared_ptr<const Rows> rows_;
   EpilogueSpec spec_;
   int channels_ = 1;
   int first_shift_ = 0;

@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from tpuconvert.runtime.native.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, Epilogue, bias_of
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.quantized_modes import high_precision_symmetric, low_precision
-from tpuconvert.schema.types import I8, I16, I32, U8, U16
+from tpuconvert.schema.types import I8, I16, I32, U8, U16, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
 ROUNDINGS = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]
-ROWS, CHANNELS = 400, 12
+ROWS, CHANNELS = 400, 21
 
 
 def sums_for(rng, factor):
@@ -32,7 +34,13 @@ def sums_for(rng, factor):
 
 
 def stored(epilogue, sums):
-    raw = epilogue.compiled(sums.shape[1]).apply(np.ascontiguousarray(sums))
+    """What the rows of every instruction set give, which is the same."""
+    sums = np.ascontiguousarray(sums)
+    raw, *others = (epilogue.compiled(sums.shape[1], isa).apply(sums) for isa in available_isas())
+    for isa, other in zip(available_isas()[1:], others, strict=True):
+        np.testing.assert_array_equal(other, raw, err_msg=isa)
+    if epilogue.real is not None:
+        return raw.view(np.float32)
     values = raw.view(f"<u{epilogue.dtype.bits // 8}").astype(np.int64) - bias_of(epilogue.dtype)
     return values.astype(epilogue.dtype.numpy)
 
@@ -84,6 +92,34 @@ def test_requant_int32(mode, rounding, out, is_per_channel, seed):
     )
     sums = sums_for(rng, factor)
     np.testing.assert_array_equal(stored(epilogue, sums), op.reference(sums)[0], err_msg=f"{op} seed {seed}")
+
+
+@pytest.mark.parametrize("out", [I8, U8, I16, U16])
+@pytest.mark.parametrize("mode", [RequantMode.TFLITE, RequantMode.MULTIPLIER_SHIFT])
+def test_dequantized(mode, out):
+    rng = np.random.default_rng([mode, out.bits])
+    factor = 2.0**-9
+    multiplier, shift = rescale_parameters(rng, mode, factor)
+    if mode is RequantMode.TFLITE and not out.is_signed:
+        out = I16
+    requant = RequantInt32(
+        mode=mode,
+        out_dtype=out,
+        is_mul_shift_pc=True,
+        multiplier_vec=tuple(np.abs(multiplier).tolist()),
+        shift_vec=tuple(shift.tolist()),
+        offset_val=3,
+    )
+    dequant = DequantIntToFp32(scale_val=float(np.float32(0.0123)), offset_val=-7)
+    graph = Graph("dequantized")
+    x = graph.input("x", TensorType(I32, (ROWS, CHANNELS)))
+    graph.output(graph.add(dequant, graph.add(requant, x)))
+    epilogue = Epilogue.sums()
+    for node in graph.sorted_nodes():
+        epilogue = epilogue.followed_by(node)
+    sums = sums_for(rng, factor)
+    expected = dequant.reference(requant.reference(sums)[0])[0]
+    np.testing.assert_array_equal(stored(epilogue, sums).view(np.int32), expected.view(np.int32))
 
 
 SCALES = [1.0, 0.75, 2.0**-7, 2.0**-7 * 1.37, 2.0**-20 * 1.999, 3.0, 1e-12, 1e-40, 1e30]

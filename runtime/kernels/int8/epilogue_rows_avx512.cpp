@@ -1,0 +1,58 @@
+// Rows of sums in vectors of 16.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstddef>
+
+#include "int8/epilogue_rows.h"
+
+namespace tpuconvert {
+namespace {
+
+struct Lanes {
+  using Integer = __m512i;
+  static constexpr int kCount = 16;
+
+  static Integer load(const std::int32_t* from) { return _mm512_loadu_si512(from); }
+  static Integer all(std::int32_t value) { return _mm512_set1_epi32(value); }
+  static Integer multiply(Integer a, Integer b) { return _mm512_mul_epi32(a, b); }
+  static Integer upper(Integer x) { return _mm512_srli_epi64(x, 32); }
+  static Integer add_wide(Integer x, std::int64_t value) { return _mm512_add_epi64(x, _mm512_set1_epi64(value)); }
+  static Integer joined(Integer even, Integer odd) {
+    return _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 31), _mm512_slli_epi64(odd, 1));
+  }
+  static Integer add(Integer a, Integer b) { return _mm512_add_epi32(a, b); }
+  static Integer subtract(Integer a, Integer b) { return _mm512_sub_epi32(a, b); }
+  template <int Bits>
+  static Integer shifted_right(Integer x) { return _mm512_srai_epi32(x, Bits); }
+  static Integer shifted_right(Integer x, Integer bits) { return _mm512_srav_epi32(x, bits); }
+  static Integer where_negative(Integer sign, Integer a, Integer b) {
+    return _mm512_mask_blend_epi32(_mm512_movepi32_mask(sign), b, a);
+  }
+  static Integer limited(Integer x, Integer low, Integer high) {
+    return _mm512_min_epi32(_mm512_max_epi32(x, low), high);
+  }
+  static void store_bytes(std::uint8_t* out, Integer x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm512_cvtepi32_epi8(x));
+  }
+  static void store_words(std::uint8_t* out, Integer x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(x));
+  }
+  static void store(std::uint8_t* out, Integer x) { _mm512_storeu_si512(out, x); }
+  static void store_product(std::uint8_t* out, Integer x, float scale) {
+    _mm512_storeu_ps(out, _mm512_mul_ps(_mm512_cvtepi32_ps(x), _mm512_set1_ps(scale)));
+  }
+};
+
+#include "int8/epilogue_rows.inl"
+
+}  // namespace
+
+RowFunction row_function_avx512(bool rounds_twice, RowResult result) {
+  return rounds_twice ? function_for<true>(result) : function_for<false>(result);
+}
+
+}  // namespace tpuconvert

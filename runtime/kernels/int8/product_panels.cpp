@@ -1,0 +1,154 @@
+// The product of two operands by the 256-bit tiles of the convolution.
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <vector>
+
+#include "int8/panels.h"
+#include "int8/product_int8.h"
+#include "int8/product_packing.h"
+
+namespace tpuconvert {
+
+namespace {
+
+using panels::kColumns;
+using panels::kRows;
+using panels::kStepBytes;
+
+constexpr std::size_t kBlockBytes = 256 * 1024;  // of the packed operand that are used for all rows
+
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+class ProductPanels : public ProductInt8Kernel {
+ public:
+  ProductPanels(const ProductInt8Spec& spec, const panels::Functions& functions)
+      : spec_(spec),
+        functions_(functions),
+        epilogue_(spec.epilogue, static_cast<int>(spec.columns), Isa::kAvx2),
+        has_bytes_(functions.has_byte_dot),
+        panels_(static_cast<std::size_t>((spec.columns + kColumns - 1) / kColumns)),
+        steps_(static_cast<std::size_t>(has_bytes_ ? (spec.depth + 3) / 4 : (spec.depth + 1) / 2)),
+        constants_(constant_parts(spec, has_bytes_ ? kStoredBias : spec.right_zero,
+                                  static_cast<std::int64_t>(panels_) * kColumns)),
+        block_(std::min(panels_, std::max<std::size_t>(1, kBlockBytes / panel_bytes()))) {}
+
+  void run(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first,
+           std::int64_t last, std::uint8_t* scratch) const override {
+    for (std::size_t panel = 0; panel < panels_; panel += block_)
+      run_block(left, right, output, first, last, panel, std::min(panels_, panel + block_), scratch);
+  }
+
+  std::size_t scratch_bytes() const override {
+    return kSumBytes + widened_bytes() + block_ * (sizeof(panels::ColumnParameters) + panel_bytes());
+  }
+
+ private:
+  static constexpr std::size_t kSumBytes = kRows * kColumns * sizeof(std::int32_t);
+  static_assert(sizeof(panels::ColumnParameters) % 32 == 0, "the packed operand stays aligned");
+
+  std::size_t panel_bytes() const { return steps_ * kStepBytes; }
+  std::size_t row_bytes() const { return steps_ * 4; }
+  std::size_t widened_bytes() const { return has_bytes_ ? 0 : aligned(kRows * row_bytes()); }
+
+  void run_block(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first_row,
+                 std::int64_t last_row, std::size_t first, std::size_t last, std::uint8_t* scratch) const {
+    auto* sums = reinterpret_cast<std::int32_t*>(scratch);
+    std::uint8_t* const widened = scratch + kSumBytes;
+    auto* parameters = reinterpret_cast<panels::ColumnParameters*>(widened + widened_bytes());
+    auto* weights = reinterpret_cast<std::uint8_t*>(parameters + block_);
+    for (std::size_t panel = first; panel < last; ++panel)
+      pack(panel, right, weights + (panel - first) * panel_bytes(), parameters[panel - first].bias);
+
+    const std::uint8_t* inputs[kRows];
+    for (std::int64_t start = first_row; start < last_row; start += kRows) {
+      const int rows = static_cast<int>(std::min<std::int64_t>(kRows, last_row - start));
+      std::int32_t corrections[kRows];
+      for (int row = 0; row < rows; ++row) {
+        const std::uint8_t* from = left + (start + row) * spec_.left_row;
+        corrections[row] = correction(from);
+        inputs[row] = has_bytes_ ? from : widen(from, widened + static_cast<std::size_t>(row) * row_bytes());
+      }
+      for (std::size_t panel = first; panel < last; ++panel) {
+        functions_.multiply[rows - 1](inputs, 1, static_cast<std::ptrdiff_t>(row_bytes()), 0,
+                                      weights + (panel - first) * panel_bytes(), sums);
+        functions_.complete(sums, rows, parameters[panel - first]);
+        finish(panel, rows, corrections, sums, output + start * spec_.output_row);
+      }
+    }
+  }
+
+  const std::uint8_t* widen(const std::uint8_t* from, std::uint8_t* to) const {
+    functions_.widen(from, spec_.depth, to);
+    if (spec_.depth % 2 != 0) to[2 * spec_.depth] = to[2 * spec_.depth + 1] = 0;
+    return to;
+  }
+
+  void pack(std::size_t panel, const std::uint8_t* right, std::uint8_t* weights, std::int32_t* biases) const {
+    const auto first = static_cast<std::int64_t>(panel) * kColumns;
+    PackingTask task;
+    task.right = right + first * spec_.right_column;
+    task.row = spec_.right_row;
+    task.column = spec_.right_column;
+    task.depth = spec_.depth;
+    task.columns = static_cast<int>(std::min<std::int64_t>(kColumns, spec_.columns - first));
+    task.left_zero = spec_.left_zero;
+    task.constants = constants_.data() + first;
+    task.weights = weights;
+    if (has_bytes_) {
+      pack_product_bytes_avx2(task, biases);
+    } else {
+      pack_product_words_avx2(task, spec_.right_zero, biases);
+    }
+  }
+
+  // The bytes of the right operand are taken as signed ones around 128; what its zero point is away from there counts
+  // once for every unit of the row. Words have the zero point subtracted.
+  std::int32_t correction(const std::uint8_t* row) const {
+    if (!has_bytes_ || spec_.right_zero == kStoredBias) return 0;
+    std::uint32_t sum = 0;  // modulo 2^32, as all sums
+    for (std::int64_t k = 0; k < spec_.depth; ++k) sum += row[k];
+    return static_cast<std::int32_t>(sum * static_cast<std::uint32_t>(kStoredBias - spec_.right_zero));
+  }
+
+  void finish(std::size_t panel, int rows, const std::int32_t* corrections, std::int32_t* sums,
+              std::uint8_t* output) const {
+    const int first = static_cast<int>(panel) * kColumns;
+    const int columns = std::min(kColumns, static_cast<int>(spec_.columns) - first);
+    output += static_cast<std::size_t>(first) * static_cast<std::size_t>(epilogue_.bytes());
+    for (int row = 0; row < rows; ++row, sums += kColumns, output += spec_.output_row) {
+      if (corrections[row] != 0)
+        for (int column = 0; column < columns; ++column)
+          sums[column] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[column]) +
+                                                   static_cast<std::uint32_t>(corrections[row]));
+      epilogue_.apply_row(sums, first, columns, output);
+    }
+  }
+
+  ProductInt8Spec spec_;
+  const panels::Functions& functions_;
+  Epilogue epilogue_;
+  bool has_bytes_;
+  std::size_t panels_, steps_;
+  std::vector<std::int32_t> constants_;
+  std::size_t block_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProductInt8Kernel> make_product_int8_avx2(const ProductInt8Spec& spec) {
+  return std::make_unique<ProductPanels>(spec, panels::functions_avx2());
+}
+
+std::unique_ptr<ProductInt8Kernel> make_product_int8_avxvnni(const ProductInt8Spec& spec) {
+  bool has_vex = false;
+#if defined(__GNUC__) && __GNUC__ >= 11
+  has_vex = __builtin_cpu_supports("avxvnni");
+#endif
+  return std::make_unique<ProductPanels>(spec,
+                                         has_vex ? panels::functions_avxvnni_vex() : panels::functions_avxvnni_evex());
+}
+
+}  // namespace tpuconvert
+
+#endif
