@@ -69,6 +69,8 @@ class Case:
 
 X = ramp(2, 3, 8)
 GRAY = {"as": np.float32(0.02), "az": np.uint8(128), "ys": np.float32(0.05), "yz": np.uint8(110)}
+SHARES = {**GRAY, "ys": np.float32(1 / 256), "yz": np.uint8(0)}
+OF_ONE, OF_TWO, RESULT = ("a", "as", "az"), ("a", "as", "az", "b", "as", "az"), ("ys", "yz")
 QA = whole(2, 6)
 ATTENTION = {"w": ramp(8, 24, seed=4), "b": ramp(24, seed=5)}
 IMAGE = ramp(1, 4, 6, 6, seed=7)
@@ -271,14 +273,16 @@ CASES = [
         for bits in (4, 8)
         for zero in (False, True)
     ),
-    Case("QLinearAdd", "plain", ["a", "as", "az", "b", "as", "az", "ys", "yz"], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
-    Case("QLinearMul", "plain", ["a", "as", "az", "b", "as", "az", "ys", "yz"], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
-    Case("QLinearSigmoid", "plain", ["a", "as", "az", "ys", "yz"], {"a": QA}, {**GRAY, "ys": np.float32(1 / 256), "yz": np.uint8(0)}, steps=1),
+    Case("QLinearAdd", "plain", [*OF_TWO, *RESULT], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
+    Case("QLinearMul", "plain", [*OF_TWO, *RESULT], {"a": QA, "b": QA[::-1].copy()}, GRAY, steps=1),
+    Case("QLinearSigmoid", "plain", [*OF_ONE, *RESULT], {"a": QA}, SHARES, steps=1),
     Case("QLinearLeakyRelu", "plain", ["a", "as", "az", "ys", "yz"], {"a": QA}, GRAY, {"alpha": 0.2}, steps=1),
-    Case("QLinearConcat", "plain", ["ys", "yz", "a", "as", "az", "b", "bs", "bz"], {"a": QA, "b": QA[::-1].copy()}, {**GRAY, "bs": np.float32(0.03), "bz": np.uint8(100)}, {"axis": 1}, steps=1),
-    Case("QLinearSoftmax", "plain", ["a", "as", "az", "ys", "yz"], {"a": QA}, {**GRAY, "ys": np.float32(1 / 256), "yz": np.uint8(0)}, {"axis": -1, "opset": 13}, steps=1),
+    Case("QLinearConcat", "plain", [*RESULT, *OF_ONE, "b", "bs", "bz"], {"a": QA, "b": QA[::-1].copy()},
+         {**GRAY, "bs": np.float32(0.03), "bz": np.uint8(100)}, {"axis": 1}, steps=1),
+    Case("QLinearSoftmax", "plain", [*OF_ONE, *RESULT], {"a": QA}, SHARES, {"axis": -1, "opset": 13}, steps=1),
     Case("QLinearGlobalAveragePool", "plain", ["a", "as", "az", "ys", "yz"], {"a": whole(1, 3, 4, 5)}, GRAY, steps=1),
-    Case("QLinearAveragePool", "plain", ["a", "as", "az", "ys", "yz"], {"a": whole(1, 3, 4, 6)}, GRAY, {"kernel_shape": [2, 2], "strides": [2, 2]}, steps=1),
+    Case("QLinearAveragePool", "plain", [*OF_ONE, *RESULT], {"a": whole(1, 3, 4, 6)}, GRAY,
+         {"kernel_shape": [2, 2], "strides": [2, 2]}, steps=1),
 ]  # fmt: skip
 
 

@@ -15,10 +15,11 @@ from tpuconvert.frontends.onnx.activation import round_half_even
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.compare import Ges, Les
+from tpuconvert.schema.ops.compare import Ges, Gts, Les
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.round_to_integer import Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import DType, Scalar
 
 _CUBIC = -0.75
@@ -53,6 +54,16 @@ class SampledAxis:
             x = self._reflected(g, x)
         return x if self.padding == "zeros" else emit.mins(g, emit.maxs(g, x, 0), self.extent - 1)
 
+    def _moved_in(self, g: Graph, place: Value) -> Value:
+        """Places beyond the edge moved as the padding says; the half element up to the edge stays as it is."""
+        if self.padding == "zeros" or (self.padding == "reflection" and self.extent == 1):
+            return place
+        if self.padding == "reflection":
+            return self._reflected(g, place)
+        middle, reach = (self.extent - 1) / 2, self.extent / 2 - (0.5 if self.is_aligned else 0)
+        distance = emit.absolute(g, emit.adds(g, place, -middle))
+        return g.add(ConditionSelect(), g.add(Gts(Scalar.f32(reach)), distance), self.inside(g, place), place)
+
     def _reflected(self, g: Graph, x: Value) -> Value:
         low, span = (0.0, self.extent - 1.0) if self.is_aligned else (-0.5, float(self.extent))
         distance = emit.absolute(g, emit.adds(g, x, -low))
@@ -66,7 +77,7 @@ class SampledAxis:
         """The elements that count for a place."""
         if mode == "nearest":
             return [self._tap(g, self.inside(g, round_half_even(g, place)), None)]
-        place = self.inside(g, place)
+        place = self._moved_in(g, place)
         first = g.add(Floor(), place)
         part = emit.sub(g, place, first)
         if mode == "linear":
