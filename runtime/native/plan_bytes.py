@@ -58,8 +58,10 @@ class _Tree:
     def of(self, value: Value | None) -> Term:
         """A value: computed here where its producer can be absorbed, read otherwise."""
         assert value is not None
-        kinds = (DequantIntToFp32, Cast) if value.dtype.is_float else _KINDS
+        kinds = _REAL_KINDS if value.dtype.is_float else _KINDS
         producer = self.site.absorbable(value, *kinds)
+        if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
+            producer = None
         if producer is None or (value.dtype.bits == 8 and not self._ends_a_tree(producer)):
             return self.elements.operand(value)
         return self.term(producer)
@@ -301,8 +303,12 @@ def _of_number(tree: _Tree, node: Node) -> Term:
     x, found = _unary(tree, node)
     if found is not None:
         return found
-    if x.dtype is F32 or op.scalar.dtype.is_float:
-        raise Inexpressible("real numbers")
+    if x.dtype is F32:
+        if not _comes_from_integers(node, tree.site):
+            raise Inexpressible("real numbers alone")
+        return _real_with_number(tree, op, x)
+    if op.scalar.dtype.is_float:
+        raise Inexpressible("an integer and a real number")
     number = int(op.scalar.value)
     out = node.outputs[0].dtype
     if out is I32 and not tree.is_exact_int32:
@@ -311,6 +317,33 @@ def _of_number(tree: _Tree, node: Node) -> Term:
         limits = (number, 2**31 - 1) if op.arithmetic is Arithmetic.MAX else (-(2**31), number)
         return tree.elements.limit(tree.elements.limit(x, I32, *limits), out)
     return _with_number(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
+
+
+def _comes_from_integers(node: Node, site: Site) -> bool:
+    """Whether a chain of functions of one real number begins with a conversion: a dequantization written out."""
+    while isinstance(node.op, (Adds, Subs, Rsubs, Muls)):
+        producer = site.absorbable(node.inputs[0], *_REAL_KINDS)
+        if producer is None:
+            return False
+        node = producer
+    x = node.inputs[0]
+    return isinstance(node.op, (DequantIntToFp32, Cast)) and x is not None and x.dtype.is_integer
+
+
+def _real_with_number(tree: _Tree, op: ScalarArithmetic, x: Term) -> Term:
+    """A real number and a constant; a difference is a sum with the opposite number, to the last bit."""
+    elements, number = tree.elements, float(op.scalar.value)
+    if op.arithmetic is Arithmetic.MUL:
+        parameters = [elements.numbers([number])]
+        return elements.real(elements.add("float_multiply_parameter", elements.value_of(x), parameters=parameters))
+    value = elements.value_of(x)
+    if op.scalar_first and op.arithmetic is Arithmetic.SUB:
+        value = elements.add("float_multiply_parameter", value, parameters=[elements.numbers([-1.0])])
+    elif op.arithmetic is Arithmetic.SUB:
+        number = -number
+    elif op.arithmetic is not Arithmetic.ADD:
+        raise Inexpressible("a choice of real numbers")
+    return elements.real(elements.add("float_add_parameter", value, parameters=[elements.numbers([number])]))
 
 
 def _with_number(tree: _Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool) -> Term:
@@ -386,6 +419,7 @@ _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[_Tree, Node], Term]], ...] =
     ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
 )
 _PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
+_REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
 _KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
 
-ends_with(*_names())(tree)
+ends_with(*_names(), priority=1)(tree)

@@ -69,6 +69,13 @@ struct StoreLimits {
   std::int32_t low = 0, high = 0, bias = 0;
 };
 
+// A proved FloatForm (int8/epilogue.h): v = floor(high_part * x + low_part * x), stored = limit((v + addend) >> 1).
+struct FloatRescale {
+  float high_part = 0.0f, low_part = 0.0f;
+  std::int16_t addend = 0;
+  std::uint8_t low = 0, high = 255;
+};
+
 // 256 entries of 32 bits, and the same byte by byte: the lowest bytes of all entries, then the next ones.
 struct WideTable {
   std::int32_t entries[256];
@@ -104,6 +111,10 @@ struct ElementKernels {
   // linear_sum, kRescale and store_u8 at once: `sum` holds the parameters of the first, `rescale` of the second.
   void (*residual)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescale,
                    const StoreLimits& limits, std::uint8_t* to, int count);
+
+  // The same where a float form was proved; null where an instruction set has none. `sum` has one number per parameter.
+  void (*residual_float)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const FloatRescale& rescale,
+                         std::uint8_t* to, int count);
 
   // out[i] = table[from[i]]; 256 entries.
   void (*look_up_wide)(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count);

@@ -5,6 +5,8 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
+
 namespace tpuconvert {
 namespace {
 
@@ -138,6 +140,53 @@ void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, co
   }
   residual_by_blocks(a, b, sum, rescaling, limits, to, done, count);
 }
+
+// Sets the rounding of binary32; what is loaded before it is computed with before, what is loaded after it after.
+inline unsigned round_as(unsigned mode) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(mode);
+  __asm__ volatile("" ::: "memory");
+  return before;
+}
+
+// Everything is rounded downwards, which the proof allows for the inner product as well. Elements behind the last whole
+// register go through a copy of it.
+void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const FloatRescale& p,
+                    std::uint8_t* to, int count) {
+  const unsigned before = round_as((_mm_getcsr() & ~0x6000u) | 0x2000u);
+  const __m256i factors = _mm256_set1_epi32(sum.parameters[0][0]), offset = _mm256_set1_epi32(sum.parameters[1][0]);
+  const __m256 high_part = _mm256_set1_ps(p.high_part), low_part = _mm256_set1_ps(p.low_part);
+  const __m256i addend = _mm256_set1_epi16(p.addend), zero = _mm256_setzero_si256();
+  const __m256i low = _mm256_set1_epi8(static_cast<char>(p.low)), high = _mm256_set1_epi8(static_cast<char>(p.high));
+  const auto twice = [&](__m256i pairs) {
+    const __m256 x = _mm256_cvtepi32_ps(_mm256_add_epi32(_mm256_madd_epi16(pairs, factors), offset));
+    return _mm256_cvtps_epi32(_mm256_fmadd_ps(high_part, x, _mm256_mul_ps(low_part, x)));
+  };
+  const auto words = [&](__m256i x, __m256i y) {
+    const __m256i v = _mm256_packs_epi32(twice(_mm256_unpacklo_epi16(x, y)), twice(_mm256_unpackhi_epi16(x, y)));
+    return _mm256_srai_epi16(_mm256_adds_epi16(v, addend), 1);
+  };
+  const auto result = [&](const std::uint8_t* from_a, const std::uint8_t* from_b) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from_a));
+    const __m256i y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from_b));
+    const __m256i words0 = words(_mm256_unpacklo_epi8(x, zero), _mm256_unpacklo_epi8(y, zero));
+    const __m256i words1 = words(_mm256_unpackhi_epi8(x, zero), _mm256_unpackhi_epi8(y, zero));
+    return _mm256_min_epu8(_mm256_max_epu8(_mm256_packus_epi16(words0, words1), low), high);
+  };
+  int i = 0;
+  for (; i + 32 <= count; i += 32) _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), result(a + i, b + i));
+  if (i < count) {
+    std::uint8_t last_a[32] = {}, last_b[32] = {}, last[32];
+    __builtin_memcpy(last_a, a + i, static_cast<std::size_t>(count - i));
+    __builtin_memcpy(last_b, b + i, static_cast<std::size_t>(count - i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(last), result(last_a, last_b));
+    __builtin_memcpy(to + i, last, static_cast<std::size_t>(count - i));
+  }
+  __asm__ volatile("" ::: "memory");
+  round_as(before);
+}
+
+constexpr auto kResidualFloat = residual_float;
 
 // One element after the other: gathers are slower than single loads on most processors.
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {

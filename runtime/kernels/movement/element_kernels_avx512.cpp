@@ -165,6 +165,34 @@ void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, co
                          : residual_of<false, false>(a, b, sum, rescaling, limits, to, count);
 }
 
+void residual_float(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const FloatRescale& p,
+                    std::uint8_t* to, int count) {
+  constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const __m512i factors = _mm512_set1_epi32(sum.parameters[0][0]), offset = _mm512_set1_epi32(sum.parameters[1][0]);
+  const __m512 high_part = _mm512_set1_ps(p.high_part), low_part = _mm512_set1_ps(p.low_part);
+  const __m512i addend = _mm512_set1_epi16(p.addend), zero = _mm512_setzero_si512();
+  const __m512i low = _mm512_set1_epi8(static_cast<char>(p.low)), high = _mm512_set1_epi8(static_cast<char>(p.high));
+  const auto twice = [&](__m512i pairs) {
+    const __m512 x = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_madd_epi16(pairs, factors), offset));
+    return _mm512_cvt_roundps_epi32(_mm512_fmadd_round_ps(high_part, x, _mm512_mul_ps(low_part, x), kDown), kDown);
+  };
+  const auto words = [&](__m512i x, __m512i y) {
+    const __m512i v = _mm512_packs_epi32(twice(_mm512_unpacklo_epi16(x, y)), twice(_mm512_unpackhi_epi16(x, y)));
+    return _mm512_srai_epi16(_mm512_adds_epi16(v, addend), 1);
+  };
+  for (int i = 0; i < count; i += 64) {
+    const int rest = count - i;
+    const __mmask64 mask = rest >= 64 ? ~__mmask64{0} : (__mmask64{1} << rest) - 1;
+    const __m512i x = _mm512_maskz_loadu_epi8(mask, a + i), y = _mm512_maskz_loadu_epi8(mask, b + i);
+    const __m512i words0 = words(_mm512_unpacklo_epi8(x, zero), _mm512_unpacklo_epi8(y, zero));
+    const __m512i words1 = words(_mm512_unpackhi_epi8(x, zero), _mm512_unpackhi_epi8(y, zero));
+    const __m512i bytes = _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(words0, words1), low), high);
+    _mm512_mask_storeu_epi8(to + i, mask, bytes);
+  }
+}
+
+constexpr auto kResidualFloat = residual_float;
+
 // A table of bytes in four registers.
 struct ByteTable {
   __m512i pieces[4];

@@ -35,6 +35,8 @@ void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, co
   residual_by_blocks(a, b, sum, rescaling, limits, to, 0, count);
 }
 
+constexpr decltype(ElementKernels::residual_float) kResidualFloat = nullptr;
+
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
   for (int i = 0; i < count; ++i) out[i] = table.entries[from[i]];
 }

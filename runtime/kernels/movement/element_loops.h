@@ -1,5 +1,5 @@
 // Bodies of ElementKernels that compilers vectorize by themselves. Included by one file per instruction set, inside its
-// namespace, after that file has defined rescale, linear, linear_sum, residual, look_up_wide, look_up and interleave3.
+// namespace, after that file has defined rescale, linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up and interleave3.
 
 template <typename Function>
 inline __attribute__((always_inline)) void for_lanes(const Lanes& lanes, Function function) {
@@ -293,5 +293,5 @@ constexpr ElementKernels kKernels = {
      add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add, float_subtract, float_multiply,
      float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
     load<std::uint8_t>, load<std::uint16_t>, load<std::int16_t>, store<std::uint8_t>, store<std::uint16_t>,
-    linear, linear_sum, residual, look_up_wide, look_up, quantize, interleave3, maximum_u8, minimum_u8,
+    linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up, quantize, interleave3, maximum_u8, minimum_u8,
     accumulate_u8, accumulate, averages, sum_of_row, largest_of_row, smallest_of_row, softmax};

@@ -168,6 +168,38 @@ def test_residual_sums(seed: int, kind: type[Add] | type[Sub]) -> None:
     case.check(linear, twice, looked_up)
 
 
+@pytest.mark.parametrize("bits", range(6, 16))
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 8191, 20000])
+def test_residual_sums_of_small_units(size: int, bits: int) -> None:
+    """Sums below 2^24, for which a float form may be proved; many ties where the multiplier has one bit."""
+    case = Drawing(size + bits)
+    results = []
+    for out, low in ((I8, 0), (U8, -30), (I8, -128)):
+        terms = []
+        for dtype in (I8, U8):
+            factor, zero = int(case.rng.integers(1, 2**bits)), int(case.rng.integers(dtype.min, dtype.max + 1))
+            op = RequantInt32(
+                multiplier_val=factor << 16,
+                shift_val=15,
+                offset_val=-zero * factor,
+                mode=RequantMode.TFLITE_LSHIFT,
+                out_dtype=I32,
+            )
+            terms.append(case.graph.add(op, case.input(dtype, (1, size))))
+        total = case.graph.add(Add(), *terms)
+        multiplier = int(case.rng.integers(2**30, 2**31)) if case.rng.integers(3) else 1 << 30
+        rescale = requant(
+            case,
+            RequantMode.MULTIPLIER_SHIFT,
+            out,
+            multiplier_val=multiplier,
+            shift_val=-30 - bits,
+            offset_val=low + 20,
+        )
+        results.append(case.graph.add(rescale, total))
+    case.check(*results)
+
+
 @pytest.mark.parametrize("other", [(1, 1, 1, 1), (1, 6, 1, 1), (2, 6, 1, 1), (2, 1, 7, 5), (1, 6, 7, 5), (1, 1, 7, 1)])
 @pytest.mark.parametrize("kind", [Add, Sub, Mul, Max, Min])
 @pytest.mark.parametrize("dtype", [*SMALL, I32])
@@ -345,6 +377,17 @@ def test_integers_with_real_factors(seed: int) -> None:
             )
             results.append(case.graph.add(op, case.tensor(dtype, shape)))
     case.check(*results)
+
+
+def test_older_way_out_of_bytes() -> None:
+    """A cast, a difference and a product, as chips without dequant_int_to_fp32 write it."""
+    case = Drawing(4)
+    results = []
+    for dtype in SMALL:
+        real = case.graph.add(Cast(F32), case.tensor(dtype, (1, 5, 7, 3)))
+        results.append(case.graph.add(Muls(Scalar.f32(0.37)), case.graph.add(Subs(Scalar.f32(17)), real)))
+        results.append(case.graph.add(Rsubs(Scalar.f32(3.5)), case.graph.add(Cast(F32), case.input(dtype, (2, 3)))))
+    case.check(*results, chip=Chip.BM1684)
 
 
 @pytest.mark.parametrize("dtype", SMALL)
