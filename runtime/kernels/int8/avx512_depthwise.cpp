@@ -152,11 +152,13 @@ class Depthwise : public ConvInt8Kernel {
     if (offsets_differ && block->form != TileForm::kOneFactor) block->form = TileForm::kSums;
     for (int i = 0; i < block->channels; ++i) {
       LaneParameters& to = lanes[i % 16 / 4];
-      const int lane = i / 16 * 4 + i % 4;
       const bool is_one = block->form == TileForm::kOneFactor;
-      to.factor[lane] = is_one ? forms[i].factor : forms[i].kinked.high_part;
-      to.second[lane] = is_one ? forms[i].addend : forms[i].kinked.low_part;
-      to.kink[lane] = forms[i].kinked.kink;
+      // Narrow blocks have several pixels in a register after the sums.
+      for (int lane = i / 16 * 4 + i % 4; lane < kLanes; lane += block->width / kVectors) {
+        to.factor[lane] = is_one ? forms[i].factor : forms[i].kinked.high_part;
+        to.second[lane] = is_one ? forms[i].addend : forms[i].kinked.low_part;
+        to.kink[lane] = forms[i].kinked.kink;
+      }
     }
   }
 };

@@ -29,7 +29,7 @@ struct DepthwiseArguments {
   std::uint8_t* outputs[2];          // result rows, at the first channel
   std::ptrdiff_t out_pixel;
   const std::int8_t* weights;        // [result row][tap column][vector][channel][4 taps]
-  const LaneParameters* parameters;  // [vector]
+  const LaneParameters* parameters;  // [vector], repeated to 64 bytes for narrow blocks
   std::int32_t* sums;                // kSums: [result row][pixel][64] in order of the channels
   std::uint64_t mask;                // one bit for every channel that is stored
   const std::uint8_t* lut;

@@ -40,17 +40,50 @@ class Reader {
   std::ptrdiff_t offset_, end_, step_;
 };
 
+// Sums of several pixels side by side in one register, as many as fit.
+template <int Width, int Pixels>
+TPU_INLINE __m512i joined(const typename Block<Width>::Vector* sums) {
+  const __m512i first = Block<Width>::widened(sums[0]);
+  if constexpr (Pixels == 1) {
+    return first;
+  } else if constexpr (Width == 32) {
+    return _mm512_inserti64x4(first, sums[1], 1);
+  } else {
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(sums[0]), sums[1], 1);
+    if constexpr (Pixels == 2) {
+      return _mm512_castsi256_si512(low);
+    } else {
+      return _mm512_inserti64x4(_mm512_castsi256_si512(low),
+                                _mm256_inserti128_si256(_mm256_castsi128_si256(sums[2]), sums[3], 1), 1);
+    }
+  }
+}
+
+// Stores the bytes of pixel `Part` among those that are side by side.
+template <int Width, int Part>
+TPU_INLINE void store_part(std::uint8_t* to, std::uint64_t mask, __m512i bytes) {
+  if constexpr (Width == 64) {
+    _mm512_mask_storeu_epi8(to, mask, bytes);
+  } else if constexpr (Width == 32) {
+    _mm256_mask_storeu_epi8(to, static_cast<__mmask32>(mask), _mm512_extracti64x4_epi64(bytes, Part));
+  } else {
+    _mm_mask_storeu_epi8(to, static_cast<__mmask16>(mask), _mm512_extracti32x4_epi32(bytes, Part));
+  }
+}
+
 // Results of Columns neighbouring pixels from `x` on in Rows rows. Pixel p takes input columns p * Stride + 0..2.
 template <int Width, int Stride, int Rows, int Columns, TileForm Form, int Inputs>
 TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width> (&inputs)[Inputs], int x) {
   using B = Block<Width>;
   using Vector = typename B::Vector;
   constexpr int kPixels = Rows * Columns;
+  constexpr int kJoined = kPixels < 64 / Width ? kPixels : 64 / Width;  // pixels side by side
+  constexpr int kGroups = kPixels / kJoined;
   constexpr std::size_t kVectorBytes = Width;
-  __m512i words[2][kPixels];  // 16-bit results of two vectors each
+  __m512i words[2][kGroups];  // 16-bit results of two vectors each
   const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
   unrolled<2>([&](auto half) TPU_INLINED {
-    __m512i results[2][kPixels];
+    __m512i results[2][kGroups];
     unrolled<2>([&](auto which) TPU_INLINED {
       constexpr int v = 2 * decltype(half)::value + decltype(which)::value;
       Vector sums[kPixels];
@@ -64,31 +97,35 @@ TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width>
           });
         });
       });
-      unrolled<kPixels>([&](auto pixel) TPU_INLINED {
-        if constexpr (Form == TileForm::kSums) {
+      if constexpr (Form == TileForm::kSums) {
+        unrolled<kPixels>([&](auto pixel) TPU_INLINED {
           const int row = pixel / Columns, column = pixel % Columns;
           store_sums<Width>(arguments.sums + (row * arguments.out_width + x + column) * 64, B::widened(sums[pixel]), v);
-        } else {
-          results[which][pixel] = rescaled<Form>(B::widened(sums[pixel]), arguments.parameters[v]);
-        }
-      });
+        });
+      } else {
+        unrolled<kGroups>([&](auto group) TPU_INLINED {
+          results[which][group] =
+              rescaled<Form>(joined<Width, kJoined>(sums + group * kJoined), arguments.parameters[v]);
+        });
+      }
     });
     if constexpr (Form != TileForm::kSums) {
-      unrolled<kPixels>([&](auto pixel) TPU_INLINED {
-        words[half][pixel] = _mm512_packs_epi32(results[0][pixel], results[1][pixel]);
-        if constexpr (Form != TileForm::kOneFactor) words[half][pixel] = halved(words[half][pixel], doubled_offset);
+      unrolled<kGroups>([&](auto group) TPU_INLINED {
+        words[half][group] = _mm512_packs_epi32(results[0][group], results[1][group]);
+        if constexpr (Form != TileForm::kOneFactor) words[half][group] = halved(words[half][group], doubled_offset);
       });
     }
   });
   if constexpr (Form != TileForm::kSums) {
     const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
                         _mm512_set1_epi8(static_cast<char>(arguments.high))};
-    unrolled<Rows>([&](auto row) TPU_INLINED {
-      unrolled<Columns>([&](auto column) TPU_INLINED {
-        constexpr int pixel = decltype(row)::value * Columns + decltype(column)::value;
-        __m512i bytes = limited(_mm512_packus_epi16(words[0][pixel], words[1][pixel]), limits);
-        if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
-        B::store(arguments.outputs[row] + (x + column) * arguments.out_pixel, arguments.mask, bytes);
+    unrolled<kGroups>([&](auto group) TPU_INLINED {
+      __m512i bytes = limited(_mm512_packus_epi16(words[0][group], words[1][group]), limits);
+      if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
+      unrolled<kJoined>([&](auto part) TPU_INLINED {
+        constexpr int pixel = decltype(group)::value * kJoined + decltype(part)::value;
+        store_part<Width, decltype(part)::value>(
+            arguments.outputs[pixel / Columns] + (x + pixel % Columns) * arguments.out_pixel, arguments.mask, bytes);
       });
     });
   }

@@ -19,10 +19,6 @@ struct Block<64> {
   static TPU_INLINE Vector low_words(Vector a, Vector b) { return _mm512_unpacklo_epi16(a, b); }
   static TPU_INLINE Vector high_words(Vector a, Vector b) { return _mm512_unpackhi_epi16(a, b); }
   static TPU_INLINE __m512i widened(Vector a) { return a; }
-  static TPU_INLINE Vector narrowed(__m512i a) { return a; }
-  static TPU_INLINE void store(std::uint8_t* to, std::uint64_t mask, __m512i bytes) {
-    _mm512_mask_storeu_epi8(to, mask, bytes);
-  }
 };
 
 template <>
@@ -34,10 +30,6 @@ struct Block<32> {
   static TPU_INLINE Vector low_words(Vector a, Vector b) { return _mm256_unpacklo_epi16(a, b); }
   static TPU_INLINE Vector high_words(Vector a, Vector b) { return _mm256_unpackhi_epi16(a, b); }
   static TPU_INLINE __m512i widened(Vector a) { return _mm512_castsi256_si512(a); }
-  static TPU_INLINE Vector narrowed(__m512i a) { return _mm512_castsi512_si256(a); }
-  static TPU_INLINE void store(std::uint8_t* to, std::uint64_t mask, __m512i bytes) {
-    _mm256_mask_storeu_epi8(to, static_cast<__mmask32>(mask), _mm512_castsi512_si256(bytes));
-  }
 };
 
 template <>
@@ -49,10 +41,6 @@ struct Block<16> {
   static TPU_INLINE Vector low_words(Vector a, Vector b) { return _mm_unpacklo_epi16(a, b); }
   static TPU_INLINE Vector high_words(Vector a, Vector b) { return _mm_unpackhi_epi16(a, b); }
   static TPU_INLINE __m512i widened(Vector a) { return _mm512_castsi128_si512(a); }
-  static TPU_INLINE Vector narrowed(__m512i a) { return _mm512_castsi512_si128(a); }
-  static TPU_INLINE void store(std::uint8_t* to, std::uint64_t mask, __m512i bytes) {
-    _mm_mask_storeu_epi8(to, static_cast<__mmask16>(mask), _mm512_castsi512_si128(bytes));
-  }
 };
 
 // One input column: four vertical taps in every dword.

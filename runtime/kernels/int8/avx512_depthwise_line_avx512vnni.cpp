@@ -62,7 +62,7 @@ TPU_INLINE void compute(const DepthwiseLine& line, int x) {
       }
       __m512i bytes = limited(_mm512_packus_epi16(lower, upper), limits);
       if (line.lut != nullptr) bytes = looked_up(line.lut, bytes);
-      B::store(line.output + (x + pixel) * line.out_pixel, line.mask, bytes);
+      _mm512_mask_storeu_epi8(line.output + (x + pixel) * line.out_pixel, line.mask, bytes);
     });
   }
 }
