@@ -1,4 +1,6 @@
 // The convolution kernels for AVX512-VNNI.
+#if defined(__x86_64__)
+
 #include "int8/avx512_dense.h"
 #include "int8/avx512_depthwise.h"
 #include "int8/avx512_packing.h"
@@ -13,3 +15,5 @@ std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx512vnni(const ConvInt8Spec& sp
 }
 
 }  // namespace tpuconvert
+
+#endif

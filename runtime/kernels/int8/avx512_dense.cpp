@@ -1,3 +1,5 @@
+#if defined(__x86_64__)
+
 #include "int8/avx512_dense.h"
 
 #include <algorithm>
@@ -405,3 +407,5 @@ class Dense : public ConvInt8Kernel {
 std::unique_ptr<ConvInt8Kernel> make_dense(const ConvInt8Spec& spec) { return std::make_unique<Dense>(spec); }
 
 }  // namespace tpuconvert::avx512
+
+#endif

@@ -1,3 +1,5 @@
+#if defined(__x86_64__)
+
 #include "int8/avx512_depthwise.h"
 
 #include <algorithm>
@@ -265,3 +267,5 @@ std::unique_ptr<ConvInt8Kernel> make_depthwise(const ConvInt8Spec& spec) {
 }
 
 }  // namespace tpuconvert::avx512
+
+#endif

@@ -1,4 +1,6 @@
 // Depthwise convolution with any window, stride and dilation, in two steps over a piece of a result row.
+#if defined(__x86_64__)
+
 #include "int8/avx512_depthwise_block.h"
 
 namespace tpuconvert::avx512 {
@@ -88,3 +90,5 @@ DepthwiseLineKernel depthwise_line(TileForm form) {
 }
 
 }  // namespace tpuconvert::avx512
+
+#endif

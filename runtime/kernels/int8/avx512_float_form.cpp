@@ -8,6 +8,8 @@
 // Sums matter up to the farthest threshold between two results: beyond, both functions stay at the same limit, because
 // they are monotone (float(x) is too, and the relative error of the form is below 2^-22).
 // What is left is proved threshold by threshold.
+#if defined(__x86_64__)
+
 #include "int8/avx512_float_form.h"
 
 #include <algorithm>
@@ -94,3 +96,5 @@ FloatForms prove_forms(const Epilogue& epilogue, int channel, std::int64_t large
 }
 
 }  // namespace tpuconvert::avx512
+
+#endif

@@ -1,3 +1,5 @@
+#if defined(__x86_64__)
+
 #include "int8/avx512_packing.h"
 
 #include <algorithm>
@@ -315,3 +317,5 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
 }
 
 }  // namespace tpuconvert::avx512
+
+#endif

@@ -1,4 +1,6 @@
 // Register tiles of the form kOneFactor.
+#if defined(__x86_64__)
+
 #include "int8/avx512_tile_kernel.h"
 
 namespace tpuconvert::avx512 {
@@ -6,3 +8,5 @@ namespace tpuconvert::avx512 {
 TileKernel tile_one_factor(int full, bool half, int rows) { return tile_of<TileForm::kOneFactor>(full, half, rows); }
 
 }  // namespace tpuconvert::avx512
+
+#endif
