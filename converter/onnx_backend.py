@@ -22,6 +22,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 
+_LARGEST = float(np.finfo(np.float32).max)
 _Key = tuple[tuple[tuple[int, ...], ...], tuple[bytes, ...]]
 
 
@@ -75,11 +76,14 @@ class TpuBackendRep(BackendRep):
             The outputs in the model's order, also reachable by name.
 
         Raises:
-            UsageError: not one array per input.
+            UsageError: not one array per input, or numbers that FLOAT32 cannot hold.
             UnsupportedError: the model cannot be converted, not even with the values of this run.
 
         """
         feeds = self._feeds(inputs)
+        for name, array in feeds.items():
+            if array.dtype == np.float64 and (np.isfinite(array) & (np.abs(array) > _LARGEST)).any():
+                raise UsageError(f"input '{name}' has numbers beyond FLOAT32, which stands for DOUBLE")
         session = self._session_for(feeds)
         names = {info.name for info in session.inputs}
         found = session.run({name: array for name, array in feeds.items() if name in names})

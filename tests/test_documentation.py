@@ -123,5 +123,5 @@ def test_exit_codes_are_those_of_the_errors() -> None:
 
 
 def test_every_page_can_be_found() -> None:
-    linked = set(re.findall(r"\]\(docs/(\w+\.md)\)", README.read_text(encoding="utf-8")))
+    linked = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", README.read_text(encoding="utf-8")))
     assert linked == {page.name for page in PAGES if page != README}

@@ -42,10 +42,10 @@ def test_check_tells_all_problems_at_once(capsys: Captured) -> None:
 
 
 def test_operator_that_the_chip_does_not_have(capsys: Captured) -> None:
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
-    y = helper.make_tensor_value_info("y", TensorProto.INT64, None)
-    graph = helper.make_graph([helper.make_node("NonZero", ["x"], ["y"], name="find")], "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), "find.onnx")
+    x = helper.make_tensor_value_info("x", TensorProto.INT32, [2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.INT32, None)
+    graph = helper.make_graph([helper.make_node("BitwiseNot", ["x"], ["y"], name="find")], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), "find.onnx")
     assert main(["check", "find.onnx", "--chip", "bm1682"]) == 3
     assert "find" in capsys.readouterr().err
 
