@@ -21,6 +21,7 @@ struct Channel {
 
 // The operator's parameters as shifts to the right; false where the form does not have them.
 bool channel_of(const EpilogueSpec& spec, std::int32_t multiplier, std::int32_t shift, Channel* channel) {
+  if (shift < -64 || shift > 31) return false;
   channel->multiplier = multiplier;
   if (spec.rescale == Rescale::kTwoRoundings) {
     channel->right = 31 - std::max(shift, 0);
@@ -47,6 +48,8 @@ std::int64_t rounded(std::int64_t magnitude, int bits) {
 bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t high, RescaleLanes* lanes) {
   const std::size_t channels =
       std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size(), std::size_t{1}});
+  for (const std::vector<std::int32_t>* values : {&spec.multiplier, &spec.shift, &spec.offset})
+    if (values->size() > 1 && values->size() != channels) return false;
   const auto pick = [](const std::vector<std::int32_t>& values, std::size_t channel) {
     return values.empty() ? 0 : values.size() == 1 ? values[0] : values[channel];
   };
