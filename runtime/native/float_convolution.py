@@ -37,13 +37,11 @@ class Image:
         return Image(stored, (n, c, h, w), (image, row, pixel))
 
     @staticmethod
-    def of_matrix(stored: Stored) -> Image:
-        """A row-major tensor [..., M, K] whose rows are pixels."""
-        columns = stored.shape[-1]
-        rows = stored.size // max(columns, 1)
-        return Image(
-            stored, (1, columns, 1, rows), (stored.row_bytes * rows, stored.row_bytes * rows, stored.row_bytes)
-        )
+    def of_matrix(stored: Stored, columns: int) -> Image:
+        """A row-major tensor as a matrix of that many columns, whose rows are pixels."""
+        rows = stored.size // columns
+        pitch = stored.row_bytes if stored.shape[-1] == columns else columns * stored.itemsize
+        return Image(stored, (1, columns, 1, rows), (pitch * rows, pitch * rows, pitch))
 
     def place(self, builder: Builder) -> Any:
         """Where the images start."""
@@ -67,10 +65,18 @@ def geometry_of(builder: Builder, x: Image, y: Image, kernel: tuple[int, int], g
 
 @dataclass(frozen=True)
 class Finish:
-    """What follows the sums: a tensor that lies as the result does is added, then limits apply; in binary64 or not."""
+    """What follows the sums.
+
+    Args:
+        residual: a tensor that lies as the result does. It is added, unless there is a tail.
+        limits: apply then.
+        tail: element-wise operations instead: name, 1 for the residual or -1 for the first number, two numbers.
+        is_precise: whether sums are made in binary64.
+    """
 
     residual: Stored | None = None
     limits: tuple[float, float] | None = None
+    tail: tuple[tuple[str, int, float, float], ...] = ()
     is_precise: bool = False
 
 
@@ -88,6 +94,7 @@ def convolve(
         bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
         residual=None if residual is None else native.Place(residual.buffer.index, residual.offset + y.skip),
         limits=finish.limits,
+        tail=list(finish.tail),
         is_precise=finish.is_precise,
     )
     builder.step(step, (x.stored,) if residual is None else (x.stored, residual), (y.stored,))

@@ -8,7 +8,13 @@ import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
-from tpuconvert.runtime.native.plan_float_products import product
+from tpuconvert.runtime.native.plan_float_products import (
+    PRODUCTS,
+    Product,
+    emit_product,
+    is_float_product,
+    product,
+)
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
@@ -16,7 +22,9 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.smooth_activation import (
     Gelu,
     GeluForm,
@@ -116,23 +124,56 @@ class Chain:
 
 @ends_with(*(kind.name for kind in ELEMENTWISE))
 def elementwise(node: Node, site: Site) -> Group | None:
-    """A chain of element-wise operators that nobody else sees the middle of."""
+    """A chain of element-wise operators that nobody else sees the middle of, if possible behind a product."""
     if not _is_float(node):
         return None
     y = node.outputs[0]
-    nodes, found = [node], [operations_of(node, index := _going_on(node, site))]
-    while sum(map(len, found)) < _MOST_OPERATIONS:
-        producer = _absorbed(nodes[-1].inputs[index], y, site)
-        if producer is None:
-            break
-        index = _going_on(producer, site)
-        nodes.append(producer)
-        found.append(operations_of(producer, index))
-    start = nodes[-1].inputs[index]
-    assert start is not None
-    chain = Chain(start, [operation for operations in reversed(found) for operation in operations])
+    nodes, chain = _walk(node, site, through_products=True)
     is_precise = any(item in site.precise for item in nodes)
-    return Group(tuple(reversed(nodes)), lambda builder: emit_chain(builder, chain, y, is_precise))
+    behind = _behind_product(chain, y, site, is_precise)
+    if behind is not None:
+        before, found = behind
+        return Group((*before, *nodes), lambda builder: emit_product(builder, found, y))
+    nodes, chain = _walk(node, site, through_products=False)
+    return Group(nodes, lambda builder: emit_chain(builder, chain, y, is_precise))
+
+
+def _walk(node: Node, site: Site, *, through_products: bool) -> tuple[tuple[Node, ...], Chain]:
+    """The longest chain that ends with a node.
+
+    Args:
+        node: element-wise, of floats.
+        site: where it stands.
+        through_products: whether the chain may take what could otherwise be the end of a product.
+    """
+    nodes: list[Node] = []
+    found: list[list[Operation]] = []
+    step: Node | None = node
+    start: Value | None = None
+    while step is not None and sum(map(len, found)) < _MOST_OPERATIONS:
+        index, producer = _going_on(step, site, through_products)
+        nodes.append(step)
+        found.append(operations_of(step, index))
+        start, step = step.inputs[index], producer
+    assert start is not None
+    return tuple(reversed(nodes)), Chain(start, [item for operations in reversed(found) for item in operations])
+
+
+def _behind_product(chain: Chain, y: Value, site: Site, is_precise: bool) -> tuple[tuple[Node, ...], Product] | None:
+    """The product with constant weights that a chain can be part of, with the nodes that it takes."""
+    operands = {item.operand for item in chain.operations if item.operand is not None}
+    if len(operands) > 1 or any(value.shape != y.shape for value in operands) or chain.start in operands:
+        return None
+    node = site.absorbable(chain.start, *PRODUCTS, Reshape)
+    nodes: tuple[Node, ...] = () if node is None else (node,)
+    if node is not None and isinstance(node.op, Reshape):
+        node = site.absorbable(node.inputs[0], MatrixMul)
+        nodes = () if node is None else (node, *nodes)
+    if node is None or not is_float_product(node):
+        return None
+    tail = tuple((item.name, -1 if item.operand is None else 1, item.a, item.b) for item in chain.operations)
+    residual = next(iter(operands), None)
+    return nodes, Product(node, residual, None, tail, is_precise or node in site.precise)
 
 
 def operations_of(node: Node, index: int = 0) -> list[Operation]:
@@ -140,7 +181,10 @@ def operations_of(node: Node, index: int = 0) -> list[Operation]:
     op = node.op
     kind = type(op)
     if kind in _PAIRS:
-        return [Operation(_PAIRS[kind][index], node.inputs[1 - index])]
+        other = node.inputs[1 - index]
+        if other is not None and other.is_constant and other.array.size == 1:
+            return [Operation(_PAIRS[kind][index], a=_number(other.array.reshape(())))]
+        return [Operation(_PAIRS[kind][index], other)]
     if kind in _NUMBERS:
         return [Operation(_NUMBERS[kind], a=_number(op.attributes()["scalar"].array))]
     if kind in _PLAIN:
@@ -213,29 +257,31 @@ def _is_float(node: Node) -> bool:
     )
 
 
-def _absorbed(value: Value | None, y: Value, site: Site) -> Node | None:
-    """The producer of an operand if it can be part of the chain: element-wise, of the same shape, no product's end."""
+def _absorbed(value: Value | None, y: Value, site: Site, through_products: bool) -> Node | None:
+    """The producer of an operand if it can be part of the chain: element-wise and of the same shape."""
     producer = site.absorbable(value, *ELEMENTWISE)
     if producer is None or not _is_float(producer) or producer.outputs[0].shape != y.shape:
         return None
-    return None if product(producer, site) is not None else producer
+    return producer if through_products or product(producer, site) is None else None
 
 
-def _going_on(node: Node, site: Site) -> int:
-    """Which operand the chain comes from: one that can be absorbed, or one as large as the result."""
-    if type(node.op) not in _PAIRS:
-        return 0
+def _going_on(node: Node, site: Site, through_products: bool) -> tuple[int, Node | None]:
+    """Which operand the chain comes from, and its producer if the chain takes that too.
+
+    It is one that can be taken, else the result of a product, else one as large as the result.
+    """
     y = node.outputs[0]
-    for index, value in enumerate(node.inputs):
-        if _absorbed(value, y, site) is not None:
-            return index
-    first = node.inputs[0]
-    return 0 if first is not None and first.shape == y.shape and not first.is_constant else _other(node)
-
-
-def _other(node: Node) -> int:
-    second = node.inputs[1]
-    return 1 if second is not None and second.shape == node.outputs[0].shape and not second.is_constant else 0
+    places = range(len(node.inputs)) if type(node.op) in _PAIRS else range(1)
+    for index in places:
+        producer = _absorbed(node.inputs[index], y, site, through_products)
+        if producer is not None:
+            return index, producer
+    products = [index for index in places if site.absorbable(node.inputs[index], *PRODUCTS, Reshape) is not None]
+    for index in (*products, *places):
+        value = node.inputs[index]
+        if value is not None and value.shape == y.shape and not value.is_constant:
+            return index, None
+    return 0, None
 
 
 def _number(value: object) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,19 +32,27 @@ LIMITS = (Active, ActiveParam, Clamp, Maxs, Mins)
 Interval = tuple[float, float]
 
 
+Tail = tuple[tuple[str, int, float, float], ...]
+"""Element-wise operations: name, 1 for the residual or -1 for the first number, two numbers."""
+
+
 @dataclass(frozen=True)
 class Product:
     """A product and what follows it, as the nodes say it.
 
     Args:
         node: the product.
-        residual: what is added to it.
+        residual: what is added to it, unless there is a tail.
         limits: what the sum is limited to.
+        tail: what follows instead.
+        is_precise: whether the result decides integers later.
     """
 
     node: Node
     residual: Value | None = None
     limits: Interval | None = None
+    tail: Tail = ()
+    is_precise: bool = False
 
 
 @ends_with(*(kind.name for kind in (*PRODUCTS, *LIMITS, Add)), "reshape", priority=5)
@@ -63,16 +71,16 @@ def product(node: Node, site: Site) -> Group | None:
             break
         operand = step.inputs[0]
         if isinstance(step.op, Add) and residual is None:
-            found = _sum(step, site)
-            if found is None:
+            pair = _sum(step, site)
+            if pair is None:
                 return None
-            operand, residual = found
+            operand, residual = pair
         elif interval is not None and residual is None:
             limits.append(interval)
         elif not isinstance(step.op, Reshape):
             return None
         step = site.absorbable(operand, *PRODUCTS, *LIMITS, Add, Reshape)
-    if step is None or not _is_float_product(step):
+    if step is None or not is_float_product(step):
         return None
     has_reshape = any(isinstance(item.op, Reshape) for item in nodes)
     if has_reshape and (isinstance(node.op, Reshape) or not isinstance(step.op, MatrixMul)):
@@ -80,10 +88,14 @@ def product(node: Node, site: Site) -> Group | None:
     interval = _all_limits(limits[::-1])
     if interval is not None and (interval[1] == 0 or math.copysign(1.0, interval[0]) < 0 == interval[0]):
         return None
-    found_product = Product(step, residual, interval)
-    emit = _emit_matrix if isinstance(step.op, MatrixMul) else _emit_convolution
-    y, is_precise = node.outputs[0], any(item in site.precise for item in nodes)
-    return Group(tuple(nodes[::-1]), lambda builder: emit(builder, found_product, y, is_precise))
+    found = Product(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
+    return Group(tuple(nodes[::-1]), lambda builder: emit_product(builder, found, node.outputs[0]))
+
+
+def emit_product(builder: Builder, found: Product, result: Value) -> None:
+    """Add the steps of a product with constant weights; ``result`` is what the last absorbed node gives."""
+    emit = _emit_matrix if isinstance(found.node.op, MatrixMul) else _emit_convolution
+    emit(builder, found, result)
 
 
 def limits_of(op: Op) -> Interval | None:
@@ -125,7 +137,8 @@ def _sum(node: Node, site: Site) -> tuple[Value, Value] | None:
     return None
 
 
-def _is_float_product(node: Node) -> bool:
+def is_float_product(node: Node) -> bool:
+    """Whether a product is one of floats with constant weights."""
     x, w, *rest = node.inputs
     biases = [value for value in rest if value is not None]
     return (
@@ -141,30 +154,31 @@ def _is_float_product(node: Node) -> bool:
     )
 
 
-def _emit_convolution(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
+def _emit_convolution(builder: Builder, found: Product, result: Value) -> None:
     x, w = found.node.inputs[:2]
     op = found.node.op
     assert isinstance(op, (Conv, Deconv)) and x is not None and w is not None
     order = channels_last(4)
     source = Image.of(builder.read(x, order, dense=False))
-    finish = _finish(builder, found, order, is_precise)
+    finish = _finish(builder, found, order)
     target = Image.of(builder.write(result, order))
     step = convolve_transposed if isinstance(op, Deconv) else convolve
     step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
 
 
-def _emit_matrix(builder: Builder, found: Product, result: Value, is_precise: bool) -> None:
+def _emit_matrix(builder: Builder, found: Product, result: Value) -> None:
     x, w = found.node.inputs[:2]
     assert x is not None and w is not None
-    source = Image.of_matrix(builder.read(x, row_major(2), dense=False))
-    finish = _finish(builder, found, row_major(result.rank), is_precise)
-    target = replace(Image.of_matrix(builder.write(result)), shape=(1, w.array.shape[1], 1, source.shape[3]))
+    depth, columns = w.array.shape
+    source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
+    finish = _finish(builder, found, row_major(result.rank))
+    target = Image.of_matrix(builder.write(result), columns)
     convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
 
 
-def _finish(builder: Builder, found: Product, order: Order, is_precise: bool) -> Finish:
+def _finish(builder: Builder, found: Product, order: Order) -> Finish:
     residual = None if found.residual is None else builder.read(found.residual, order)
-    return Finish(residual, found.limits, is_precise)
+    return Finish(residual, found.limits, found.tail, found.is_precise)
 
 
 def _bias(node: Node) -> Array | None:

@@ -33,6 +33,14 @@ namespace {
 using Vector = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<const float, nb::ndim<4>, nb::device::cpu>;
 
+using Operation = std::tuple<std::string, int, double, double>;  // name, operand or -1, a, b
+
+std::vector<ChainOp> operations(const std::vector<Operation>& given) {
+  std::vector<ChainOp> found;
+  for (const auto& [name, operand, a, b] : given) found.push_back({chain_kind_named(name), operand, a, b});
+  return found;
+}
+
 // Axes [output channels, input channels of a group, kernel height, kernel width] in any memory order.
 FloatWeights view_of(const Weights& weights, const ConvGeometry& g) {
   const int expected[4] = {g.out_channels, g.groups > 0 ? g.group_in() : 0, g.kernel_h, g.kernel_w};
@@ -51,7 +59,7 @@ FloatWeights view_of(const Weights& weights, const ConvGeometry& g) {
 std::shared_ptr<Step> conv_float32(const Place& input, const Place& output, const ConvGeometry& geometry,
                                    const Weights& weights, const std::string& isa, const std::optional<Vector>& bias,
                                    const std::optional<Place>& residual, const std::optional<std::pair<float, float>>& limits,
-                                   bool is_precise) {
+                                   const std::vector<Operation>& tail, bool is_precise) {
   ConvFloatSpec spec;
   spec.input = input;
   spec.output = output;
@@ -60,22 +68,23 @@ std::shared_ptr<Step> conv_float32(const Place& input, const Place& output, cons
   spec.weights = view_of(weights, geometry);
   if (bias) spec.bias.assign(bias->data(), bias->data() + bias->shape(0));
   if (limits) spec.limits = {true, limits->first, limits->second};
+  spec.tail = operations(tail);
   spec.is_precise = is_precise;
   const Isa chosen = isa_named(isa);
   nb::gil_scoped_release released;
   return make_conv_float(spec, chosen);
 }
 
-// Operands are (place, strides in bytes), operations (name, operand or -1, a, b).
+// Operands are (place, strides in bytes).
 std::shared_ptr<Step> chain_float32(const Place& output, const std::vector<std::int64_t>& shape,
                                     const std::vector<std::pair<Place, std::vector<std::int64_t>>>& operands,
-                                    const std::vector<std::tuple<std::string, int, double, double>>& ops,
+                                    const std::vector<Operation>& ops,
                                     const std::string& isa, bool is_precise) {
   ChainSpec spec;
   spec.output = output;
   spec.shape = shape;
   for (const auto& [place, strides] : operands) spec.operands.push_back({place, strides});
-  for (const auto& [name, operand, a, b] : ops) spec.ops.push_back({chain_kind_named(name), operand, a, b});
+  spec.ops = operations(ops);
   spec.is_precise = is_precise;
   return make_chain_float(spec, isa_named(isa));
 }
@@ -169,7 +178,8 @@ void bind_images(nb::module_& module) {
 void bind_float32(nb::module_& module) {
   module.def("conv_float32", &conv_float32, nb::arg("input"), nb::arg("output"), nb::arg("geometry"),
              nb::arg("weights"), nb::arg("isa"), nb::kw_only(), nb::arg("bias") = nb::none(),
-             nb::arg("residual") = nb::none(), nb::arg("limits") = nb::none(), nb::arg("is_precise") = false);
+             nb::arg("residual") = nb::none(), nb::arg("limits") = nb::none(),
+             nb::arg("tail") = std::vector<Operation>(), nb::arg("is_precise") = false);
   module.def("chain_float32", &chain_float32, nb::arg("output"), nb::arg("shape"), nb::arg("operands"), nb::arg("ops"),
              nb::arg("isa"), nb::kw_only(), nb::arg("is_precise") = false);
   module.def("matmul_float32", &matmul_float32, nb::arg("left"), nb::arg("right"), nb::arg("output"),

@@ -19,8 +19,11 @@ constexpr std::size_t kRunBytes = 320 * 1024;
 // Rows this many bytes apart share the sets of the first level of the cache: more than its ways would evict each other.
 constexpr std::ptrdiff_t kCacheAlias = 4096;
 
-// Border tiles with fewer channels are copied together: their segments are too short.
-constexpr int kShortDepth = 12;
+// Images up to this size are gathered as a whole where that helps.
+constexpr std::int64_t kGatherBytes = 1 << 20;
+
+// With fewer channels the taps of border tiles are too short to be read one by one.
+constexpr int kShortDepth = 16;
 
 constexpr char kName[] = "conv_float32";
 
@@ -44,9 +47,14 @@ class ConvFloatStep final : public Step {
     task_.is_dense = g.dilation_w == 1 && (g.kernel_w == 1 || task_.in_pixel == g.group_in());
     task_.limits = spec.limits;
     pack(spec);
-    task_.gathers_border = g.taps() > 1 && g.group_in() < kShortDepth;
-    const std::ptrdiff_t row_bytes = g.in_pixel * g.stride_w;
-    task_.gathers_all = g.taps() == 1 && row_bytes % kCacheAlias == 0 && panels_.size() > 1;
+    task_.gathers = gathers_of(g);
+    if (!spec.tail.empty()) {
+      check_tail(spec);
+      tail_ = spec.tail;
+      task_.tail = tail_.data();
+      task_.tail_count = static_cast<int>(tail_.size());
+      task_.run_tail = is_precise_ ? chain_kernels(isa).run_precise : chain_kernels(isa).run;
+    }
     kind_ = std::string("conv_float32 ") + std::to_string(g.kernel_h) + "x" + std::to_string(g.kernel_w);
     if (is_precise_) kind_ += " binary64";
   }
@@ -88,6 +96,15 @@ class ConvFloatStep final : public Step {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
+  Gathers gathers_of(const ConvGeometry& g) const {
+    if (g.taps() > 1 && g.group_in() < kShortDepth && task_.is_dense) return Gathers::kBorder;
+    if (g.in_pixel * g.stride_w % kCacheAlias != 0 || panels_.size() < 2 || g.groups > 1) return Gathers::kNone;
+    const std::int64_t rows = product_tiles(task_, rows_) * rows_;
+    const std::int64_t row_bytes = static_cast<std::int64_t>(g.taps()) * task_.depth * static_cast<std::int64_t>(sizeof(float));
+    if (runs_.size() > 1 && row_bytes <= kGatherBytes / rows) return Gathers::kOnce;
+    return g.taps() == 1 ? Gathers::kTile : Gathers::kNone;
+  }
+
   void pack(const ConvFloatSpec& spec) {
     const ConvGeometry& g = spec.geometry;
     const int wide = kernels_.panel_vectors * kernels_.lanes, lanes = kernels_.lanes;
@@ -108,7 +125,7 @@ class ConvFloatStep final : public Step {
       }
     weights_ = AlignedBytes(floats * sizeof(float));
     bias_ = AlignedBytes(panels_.size() * static_cast<std::size_t>(wide) * sizeof(float));
-    zeros_ = AlignedBytes(static_cast<std::size_t>(g.group_in()) * sizeof(float));
+    zeros_ = AlignedBytes(static_cast<std::size_t>(g.group_in()) * static_cast<std::size_t>(g.kernel_w) * sizeof(float));
     for (std::size_t p = 0; p < panels_.size(); ++p) {
       const ProductPanel& panel = panels_[p];
       const int stride = panel.vectors * lanes;
@@ -155,10 +172,18 @@ class ConvFloatStep final : public Step {
   std::vector<PanelRun> runs_, single_runs_;
   std::size_t run_bytes_ = 0;
   AlignedBytes weights_, bias_, zeros_;
+  std::vector<ChainOp> tail_;
   std::string kind_;
 };
 
 }  // namespace
+
+void check_tail(const ConvFloatSpec& spec) {
+  for (const ChainOp& op : spec.tail)
+    if (op.operand > 1 || op.operand == 0 || (op.operand == 1 && !spec.residual))
+      throw std::invalid_argument("conv_float32: there is no such operand");
+  if (spec.limits.are_set) throw std::invalid_argument("conv_float32: limits are part of what follows");
+}
 
 std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa) {
   if (spec.geometry.groups > 0 && spec.geometry.is_depthwise()) return make_depthwise_float(spec, isa);
@@ -186,9 +211,10 @@ std::int64_t product_tiles(const ProductTask& task, int tile_rows) {
 std::size_t product_scratch(const ProductTask& task, int tile_rows) {
   const std::size_t rows = static_cast<std::size_t>(tile_rows), taps = static_cast<std::size_t>(task.taps());
   const std::size_t addresses = (taps * rows * sizeof(float*) + 63) / 64 * 64;
-  if (!task.gathers_all && !task.gathers_border) return addresses;
+  if (task.gathers == Gathers::kNone) return addresses;
   const std::size_t depth = taps * static_cast<std::size_t>(task.depth);
-  return addresses + rows * ((depth + 15) / 16 + 1) * 64;
+  const std::int64_t tiles = task.gathers == Gathers::kOnce ? product_tiles(task, tile_rows) : 1;
+  return addresses + static_cast<std::size_t>(tiles) * rows * ((depth + 15) / 16 + 1) * 64;
 }
 
 }  // namespace tpuconvert

@@ -31,8 +31,12 @@ struct ConvFloatSpec {
   FloatWeights weights;           // read while the step is made, not kept
   std::vector<float> bias;        // one per output channel, or empty
   Limits limits;                  // applied after the residual
+  std::vector<ChainOp> tail;      // what follows instead of an addition and limits; operand 1 is the residual
   bool is_precise = false;        // sums in binary64, rounded once
 };
+
+// Throws std::invalid_argument for operations that lack an operand.
+void check_tail(const ConvFloatSpec& spec);
 
 // One channel per group. Called by make_conv_float.
 std::shared_ptr<Step> make_depthwise_float(const ConvFloatSpec& spec, Isa isa);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "core/aligned.h"
 #include "float32/conv_float.h"
@@ -41,6 +42,13 @@ class DepthwiseFloatStep final : public Step {
     if (!spec.bias.empty() && spec.bias.size() != static_cast<std::size_t>(g.out_channels))
       throw std::invalid_argument("conv_float32: the bias does not fit");
     task_.limits = spec.limits;
+    if (!spec.tail.empty()) {
+      check_tail(spec);
+      tail_ = spec.tail;
+      task_.tail = tail_.data();
+      task_.tail_count = static_cast<int>(tail_.size());
+      task_.run_tail = spec.is_precise ? chain_kernels(isa).run_precise : chain_kernels(isa).run;
+    }
     task_.channels = g.out_channels;
     task_.stride = (g.out_channels + kernels.lanes - 1) / kernels.lanes * kernels.lanes;
     const std::size_t row = static_cast<std::size_t>(task_.stride);
@@ -72,7 +80,15 @@ class DepthwiseFloatStep final : public Step {
     const int parts = run.threads() == 1 ? 1 : static_cast<int>(most);
     run.parallel(parts, [&](int part, int) {
       const std::int64_t first = pairs * part / parts * 2, last = std::min(rows, pairs * (part + 1) / parts * 2);
-      function_(task_, first, last, input, residual, output);
+      if (task_.tail_count == 0) {
+        function_(task_, first, last, input, residual, output);
+        return;
+      }
+      for (std::int64_t row = first; row < last; row += 2) {
+        const std::int64_t end = std::min(row + 2, last);
+        function_(task_, row, end, input, nullptr, output);
+        for (std::int64_t done = row; done < end; ++done) finish_row(done, residual, output);
+      }
     });
   }
 
@@ -85,12 +101,26 @@ class DepthwiseFloatStep final : public Step {
   const char* kind() const override { return kind_.c_str(); }
 
  private:
+  // Applies the operations that follow to a row of the result, while it is near.
+  void finish_row(std::int64_t row, const float* residual, float* output) const {
+    const std::ptrdiff_t start = row / task_.out_height * task_.out_image + row % task_.out_height * task_.out_row;
+    const bool is_dense = task_.out_pixel == task_.channels;
+    for (int x = 0; x < (is_dense ? 1 : task_.out_width); ++x) {
+      const std::ptrdiff_t at = start + x * task_.out_pixel;
+      const float* const operands[] = {output + at, residual == nullptr ? nullptr : residual + at};
+      const bool are_single[] = {false, false};
+      const std::int64_t count = is_dense ? std::int64_t{task_.out_width} * task_.channels : task_.channels;
+      task_.run_tail({task_.tail, task_.tail_count, operands, are_single, output + at, count});
+    }
+  }
+
   Place input_, output_;
   std::optional<Place> residual_;
   DepthwiseTask task_;
   DepthwiseFunction function_ = nullptr;
   std::size_t input_bytes_ = 0, output_bytes_ = 0;
   AlignedBytes weights_, bias_, zeros_;
+  std::vector<ChainOp> tail_;
   std::string kind_;
 };
 

@@ -1,6 +1,7 @@
 // Binary32 convolutions with one channel per group: what their steps hand to the kernels of an instruction set.
 #pragma once
 
+#include "float32/chain_float.h"
 #include "float32/window.h"
 
 namespace tpuconvert {
@@ -12,6 +13,9 @@ struct DepthwiseTask : Window {
   const float* bias = nullptr;     // [stride]
   const float* zeros = nullptr;    // [stride], what padding reads
   Limits limits;
+  const ChainOp* tail = nullptr;   // what follows, instead of an addition and limits; operand 1 is the residual
+  int tail_count = 0;
+  ChainFunction run_tail = nullptr;
 };
 
 // Rows of the result, counted over all images: first <= row < last. `residual` may be null; otherwise it has the strides

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "float32/chain_float.h"
 #include "float32/window.h"
 
 namespace tpuconvert {
@@ -22,6 +23,11 @@ struct PanelRun {
   std::ptrdiff_t input = 0;    // floats to the first input channel of their group
 };
 
+// Which rows are copied together before they are multiplied: none; parts of those that touch the padding, where the taps of
+// a row are short; or all of them, so that rows at unlucky distances do not share the sets of the cache: for each tile, or
+// once.
+enum class Gathers { kNone, kBorder, kTile, kOnce };
+
 // A convolution; a matrix is an image with one row.
 struct ProductTask : Window {
   int depth = 1;                  // input channels of a group
@@ -30,11 +36,13 @@ struct ProductTask : Window {
   int run_count = 0;
   const float* weights = nullptr;
   const float* bias = nullptr;    // one per packed column, in the order of the panels; never null
-  const float* zeros = nullptr;   // what padding reads: depth floats
+  const float* zeros = nullptr;   // what padding reads: as many floats as a kernel row has
   bool is_dense = false;          // the taps of a kernel row are adjacent in memory
-  bool gathers_border = false;    // rows that touch the padding are copied together first
-  bool gathers_all = false;       // every tile of rows is
+  Gathers gathers = Gathers::kNone;
   Limits limits;
+  const ChainOp* tail = nullptr;  // what follows, instead of an addition and limits; operand 1 is the residual
+  int tail_count = 0;
+  ChainFunction run_tail = nullptr;
 };
 
 // The part of a task that one call computes: runs [run_begin, run_end) of tiles [tile_begin, tile_end).

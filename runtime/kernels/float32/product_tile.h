@@ -25,6 +25,8 @@ struct Tile {
   std::ptrdiff_t pitch;      // floats between rows of the result
   int columns;
   Limits limits;
+  const char* ahead;         // what will be read later, brought nearer by `ahead_step` bytes per float of a segment
+  std::ptrdiff_t ahead_step;
 };
 
 template <typename Sum, int kRows, int kVectors>
@@ -35,6 +37,7 @@ FLOAT_INLINE void accumulate(const Tile& tile, Sum (&sum)[kRows][kVectors]) {
   });
   const float* weights = tile.weights;
   const float* const* rows = tile.rows;
+  const char* ahead = tile.ahead;
   for (std::ptrdiff_t segment = 0; segment < tile.segments; ++segment, rows += kRows) {
     const float* row[kRows];
     unroll<kRows>(UNROLLED(r) { row[r.value] = rows[r.value] + tile.depth; });
@@ -47,6 +50,8 @@ FLOAT_INLINE void accumulate(const Tile& tile, Sum (&sum)[kRows][kVectors]) {
         unroll<kVectors>(UNROLLED(v) { sum[r.value][v.value] = fused(x, weight[v.value], sum[r.value][v.value]); });
       });
       weights += kVectors * Sum::kLanes;
+      __builtin_prefetch(ahead, 0, 2);
+      ahead += tile.ahead_step;
     } while (++k != 0);
   }
 }
@@ -77,7 +82,17 @@ FLOAT_INLINE void finish(const Tile& tile, Float (&sum)[kRows][kVectors]) {
 }
 
 template <int kRows, int kVectors>
+FLOAT_INLINE void bring_lines(const float* from, std::ptrdiff_t pitch) {
+  unroll<kRows>(UNROLLED(r) {
+    unroll<kVectors>(UNROLLED(v) { __builtin_prefetch(from + r.value * pitch + v.value * Float::kLanes); });
+  });
+}
+
+template <int kRows, int kVectors>
 __attribute__((noinline)) void fast_tile(const Tile& tile) {
+  // The lines of the result, and of what is added to it, arrive while the sums are made.
+  bring_lines<kRows, kVectors>(tile.output, tile.pitch);
+  if (tile.residual != nullptr) bring_lines<kRows, kVectors>(tile.residual, tile.pitch);
   Float sum[kRows][kVectors];
   accumulate(tile, sum);
   finish(tile, sum);
@@ -142,12 +157,13 @@ struct TileSource {
         if (++oy == task.out_height) oy = 0, ++n;
       }
     }
-    if (is_inside && task.is_dense) {
+    if (task.is_dense && (is_inside || task.gathers == Gathers::kBorder)) {
       segments = task.kernel_h;
       depth = static_cast<std::ptrdiff_t>(task.kernel_w) * task.depth;
       for (int i = 0; i < task.kernel_h; ++i)
         for (int r = 0; r < count; ++r)
           addresses[i * count + r] = image[r] + (y[r] + i * task.dilation_h) * task.in_row + x[r] * task.in_pixel;
+      if (!is_inside) copy_border(image, y, x, count);
     } else {
       segments = task.taps();
       depth = task.depth;
@@ -160,10 +176,38 @@ struct TileSource {
             *next++ = is_there ? image[r] + row * task.in_row + column * task.in_pixel : task.zeros;
           }
     }
-    if (task.gathers_all || (task.gathers_border && !is_inside)) gather(count);
+    if (task.gathers == Gathers::kTile || task.gathers == Gathers::kOnce) gather(count);
+  }
+
+  // Rows that were gathered before, at `from`.
+  FLOAT_INLINE void set_gathered(const float* from, int count) {
+    depth = static_cast<std::ptrdiff_t>(task.taps()) * task.depth;
+    segments = 1;
+    for (int r = 0; r < count; ++r) addresses[r] = from + r * gathered_pitch(depth);
   }
 
  private:
+  // Kernel rows that reach over the border are copied, with zeros where there is nothing.
+  FLOAT_INLINE void copy_border(const float* const* image, const int* y, const int* x, int count) {
+    for (int r = 0; r < count; ++r) {
+      const int first = x[r] < 0 ? -x[r] : 0, beyond = x[r] + task.kernel_w - task.width;
+      const int last = task.kernel_w - (beyond > 0 ? beyond : 0);
+      for (int i = 0; i < task.kernel_h; ++i) {
+        const int row = y[r] + i * task.dilation_h;
+        if (row < 0 || row >= task.height || first >= last) {
+          addresses[i * count + r] = task.zeros;
+        } else if (first > 0 || last < task.kernel_w) {
+          float* to = gathered + (i * kMost + r) * depth;
+          for (std::ptrdiff_t k = 0; k < first * task.depth; ++k) to[k] = 0;
+          const float* from = image[r] + row * task.in_row + x[r] * task.in_pixel;
+          for (std::ptrdiff_t k = first * task.depth; k < last * task.depth; ++k) to[k] = from[k];
+          for (std::ptrdiff_t k = last * task.depth; k < depth; ++k) to[k] = 0;
+          addresses[i * count + r] = to;
+        }
+      }
+    }
+  }
+
   FLOAT_INLINE void gather(int count) {
     const std::ptrdiff_t whole = segments * depth;
     // An odd number of cache lines, so that the rows do not share a set of the cache.
@@ -182,6 +226,25 @@ struct TileSource {
   FLOAT_INLINE static std::ptrdiff_t gathered_pitch(std::ptrdiff_t floats) { return ((floats + 15) / 16 | 1) * 16; }
 };
 
+template <int kVectors>
+FLOAT_INLINE std::int64_t run_bytes(const ProductTask& task, const PanelRun& run) {
+  const std::int64_t floats = static_cast<std::int64_t>(task.taps()) * task.depth * Float::kLanes;
+  return floats * kVectors * (run.end - run.begin) * 4;
+}
+
+// Applies the operations that follow to the columns of a run of panels, while they are near.
+FLOAT_INLINE void finish_tail(const ProductTask& task, const PanelRun& run, const float* residual, float* output,
+                              std::ptrdiff_t place, int count) {
+  const ProductPanel& last = task.panels[run.end - 1];
+  const int first = task.panels[run.begin].first;
+  for (int r = 0; r < count; ++r) {
+    const std::ptrdiff_t at = place + r * task.out_pixel + first;
+    const float* const operands[] = {output + at, residual == nullptr ? nullptr : residual + at};
+    const bool are_single[] = {false, false};
+    task.run_tail({task.tail, task.tail_count, operands, are_single, output + at, last.first + last.columns - first});
+  }
+}
+
 template <bool kPrecise, int kMost, int kVectors>
 void run_product(const ProductTask& task, const ProductPart& part, const float* input, const float* residual,
                  float* output, std::uint8_t* scratch) {
@@ -196,17 +259,48 @@ void run_product(const ProductTask& task, const ProductPart& part, const float* 
   const std::int64_t lines = is_linear ? 1 : static_cast<std::int64_t>(task.batch) * task.out_height;
   const std::int64_t line = static_cast<std::int64_t>(task.batch) * task.out_height * task.out_width / lines;
   const std::int64_t per_line = (line + kMost - 1) / kMost;
+  const std::int64_t plane = static_cast<std::int64_t>(task.out_height) * task.out_width;
+  const auto first_row = [&](std::int64_t t) { return t / per_line * line + t % per_line * kMost; };
+  const auto row_count = [&](std::int64_t t) {
+    const std::int64_t left = (t / per_line + 1) * line - first_row(t);
+    return left < kMost ? static_cast<int>(left) : kMost;
+  };
+  const std::ptrdiff_t products = static_cast<std::ptrdiff_t>(task.taps()) * task.depth;
+  float* const gathered = source.gathered;
+  const std::ptrdiff_t gathered_tile = kMost * TileSource<kMost>::gathered_pitch(products);
+  const bool is_gathered = task.gathers == Gathers::kOnce;
+  for (std::int64_t t = part.tile_begin; is_gathered && t < part.tile_end; ++t) {
+    source.gathered = gathered + (t - part.tile_begin) * gathered_tile;
+    source.set(input + task.runs[part.run_begin].input, first_row(t), row_count(t));
+  }
+  // Rows of neighbouring tiles are adjacent in memory.
+  const bool is_stream = task.taps() == 1 && task.gathers == Gathers::kNone && task.stride_h == 1 && task.stride_w == 1;
   Tile tile;
   tile.pitch = task.out_pixel;
   tile.limits = task.limits;
   for (int index = part.run_begin; index < part.run_end; ++index) {
     const PanelRun& run = task.runs[index];
+    const std::int64_t calls = (part.tile_end - part.tile_begin) * (run.end - run.begin);
+    // The weights of the next run, a share with each call, or the rows of the next tile.
+    const std::int64_t next_bytes = index + 1 < part.run_end ? run_bytes<kVectors>(task, task.runs[index + 1]) : 0;
+    const std::ptrdiff_t weight_share = static_cast<std::ptrdiff_t>(next_bytes / calls);
+    const std::ptrdiff_t row_share = is_stream ? kMost * task.in_pixel * 4 / (run.end - run.begin) : 0;
+    const bool brings_weights = weight_share >= row_share;
+    const std::ptrdiff_t share = brings_weights ? weight_share : row_share;
+    const float* next = brings_weights && next_bytes > 0
+                            ? task.weights + task.panels[task.runs[index + 1].begin].weights
+                            : task.weights;
+    tile.ahead = reinterpret_cast<const char*>(next);
+    tile.ahead_step = share / products;
     for (std::int64_t t = part.tile_begin; t < part.tile_end; ++t) {
-      const std::int64_t m = t / per_line * line + t % per_line * kMost;
-      const std::int64_t left = (t / per_line + 1) * line - m;
-      const int count = left < kMost ? static_cast<int>(left) : kMost;
-      source.set(input + run.input, m, count);
-      const std::int64_t plane = static_cast<std::int64_t>(task.out_height) * task.out_width;
+      const std::int64_t m = first_row(t);
+      const int count = row_count(t);
+      if (is_gathered) {
+        source.set_gathered(gathered + (t - part.tile_begin) * gathered_tile, count);
+      } else {
+        source.set(input + run.input, m, count);
+      }
+      if (!brings_weights) tile.ahead = reinterpret_cast<const char*>(source.addresses[0] + count * task.in_pixel);
       const std::ptrdiff_t place = m / plane * task.out_image + m % plane / task.out_width * task.out_row +
                                    m % task.out_width * task.out_pixel;
       tile.rows = source.addresses;
@@ -217,10 +311,12 @@ void run_product(const ProductTask& task, const ProductPart& part, const float* 
         tile.weights = task.weights + panel.weights;
         tile.bias = task.bias + static_cast<std::ptrdiff_t>(p) * kVectors * Float::kLanes;
         tile.output = output + place + panel.first;
-        tile.residual = residual == nullptr ? nullptr : residual + place + panel.first;
+        tile.residual = task.tail_count > 0 || residual == nullptr ? nullptr : residual + place + panel.first;
         tile.columns = panel.columns;
         (panel.vectors == kVectors ? whole : narrow)[count - 1](tile);
+        tile.ahead += share;
       }
+      if (task.tail_count > 0) finish_tail(task, run, residual, output, place, count);
     }
   }
 }
@@ -257,6 +353,8 @@ void run_matmul(const MatmulTask& task, std::int64_t first, std::int64_t last, c
   tile.weights = packed;
   tile.residual = nullptr;
   tile.pitch = task.out_row;
+  tile.ahead = reinterpret_cast<const char*>(packed);
+  tile.ahead_step = 0;
   for (std::int64_t unit = first; unit < last; ++unit) {
     const std::int64_t entry = unit / panels, start = unit % panels * kWidth, rest = task.columns - start;
     tile.columns = static_cast<int>(rest < kWidth ? rest : kWidth);

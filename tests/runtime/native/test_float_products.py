@@ -13,7 +13,7 @@ from float_cases import ROUNDING, check_close, graph_of, normal, references, run
 from tpuconvert.runtime.native.loader import extension
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -22,6 +22,7 @@ from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.smooth_activation import Silu
 from tpuconvert.schema.types import F32, Array, DType, Scalar
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
@@ -214,6 +215,32 @@ def test_what_follows_is_part_of_the_step(case: str, follower: str, has_sum: boo
         y = graph.add(op, y)
     graph.output(y)
     check_close(graph, feeds, bound, steps=1)
+
+
+@pytest.mark.parametrize("case", ["groups", "depthwise", "one tap", "rows that share sets of the cache"])
+def test_functions_and_sums_behind_a_product(case: str) -> None:
+    """Silu has a slope below 1.1, and its own rounding; then one operand of the same shape, and a number."""
+    graph, feeds, y, products = convolution(case, has_bias=True)
+    plain, _, z, _ = convolution(case, has_bias=True)
+    plain.output(z)
+    other = normal(np.random.default_rng(1), *y.type.static_shape)
+    magnitude = magnitudes(plain, feeds)
+    feeds.append(other)
+    value = graph.add(Mul(), graph.add(Silu(), y), graph.input("other", y.type))
+    graph.output(graph.add(Add(), graph.constant(np.full((1, 1, 1, 1), 0.5, np.float32)), value))
+    bound = (1.1 * (products + 4) * magnitude * np.abs(other) + 1) * ROUNDING
+    check_close(graph, feeds, bound, steps=1)
+
+
+def test_matrix_product_that_is_split_into_heads() -> None:
+    """The rows of the product are cut by the reshape behind it."""
+    rng = np.random.default_rng(18)
+    x, w, other = normal(rng, 22, 30), normal(rng, 30, 20), normal(rng, 22, 4, 5)
+    graph = graph_of([x.shape, other.shape])
+    y = graph.add(Reshape((22, 4, 5)), graph.add(MatrixMul(), graph.inputs[0], graph.constant(w)))
+    graph.output(graph.add(Active(ActiveType.ACTIVE_TANH), graph.add(Add(), y, graph.inputs[1])))
+    bound = (np.abs(x).astype(np.float64) @ np.abs(w)).reshape(22, 4, 5) + np.abs(other)
+    check_close(graph, [x, other], (33 * bound + 1) * ROUNDING, steps=1)
 
 
 def test_matrix_product_with_what_follows_behind_a_reshape() -> None:
