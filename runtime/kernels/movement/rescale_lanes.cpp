@@ -31,7 +31,7 @@ bool channel_of(const EpilogueSpec& spec, std::int32_t multiplier, std::int32_t 
   if (spec.rescale != Rescale::kOneRounding || spec.rounding != Rounding::kHalfUp) return false;
   if (shift > 0) {
     if (shift > 30) return false;
-    channel->multiplier <<= shift;
+    channel->multiplier *= std::int64_t{1} << shift;
     shift = 0;
   }
   channel->right = -shift;
