@@ -506,6 +506,9 @@ class ElementStep final : public Step {
   void prove_float(const ElementInstruction& given) {
     EpilogueSpec spec = given.epilogue;
     if (kernels_.residual_float == nullptr || given.low <= -(1 << 24)) return;
+    const auto is_far = [](std::int32_t value) { return value > (1 << 24) || value < -(1 << 24); };
+    if (is_far(low_) || is_far(high_) || is_far(bias_)) return;
+    if (std::any_of(spec.offset.begin(), spec.offset.end(), is_far)) return;
     spec.bytes = 1;
     spec.low = low_ + bias_;
     spec.high = high_ + bias_;
