@@ -7,6 +7,7 @@
 
 #include "core/aligned.h"
 #include "int8/avx512_tile.h"
+#include "int8/avx512_weights.h"
 #include "int8/conv_int8.h"
 #include "int8/epilogue.h"
 
@@ -28,18 +29,6 @@ struct Panel {
   int accumulators() const { return full + (half ? 1 : 0); }
 };
 
-// How the bytes under a window are cut into contiguous segments, whose products are summed one after the other.
-struct SegmentLayout {
-  bool is_padded_row = false;  // a segment is a row of the kernel in a copy of the input; otherwise it is one tap
-  int channels = 0;            // input channels of a panel: those of as many groups as share it
-  int merged_groups = 1;
-  std::size_t bytes = 0;       // of a segment, a multiple of 4; weights behind its end are zero
-  int count = 0;
-  int copies = 1;              // weights of more than 8 bits are sums of several; the segments are repeated for each
-
-  std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }
-};
-
 struct PackedConv {
   SegmentLayout layout;
   std::vector<Panel> panels;
@@ -50,8 +39,5 @@ struct PackedConv {
 };
 
 PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue);
-
-// How many summands of -128..127 the largest weight needs.
-int weight_copies(const ConvInt8Spec& spec);
 
 }  // namespace tpuconvert::avx512
