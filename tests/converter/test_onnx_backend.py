@@ -133,3 +133,28 @@ def test_saved_model_runs_the_same(tmp_path: Path) -> None:
     proto = model([one("Conv", "x", "w")], {"x": x}, ["y"], {"w": ramp(3, 2, 3, 3, seed=1)})
     onnx.save(proto, tmp_path / "m.onnx")
     assert np.array_equal(backend.run_model(proto, x)[0], backend.run_model(onnx.load(tmp_path / "m.onnx"), x)[0])
+
+
+def test_only_inputs_that_are_asked_for_become_constants() -> None:
+    x, shape, other = ramp(2, 6), np.array([3, 4]), np.array([[1, 2, 3, 4]], np.int32)
+    nodes = [one("Reshape", "x", "s", outputs=["r"]), one("Add", "n", "n", outputs=["m"])]
+    prepared = backend.prepare(model(nodes, {"x": x, "s": shape, "n": other}, ["r", "m"]), backend="reference")
+    found = prepared.run([x, shape, other])
+    assert found.r.shape == (3, 4)  # type: ignore[attr-defined]  # a named tuple
+    assert prepared.known_inputs == ("s",)
+    assert set(prepared.open_inputs) == {"x", "n"}
+
+
+def test_inputs_without_elements_and_types_that_numpy_lacks() -> None:
+    x = ramp(2, 3)
+    node = one("CastLike", "x", "like")
+    proto = model([node], {"x": x, "like": np.zeros(0, np.float32)}, ["y"], opset=19)
+    bfloat16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.BFLOAT16
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [2, 3]))
+    (found,) = backend.run_model(proto, [x, np.zeros(0, bfloat16)])
+    assert found.dtype == bfloat16
+    np.testing.assert_allclose(found.astype(np.float32), x, rtol=2**-8)
+    wide = model([one("Neg", "x")], {"x": np.zeros(2)}, ["y"])
+    with pytest.raises(UsageError, match="beyond FLOAT32"):
+        backend.run_model(wide, np.array([1.0, 1e200]))
