@@ -12,7 +12,7 @@ import numpy as np
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, not_representable, quantization, quantized_inputs
+from tpuconvert.frontends.onnx import cutting, input_types, quantization, quantized_inputs
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.node import (
     CannotConvertError,
@@ -27,6 +27,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
+from tpuconvert.frontends.onnx.not_representable import reason
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -280,8 +281,8 @@ class _Importer:
         if versions:
             message = f"supported from version {versions[0]} on; the model has {scope.opsets.get(domain, 1)}"
             hint = "export the model with a newer opset"
-        elif reason := not_representable.reason(proto.op_type, domain):
-            message = reason
+        elif why_not := reason(proto.op_type, domain):
+            message = why_not
         elif domain:
             hint = f"register a converter:  --plugin (domain '{domain}', operator '{proto.op_type}')"
         elif not first_output:
