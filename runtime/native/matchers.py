@@ -3,6 +3,7 @@
 from tpuconvert.runtime.native import (  # noqa: F401
     plan_bytes,
     plan_float,
+    plan_float_attention,
     plan_float_images,
     plan_float_products,
     plan_float_rows,

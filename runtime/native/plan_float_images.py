@@ -10,7 +10,9 @@ from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
+from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.pooling import Span, window_counts
 from tpuconvert.schema.types import F32
@@ -66,5 +68,61 @@ def interpolate(node: Node, site: Site) -> Group | None:
         found = geometry_of(builder, source, target, (1, 1), Geometry())
         step = builder.native.resize_float32(source.place(builder), target.place(builder), found, *places, builder.isa)
         builder.step(step, (source.stored,), (target.stored,))
+
+    return Group((node,), emit)
+
+
+@ends_with("batch_norm")
+def batch_norm(node: Node, site: Site) -> Group | None:
+    """With given statistics, whose copies nobody reads."""
+    op, x, y = node.op, node.inputs[0], node.outputs[0]
+    factors = node.inputs[1:]
+    assert isinstance(op, BatchNorm) and x is not None
+    is_constant = all(value is None or value.is_constant for value in factors)
+    is_alone = not any(value.uses or site.graph.is_output(value) for value in node.outputs[1:])
+    if x.dtype is not F32 or 0 in x.type.static_shape or not (op.use_global_stats and is_constant and is_alone):
+        return None
+    factor = 0.0 if op.scale == 0 else 1 / op.scale
+    mean, variance, gamma, beta = (
+        None if value is None else value.array.astype(np.float64) for value in (*factors, None, None)[:4]
+    )
+    assert mean is not None and variance is not None
+    slope = 1 / np.sqrt(variance * factor + op.epsilon)
+    slope = slope if gamma is None else slope * gamma
+    shift = np.zeros_like(slope) if beta is None else beta
+
+    def emit(builder: Builder) -> None:
+        source, target = builder.read(x, channels_last(4)), builder.write(y, channels_last(4))
+        places = builder.place(source), builder.place(target)
+        lists = [item.tolist() for item in (mean * factor, slope, shift)]
+        step = builder.native.batch_norm_float32(*places, source.size // len(mean), *lists)
+        builder.step(step, (source,), (target,))
+
+    return Group((node,), emit)
+
+
+@ends_with("lrn")
+def lrn(node: Node, site: Site) -> Group | None:
+    """Over neighbouring channels."""
+    op, x, y = node.op, node.inputs[0], node.outputs[0]
+    assert isinstance(op, Lrn) and x is not None
+    if x.dtype is not F32 or 0 in x.type.static_shape:
+        return None
+
+    def emit(builder: Builder) -> None:
+        order = (0, *range(2, x.rank), 1)
+        source, target = builder.read(x, order), builder.write(y, order)
+        channels = builder.shape(x)[1]
+        step = builder.native.lrn_float32(
+            builder.place(source),
+            builder.place(target),
+            source.size // channels,
+            channels,
+            op.size,
+            op.alpha,
+            op.beta,
+            op.bias,
+        )
+        builder.step(step, (source,), (target,))
 
     return Group((node,), emit)

@@ -19,6 +19,7 @@
 
 #include "core/isa.h"
 #include "float32/chain_float.h"
+#include "float32/channels_float.h"
 #include "float32/conv_float.h"
 #include "float32/images_float.h"
 #include "float32/matmul_float.h"
@@ -132,11 +133,12 @@ std::vector<Between> between(const std::vector<std::tuple<std::int32_t, std::int
 void bind_rows(nb::module_& module) {
   module.def(
       "softmax_float32",
-      [](const Place& x, const Place& y, std::int64_t rows, std::int64_t count, const std::string& isa, bool is_precise) {
-        return make_softmax_float(x, y, rows, {count, is_precise}, isa_named(isa));
+      [](const Place& x, const Place& y, std::int64_t rows, std::int64_t count, const std::string& isa, bool is_precise,
+         bool is_guarded) {
+        return make_softmax_float(x, y, rows, {count, is_precise, is_guarded}, isa_named(isa));
       },
       nb::arg("x"), nb::arg("y"), nb::arg("rows"), nb::arg("count"), nb::arg("isa"), nb::kw_only(),
-      nb::arg("is_precise") = false);
+      nb::arg("is_precise") = false, nb::arg("is_guarded") = false);
   module.def(
       "norm_float32",
       [](const Place& x, const Place& y, std::int64_t rows, std::int64_t count, double epsilon, const std::string& isa,
@@ -173,6 +175,22 @@ void bind_images(nb::module_& module) {
       nb::arg("input"), nb::arg("output"), nb::arg("geometry"), nb::arg("rows"), nb::arg("columns"), nb::arg("isa"));
 }
 
+void bind_channels(nb::module_& module) {
+  module.def(
+      "batch_norm_float32",
+      [](const Place& x, const Place& y, std::int64_t pixels, std::vector<double> mean, std::vector<double> slope,
+         std::vector<double> shift) {
+        return make_channel_affine(x, y, pixels, {std::move(mean), std::move(slope), std::move(shift)});
+      },
+      nb::arg("x"), nb::arg("y"), nb::arg("pixels"), nb::arg("mean"), nb::arg("slope"), nb::arg("shift"));
+  module.def(
+      "lrn_float32",
+      [](const Place& x, const Place& y, std::int64_t pixels, int channels, int size, double alpha, double beta,
+         double bias) { return make_channel_response(x, y, pixels, {channels, size, alpha, beta, bias}); },
+      nb::arg("x"), nb::arg("y"), nb::arg("pixels"), nb::arg("channels"), nb::arg("size"), nb::arg("alpha"),
+      nb::arg("beta"), nb::arg("bias"));
+}
+
 }  // namespace
 
 void bind_float32(nb::module_& module) {
@@ -188,6 +206,7 @@ void bind_float32(nb::module_& module) {
              nb::arg("is_precise") = false);
   bind_rows(module);
   bind_images(module);
+  bind_channels(module);
 }
 
 }  // namespace tpuconvert

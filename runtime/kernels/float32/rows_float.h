@@ -18,6 +18,7 @@ namespace tpuconvert {
 struct SoftmaxTask {
   std::int64_t count = 1;   // elements of a row
   bool is_precise = false;  // exponentials by the mathematical library
+  bool is_guarded = false;  // rows of minus infinity become zeros
 };
 
 struct NormTask {

@@ -23,11 +23,13 @@ FLOAT_INLINE float largest_of(const float* x, std::int64_t count) {
 
 void run_softmax(const SoftmaxTask& task, std::int64_t first, std::int64_t last, const float* x, float* y,
                  double* powers) {
+  constexpr float kLowest = -0x1.fffffep127f;
   const float lowest = -__builtin_inff();
   for (std::int64_t row = first; row < last; ++row) {
     const float* from = x + row * task.count;
     float* to = y + row * task.count;
-    const float most = largest_of(from, task.count);
+    const float found = largest_of(from, task.count);
+    const float most = task.is_guarded && found < kLowest ? kLowest : found;
     const Sixteen shift = Sixteen::broadcast(static_cast<double>(most));
     Sixteen sums = Sixteen::broadcast(0.0);
     if (task.is_precise) precise_powers(from, most, task.count, powers);
@@ -43,7 +45,10 @@ void run_softmax(const SoftmaxTask& task, std::int64_t first, std::int64_t last,
       }
       sums = sums + power;
     }
-    const Sixteen factor = Sixteen::broadcast(1.0 / sum_of(sums));
+    // A row has a summand that is 1, unless it is one of minus infinity, whose powers are 0 or, as exponentials are limited
+    // here, below 2e-87.
+    const double sum = sum_of(sums);
+    const Sixteen factor = Sixteen::broadcast(task.is_guarded && sum < 0.5 ? 0.0 : 1.0 / sum);
     for (std::int64_t i = 0; i < task.count; i += kPartial)
       (Sixteen::load(powers + i) * factor).store(to + i, task.count - i);
   }

@@ -1,0 +1,59 @@
+"""Attention on floats: two batched products with a softmax between them, in memory of the step's own."""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.plan_float_products import multiply
+from tpuconvert.runtime.native.storage import Stored, row_major
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.ops.attention import Attention
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.types import F32
+
+
+@ends_with("attention")
+def attention(node: Node, site: Site) -> Group | None:
+    """Scores, their softmax, and the mean of the values. Scores are rounded: not for what decides integers."""
+    op, y = node.op, node.outputs[0]
+    query, key, value, mask = (*node.inputs, None)[:4]
+    assert isinstance(op, Attention) and query is not None and key is not None and value is not None
+    given = [query, key, value, y] if mask is None else [query, key, value, mask, y]
+    if node in site.precise or any(item.dtype is not F32 or 0 in item.type.static_shape for item in given):
+        return None
+    shape = BatchMatmul(right_transpose=True).infer(query.type, key.type)[0].static_shape
+    factor = 1 / math.sqrt(query.type.static_shape[-1]) if op.scale is None else op.scale
+
+    def emit(builder: Builder) -> None:
+        q, k, v = (builder.read(item, dense=False) for item in (query, key, value))
+        scores = builder.temporary(F32, shape)
+        swapped = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+        multiply(builder, q, k.permuted(swapped), scores)
+        _scale(builder, scores, factor, None if mask is None else builder.read(mask, row_major(mask.rank)))
+        step = builder.native.softmax_float32(
+            builder.place(scores),
+            builder.place(scores),
+            scores.size // shape[-1],
+            shape[-1],
+            builder.isa,
+            is_guarded=mask is not None,
+        )
+        builder.step(step, (scores,), (scores,))
+        multiply(builder, scores, v, builder.write(y))
+
+    return Group((node,), emit)
+
+
+def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None) -> None:
+    """Add the step that multiplies scores in place, and adds a mask that broadcasts."""
+    operands = [(builder.place(scores), list(scores.strides))]
+    operations = [("mul", -1, factor, 0.0)]
+    if mask is not None:
+        strides = [0 if extent == 1 else stride for extent, stride in zip(mask.shape, mask.strides, strict=True)]
+        operands.append((builder.place(mask), strides))
+        operations.append(("add", 1, 0.0, 0.0))
+    place = builder.place(scores)
+    step = builder.native.chain_float32(place, list(scores.shape), operands, operations, builder.isa)
+    builder.step(step, (scores,) if mask is None else (scores, mask), (scores,))
