@@ -149,9 +149,15 @@ class Stored:
         return replace(self, shape=shape, order=order)
 
     def view(self, memory: Array) -> Array:
-        """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added."""
+        """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added.
+
+        Raises:
+            ValueError: when the tensor does not lie inside the buffer.
+        """
         element = np.dtype(np.uint8) if self.dtype is I8 else self.dtype.numpy
         end = self.offset + self.extent_bytes
+        if self.offset < 0 or end > memory.nbytes:
+            raise ValueError(f"{self.dtype.value}{list(self.shape)} at byte {self.offset} leaves {memory.nbytes} bytes")
         flat = memory[self.offset : end].view(element) if end % self.itemsize == 0 else memory[self.offset :]
         return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides)
 

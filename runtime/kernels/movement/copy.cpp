@@ -71,6 +71,9 @@ class CopyStep final : public Step {
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis)
       if (spec.shape[axis] != 1) axes_.push_back({spec.shape[axis], spec.source_strides[axis], spec.target_strides[axis]});
     if (source_bytes_ == 0) return;
+    if (source_.buffer == target_.buffer && source_.offset < target_.offset + target_bytes_ &&
+        target_.offset < source_.offset + source_bytes_)
+      throw std::invalid_argument("copy: a tensor is copied over itself");
     arrange();
   }
 

@@ -22,6 +22,7 @@ class GatherStep final : public Step {
  public:
   explicit GatherStep(const GatherSpec& spec) : spec_(spec) {
     if (spec.outer < 0 || spec.extent < 0 || spec.inner_bytes < 0) throw std::invalid_argument("gather: negative extent");
+    if (spec.source.buffer == spec.target.buffer) throw std::invalid_argument("gather: into the buffer that is read");
     product_of({spec.outer, spec.extent, spec.inner_bytes});
     product_of({spec.outer, static_cast<std::int64_t>(spec.indices.size()), spec.inner_bytes});
     for (const std::int32_t index : spec.indices)

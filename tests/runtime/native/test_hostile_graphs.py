@@ -67,9 +67,16 @@ def attributes_that_fit_in_type(name: str, seed: int) -> tuple[int, int]:
 
 
 def lies(name: str, seed: int) -> tuple[int, int]:
-    """Change an attribute or a shape and nothing else: the graph contradicts itself. What runs may give anything."""
+    """Change an attribute or a shape and nothing else: the graph contradicts itself. What runs may give anything.
+
+    References are left out: they rely on what operators check when they are made, which this goes round.
+    """
     case, rng = make(name, seed), np.random.default_rng(seed)
-    evaluate, refused, ran = evaluator(case.chip), 0, 0
+    refused = ran = 0
+
+    def evaluate(node, arrays):
+        return tuple(np.zeros(value.shape, value.dtype.numpy) for value in node.outputs)
+
     for _ in range(CHANGES):
         with forged(case, rng) as graph:
             if elements(graph) > MOST_ELEMENTS:
