@@ -167,6 +167,8 @@ class Builder:
 
     def copy(self, source: Stored, target: Stored) -> None:
         """Add a step that copies a tensor into another order or pitch. Either may be the caller's."""
+        if source.size == 0:
+            return
         own = I8 if source.dtype is I8 else None
         flip = own is not None and (source.buffer.kind == EXTERNAL) != (target.buffer.kind == EXTERNAL)
         step = self.native.copy(

@@ -179,3 +179,11 @@ def test_a_closed_session_says_so():
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session.run({})
+
+
+def test_a_result_without_elements_has_its_shape():
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (0, 3)))
+    graph.output(graph.add(RELU, x, name="y"))
+    with Session(graph) as session:
+        assert session.run({"x": np.empty((0, 3), np.float32)})["y"].shape == (0, 3)
