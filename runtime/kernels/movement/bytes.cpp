@@ -62,11 +62,13 @@ class QuantizeStep final : public Step {
  public:
   QuantizeStep(const QuantizeSpec& spec, Isa isa) : kernels_(element_kernels(isa)), spec_(spec) {
     const auto fits = [&](std::size_t size) { return size == 1 || size == static_cast<std::size_t>(spec.channels); };
-    if (spec.images < 1 || spec.channels < 1 || spec.pixels < 1 || !fits(spec.scale.size()) || !fits(spec.offset.size()))
+    if (spec.images < 1 || spec.channels < 1 || spec.pixels < 1 || !fits(spec.scale.size()) ||
+        !fits(spec.offset.size()))
       throw std::invalid_argument("quantize: extents or parameters that make no sense");
     product_of({spec.images, spec.channels, spec.pixels, std::int64_t{sizeof(float)}});
     for (const std::int32_t offset : spec.offset)
-      if (offset < -kLargestOffset || offset > kLargestOffset) throw std::invalid_argument("quantize: an offset is too large");
+      if (offset < -kLargestOffset || offset > kLargestOffset)
+        throw std::invalid_argument("quantize: an offset is too large");
     if (spec.low < 0 || spec.high > 255 || spec.low > spec.high) throw std::invalid_argument("quantize: wrong limits");
     // As many pixels at once as keep the planes of a tile in the first-level cache.
     tile_ = std::min<std::int64_t>(512, std::max<std::int64_t>(64, 16384 / spec.channels / 64 * 64));

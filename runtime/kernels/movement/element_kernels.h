@@ -45,11 +45,12 @@ enum class LaneCode {
 };
 
 // What kRescale does, with p = a * multiplier exact in 64 bits:
-//   t = low 32 bits of (p >> first); t >>= second; h = (t + 1) >> 1            one rounding, half up
-//   h = (((h - (h < 0)) >> again) + 1) >> 1 where again is not -1               a second one, half away from zero
+//   narrow: t = low 32 bits of (p >> first); t >>= second; h = (t + 1) >> 1     one rounding by first + second + 1 bits
+//   wide:   t = low 32 bits of ((p + 2^(first + second - 1)) >> first); h = t >> second    one by first + second bits
+//   h = (((h - (h < 0)) >> again) + 1) >> 1 where again is not -1               a second one by again + 1 bits
 //   result = h + offset
-// so that the shift of the first rounding is first + second + 1 and that of the second again + 1. `prepare_rescale` proves
-// that nothing leaves 32 bits.
+// The first rounding is half up, the second half away from zero. The narrow form needs fewer operations, the wide one half
+// the room: it takes all 32 bits. `prepare_rescale` proves that nothing leaves them.
 enum RescaleParameter { kMultiplier, kFirst, kSecond, kAgain, kOffset };
 
 struct Lanes {
@@ -60,6 +61,7 @@ struct Lanes {
   const std::int32_t* parameters[kParameters] = {};
   bool is_per_lane = false;  // one parameter for each lane; otherwise the first counts for all
   bool has_second = false, has_again = false;  // kRescale: whether any lane needs them
+  bool is_wide = false;                        // kRescale: the form
   std::int32_t low = 0, high = 0;
   const std::int32_t* table = nullptr;
 };
@@ -108,7 +110,8 @@ struct ElementKernels {
   void (*linear)(const std::uint8_t* a, const Lanes& lanes);
   void (*linear_sum)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes);
 
-  // linear_sum, kRescale and store_u8 at once: `sum` holds the parameters of the first, `rescale` of the second.
+  // linear_sum, kRescale (narrow) and store_u8 at once: `sum` holds the parameters of the first, `rescale` of the second.
+  // `count` may exceed kBlock.
   void (*residual)(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescale,
                    const StoreLimits& limits, std::uint8_t* to, int count);
 

@@ -32,16 +32,21 @@ struct Rescaling {
 };
 
 // Products of the even lanes and of the odd ones are shifted as 64 bits; each leaves 32 bits.
-template <bool kHasSecond, bool kHasAgain>
+template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m256i rescaled(__m256i x, const Rescaling& p) {
   const __m256i one = _mm256_set1_epi32(1);
   __m256i even = _mm256_mul_epi32(x, p.multiplier);
   __m256i odd = _mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(p.multiplier, 32));
+  if (kIsWide) {
+    const __m256i half = _mm256_set1_epi64x(1), bit = _mm256_sub_epi32(_mm256_add_epi32(p.first, p.second), one);
+    even = _mm256_add_epi64(even, _mm256_sllv_epi64(half, _mm256_blend_epi32(bit, _mm256_setzero_si256(), 0xaa)));
+    odd = _mm256_add_epi64(odd, _mm256_sllv_epi64(half, _mm256_srli_epi64(bit, 32)));
+  }
   even = _mm256_srlv_epi64(even, _mm256_blend_epi32(p.first, _mm256_setzero_si256(), 0xaa));
   odd = _mm256_srlv_epi64(odd, _mm256_srli_epi64(p.first, 32));
   __m256i h = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
   if (kHasSecond) h = _mm256_srav_epi32(h, p.second);
-  h = _mm256_srai_epi32(_mm256_add_epi32(h, one), 1);
+  if (!kIsWide) h = _mm256_srai_epi32(_mm256_add_epi32(h, one), 1);
   if (kHasAgain) {
     __m256i twice = _mm256_srav_epi32(_mm256_add_epi32(h, _mm256_srai_epi32(h, 31)), p.again);
     twice = _mm256_srai_epi32(_mm256_add_epi32(twice, one), 1);
@@ -50,19 +55,21 @@ inline __m256i rescaled(__m256i x, const Rescaling& p) {
   return _mm256_add_epi32(h, p.offset);
 }
 
-template <bool kHasSecond, bool kHasAgain>
+template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 void rescale_all(const Lanes& lanes) {
   if (lanes.is_per_lane) {
     for (int i = 0; i < lanes.count; i += 8)
-      put(lanes.out + i, rescaled<kHasSecond, kHasAgain>(lanes_at(lanes.a + i), Rescaling::at(lanes, i)));
+      put(lanes.out + i, rescaled<kHasSecond, kHasAgain, kIsWide>(lanes_at(lanes.a + i), Rescaling::at(lanes, i)));
   } else {
     const Rescaling p = Rescaling::of_all(lanes);
     for (int i = 0; i < lanes.count; i += 8)
-      put(lanes.out + i, rescaled<kHasSecond, kHasAgain>(lanes_at(lanes.a + i), p));
+      put(lanes.out + i, rescaled<kHasSecond, kHasAgain, kIsWide>(lanes_at(lanes.a + i), p));
   }
 }
 
 void rescale(const Lanes& lanes) {
+  if (lanes.is_wide)
+    return lanes.has_again ? rescale_all<true, true, true>(lanes) : rescale_all<true, false, true>(lanes);
   if (lanes.has_again)
     lanes.has_second ? rescale_all<true, true>(lanes) : rescale_all<false, true>(lanes);
   else

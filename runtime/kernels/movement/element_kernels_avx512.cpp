@@ -30,16 +30,21 @@ struct Rescaling {
 };
 
 // Products of the even lanes and of the odd ones are shifted as 64 bits; each leaves 32 bits.
-template <bool kHasSecond, bool kHasAgain>
+template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 inline __m512i rescaled(__m512i x, const Rescaling& p) {
   const __m512i one = _mm512_set1_epi32(1);
   __m512i even = _mm512_mul_epi32(x, p.multiplier);
   __m512i odd = _mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(p.multiplier, 32));
+  if (kIsWide) {
+    const __m512i half = _mm512_set1_epi64(1), bit = _mm512_sub_epi32(_mm512_add_epi32(p.first, p.second), one);
+    even = _mm512_add_epi64(even, _mm512_sllv_epi64(half, _mm512_maskz_mov_epi32(0x5555, bit)));
+    odd = _mm512_add_epi64(odd, _mm512_sllv_epi64(half, _mm512_srli_epi64(bit, 32)));
+  }
   even = _mm512_srlv_epi64(even, _mm512_maskz_mov_epi32(0x5555, p.first));
   odd = _mm512_srlv_epi64(odd, _mm512_srli_epi64(p.first, 32));
   __m512i h = _mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
   if (kHasSecond) h = _mm512_srav_epi32(h, p.second);
-  h = _mm512_srai_epi32(_mm512_add_epi32(h, one), 1);
+  if (!kIsWide) h = _mm512_srai_epi32(_mm512_add_epi32(h, one), 1);
   if (kHasAgain) {
     __m512i twice = _mm512_srav_epi32(_mm512_add_epi32(h, _mm512_srai_epi32(h, 31)), p.again);
     twice = _mm512_srai_epi32(_mm512_add_epi32(twice, one), 1);
@@ -48,19 +53,21 @@ inline __m512i rescaled(__m512i x, const Rescaling& p) {
   return _mm512_add_epi32(h, p.offset);
 }
 
-template <bool kHasSecond, bool kHasAgain>
+template <bool kHasSecond, bool kHasAgain, bool kIsWide = false>
 void rescale_all(const Lanes& lanes) {
   if (lanes.is_per_lane) {
     for (int i = 0; i < lanes.count; i += 16)
-      put(lanes.out + i, rescaled<kHasSecond, kHasAgain>(lanes_at(lanes.a + i), Rescaling::at(lanes, i)));
+      put(lanes.out + i, rescaled<kHasSecond, kHasAgain, kIsWide>(lanes_at(lanes.a + i), Rescaling::at(lanes, i)));
   } else {
     const Rescaling p = Rescaling::of_all(lanes);
     for (int i = 0; i < lanes.count; i += 16)
-      put(lanes.out + i, rescaled<kHasSecond, kHasAgain>(lanes_at(lanes.a + i), p));
+      put(lanes.out + i, rescaled<kHasSecond, kHasAgain, kIsWide>(lanes_at(lanes.a + i), p));
   }
 }
 
 void rescale(const Lanes& lanes) {
+  if (lanes.is_wide)
+    return lanes.has_again ? rescale_all<true, true, true>(lanes) : rescale_all<true, false, true>(lanes);
   if (lanes.has_again)
     lanes.has_second ? rescale_all<true, true>(lanes) : rescale_all<false, true>(lanes);
   else
@@ -211,8 +218,10 @@ struct ByteTable {
 // that the elements are dealt out to the quarters first, four at a time.
 void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
   alignas(64) static constexpr std::uint8_t kDealt[64] = {
-      0, 1, 2,  3,  16, 17, 18, 19, 32, 33, 34, 35, 48, 49, 50, 51, 4,  5,  6,  7,  20, 21, 22, 23, 36, 37, 38, 39, 52, 53, 54, 55,
-      8, 9, 10, 11, 24, 25, 26, 27, 40, 41, 42, 43, 56, 57, 58, 59, 12, 13, 14, 15, 28, 29, 30, 31, 44, 45, 46, 47, 60, 61, 62, 63};
+      0,  1,  2,  3,  16, 17, 18, 19, 32, 33, 34, 35, 48, 49, 50, 51,  //
+      4,  5,  6,  7,  20, 21, 22, 23, 36, 37, 38, 39, 52, 53, 54, 55,  //
+      8,  9,  10, 11, 24, 25, 26, 27, 40, 41, 42, 43, 56, 57, 58, 59,  //
+      12, 13, 14, 15, 28, 29, 30, 31, 44, 45, 46, 47, 60, 61, 62, 63};
   const __m512i order = _mm512_load_si512(kDealt);
   const ByteTable p0 = ByteTable::at(table.planes[0]), p1 = ByteTable::at(table.planes[1]);
   const ByteTable p2 = ByteTable::at(table.planes[2]), p3 = ByteTable::at(table.planes[3]);

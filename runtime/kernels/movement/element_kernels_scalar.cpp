@@ -9,9 +9,11 @@ void rescale(const Lanes& lanes) {
   for (int i = 0; i < lanes.count; ++i) {
     const int k = lanes.is_per_lane ? i : 0;
     const std::int64_t product = std::int64_t{lanes.a[i]} * p[kMultiplier][k];
+    const std::int32_t first = p[kFirst][k], second = p[kSecond][k];
+    const std::int64_t half = lanes.is_wide ? std::int64_t{1} << (first + second - 1) : 0;
     // 32 bits of a shift by at most 32 are the same with and without the sign.
-    std::int32_t h = static_cast<std::int32_t>(static_cast<std::uint64_t>(product) >> p[kFirst][k]);
-    h = ((h >> p[kSecond][k]) + 1) >> 1;
+    std::int32_t h = static_cast<std::int32_t>(static_cast<std::uint64_t>(product + half) >> first) >> second;
+    if (!lanes.is_wide) h = (h + 1) >> 1;
     const std::int32_t again = p[kAgain][k];
     if (again >= 0) h = (((h + (h >> 31)) >> again) + 1) >> 1;
     lanes.out[i] = h + p[kOffset][k];

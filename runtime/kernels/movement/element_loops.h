@@ -1,5 +1,6 @@
 // Bodies of ElementKernels that compilers vectorize by themselves. Included by one file per instruction set, inside its
-// namespace, after that file has defined rescale, linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up and interleave3.
+// namespace, after that file has defined rescale, linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up and
+// interleave3.
 
 template <typename Function>
 inline __attribute__((always_inline)) void for_lanes(const Lanes& lanes, Function function) {
@@ -223,7 +224,8 @@ void averages(const std::int32_t* __restrict sums, std::int32_t subtracted, std:
   const double divisor = 2.0 * (count < 1 ? 1 : count);
   for (std::int64_t i = 0; i < size; ++i) {
     const std::int32_t total = sums[i] - subtracted;
-    const double magnitude = (2.0 * (total < 0 ? -static_cast<double>(total) : static_cast<double>(total)) + 0.5 * divisor) / divisor;
+    const double real = total < 0 ? -static_cast<double>(total) : static_cast<double>(total);
+    const double magnitude = (2.0 * real + 0.5 * divisor) / divisor;
     const std::int32_t whole = static_cast<std::int32_t>(magnitude > 1024.0 ? 1024.0 : magnitude);
     std::int32_t value = (total < 0 ? -whole : whole) + bias;
     value = value < 0 ? 0 : value;
@@ -290,8 +292,27 @@ void softmax(const std::uint8_t* from, std::int64_t rows, int count, const float
 
 constexpr ElementKernels kKernels = {
     {add, subtract, multiply, add_limited, subtract_limited, multiply_limited, maximum, minimum, shift, absolute,
-     add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add, float_subtract, float_multiply,
-     float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
-    load<std::uint8_t>, load<std::uint16_t>, load<std::int16_t>, store<std::uint8_t>, store<std::uint16_t>,
-    linear, linear_sum, residual, kResidualFloat, look_up_wide, look_up, quantize, interleave3, maximum_u8, minimum_u8,
-    accumulate_u8, accumulate, averages, sum_of_row, largest_of_row, smallest_of_row, softmax};
+     add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add,
+     float_subtract, float_multiply, float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
+    load<std::uint8_t>,
+    load<std::uint16_t>,
+    load<std::int16_t>,
+    store<std::uint8_t>,
+    store<std::uint16_t>,
+    linear,
+    linear_sum,
+    residual,
+    kResidualFloat,
+    look_up_wide,
+    look_up,
+    quantize,
+    interleave3,
+    maximum_u8,
+    minimum_u8,
+    accumulate_u8,
+    accumulate,
+    averages,
+    sum_of_row,
+    largest_of_row,
+    smallest_of_row,
+    softmax};

@@ -43,18 +43,13 @@ std::int64_t rounded(std::int64_t magnitude, int bits) {
   return bits == 0 ? magnitude : bits > 62 ? 1 : (magnitude >> bits) + 1;
 }
 
-}  // namespace
-
-bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t high, RescaleLanes* lanes) {
+// One form for all channels; false where a number may leave 32 bits.
+bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* lanes) {
   const std::size_t channels =
       std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size(), std::size_t{1}});
-  for (const std::vector<std::int32_t>* values : {&spec.multiplier, &spec.shift, &spec.offset})
-    if (values->size() > 1 && values->size() != channels) return false;
   const auto pick = [](const std::vector<std::int32_t>& values, std::size_t channel) {
     return values.empty() ? 0 : values.size() == 1 ? values[0] : values[channel];
   };
-  const std::int64_t largest = std::max(low < 0 ? -low : low, high < 0 ? -high : high);
-  *lanes = RescaleLanes{};
   for (std::size_t channel = 0; channel < channels; ++channel) {
     Channel found;
     if (!channel_of(spec, pick(spec.multiplier, channel), pick(spec.shift, channel), &found)) return false;
@@ -64,13 +59,13 @@ bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t hi
     }
     if (found.multiplier > kMost || found.multiplier < -kMost) return false;
     const std::int64_t product = largest * (found.multiplier < 0 ? -found.multiplier : found.multiplier);
-    const int shift = found.right - 1;
+    const int shift = lanes->is_wide ? found.right : found.right - 1;
     const int first = std::min(shift, 32), second = std::min(shift - first, 31);
-    // After `first` bits it must fit, and 1 more after all of `shift`; then the magnitude is below 2^31 for what follows.
+    // After `first` bits it must fit, and 1 more; then the magnitude is below 2^31 for what follows.
     if ((product >> first) >= kMost) return false;
     const std::int64_t high_part = rounded(product, found.right);
     const std::int64_t offset = pick(spec.offset, channel);
-    if (high_part + (offset < 0 ? -offset : offset) >= kMost - kRoomForBias) return false;
+    if (high_part + (offset < 0 ? -offset : offset) >= kMost - (lanes->is_wide ? 0 : kRoomForBias)) return false;
     const std::int32_t values[] = {static_cast<std::int32_t>(found.multiplier), first, second, found.again - 1,
                                    static_cast<std::int32_t>(offset)};
     for (int index = 0; index < kParameters; ++index) lanes->parameters[index].push_back(values[index]);
@@ -78,6 +73,18 @@ bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t hi
     lanes->has_again = lanes->has_again || found.again != 0;
   }
   return true;
+}
+
+}  // namespace
+
+bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t high, RescaleLanes* lanes) {
+  const std::int64_t largest = std::max(low < 0 ? -low : low, high < 0 ? -high : high);
+  for (const bool is_wide : {false, true}) {
+    *lanes = RescaleLanes{};
+    lanes->is_wide = is_wide;
+    if (prepare_form(spec, largest, lanes)) return true;
+  }
+  return false;
 }
 
 }  // namespace tpuconvert

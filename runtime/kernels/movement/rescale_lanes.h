@@ -10,7 +10,7 @@ namespace tpuconvert {
 
 struct RescaleLanes {
   std::vector<std::int32_t> parameters[5];  // as RescaleParameter names them; each one number or one per channel
-  bool has_second = false, has_again = false;
+  bool has_second = false, has_again = false, is_wide = false;
 };
 
 // Whether the vector form gives exactly what the epilogue gives, without its limits, for every value in low..high.

@@ -34,7 +34,9 @@ class SoftmaxIntStep final : public Step {
     const auto bytes = static_cast<std::size_t>(spec_.rows * spec_.length);
     return {{spec_.source, bytes}, {spec_.target, bytes}};
   }
-  std::size_t scratch_bytes() const override { return static_cast<std::size_t>(spec_.length) * sizeof(float) * kSoftmaxRows; }
+  std::size_t scratch_bytes() const override {
+    return static_cast<std::size_t>(spec_.length) * sizeof(float) * kSoftmaxRows;
+  }
   const char* kind() const override { return "softmax_int"; }
 
  private:
