@@ -1,8 +1,9 @@
-"""Integer matrix products of two operands that are both made during the run, such as those of attention."""
+"""Integer matrix products of two operands that are both made during the run, alone or as the two of attention."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
@@ -12,8 +13,12 @@ from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import I32, Array
+
+_LARGEST_OFFSET = 2**15
 
 
 @dataclass(frozen=True)
@@ -37,27 +42,79 @@ class Product:
     order: Order
 
 
+@dataclass(frozen=True)
+class Attention:
+    """Scores, their softmax as bytes, and the product of those with the values.
+
+    Args:
+        scores: a product with a real result.
+        probabilities: what turns the softmax into bytes.
+        values: a product whose left operand they are.
+    """
+
+    scores: Product
+    probabilities: RequantFp32ToInt
+    values: Product
+
+
 @ends_with(MatrixMulV2.name, *(kind.name for kind in FOLLOWERS), priority=9)
 def product(node: Node, site: Site) -> Group | None:
-    """A product, then at most a rescale, limits and a table, or real numbers."""
+    """A product, then at most a rescale, limits and a table, or real numbers; attention where it is the end of one."""
+    found, nodes = _product_ending(node, site)
+    y = node.outputs[0]
+    if found is None:
+        return None
+    attention = _attention(found, nodes, site)
+    if attention is not None:
+        return Group(tuple(nodes), lambda builder: _emit_attention(builder, attention, y))
+    return Group(tuple(nodes), lambda builder: _emit(builder, found, y))
+
+
+def _product_ending(node: Node, site: Site) -> tuple[Product | None, list[Node]]:
+    """The product that ends with a node, and its nodes in running order."""
     chain = [node]
     while isinstance(chain[-1].op, FOLLOWERS):
         producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, MatrixMulV2)
         if producer is None:
-            return None
+            return None, []
         chain.append(producer)
-    source, y = chain.pop(), node.outputs[0]
-    epilogue = _followed(Epilogue.sums(), chain)
+    nodes, y = chain[::-1], node.outputs[0]
+    epilogue = _followed(Epilogue.sums(), nodes[1:])
     if epilogue is None or epilogue.dtype is not y.dtype or 0 in y.type.static_shape:
+        return None, []
+    return _product(nodes[0], epilogue, _order(y, site)), nodes
+
+
+def _attention(values: Product, nodes: list[Node], site: Site) -> Attention | None:
+    """Attention that ends with a product; its further nodes are put before those of the product."""
+    requant = site.absorbable(values.left, RequantFp32ToInt)
+    softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
+    if requant is None or softmax is None or values.op.is_left_trans or not _is_plain(requant, softmax):
         return None
-    found = _product(source, epilogue, _order(y, site))
-    if found is None:
+    end = site.absorbable(softmax.inputs[0], *FOLLOWERS)
+    scores, further = (None, []) if end is None else _product_ending(end, site)
+    if scores is None or scores.epilogue.real is None or not isinstance(requant.op, RequantFp32ToInt):
         return None
-    return Group((source, *reversed(chain)), lambda builder: _emit(builder, found, y))
+    nodes[:0] = [*further, softmax, requant]
+    return Attention(scores, requant.op, values)
+
+
+def _is_plain(requant: Node, softmax: Node) -> bool:
+    """Whether the softmax is along the last axis, and its bytes have one positive scale."""
+    op, axis = requant.op, softmax.op
+    assert isinstance(op, RequantFp32ToInt) and isinstance(axis, Softmax)
+    return (
+        op.mode is RequantFp32Mode.SCALE_ROUND_OFFSET
+        and not op.is_scale_pc
+        and not op.is_offset_pc
+        and abs(op.offset_val) <= _LARGEST_OFFSET
+        and 2.0**-10 <= op.scale_val <= 2.0**20
+        and axis.axis % softmax.outputs[0].rank == softmax.outputs[0].rank - 1
+    )
 
 
 def _followed(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
-    for follower in reversed(chain):
+    for follower in chain:
         op = follower.op
         is_per_channel = isinstance(op, RequantInt32) and (op.is_mul_shift_pc or op.is_offset_pc)
         if epilogue is None or (is_per_channel and follower.outputs[0].rank != 2):
@@ -90,28 +147,64 @@ def _order(y: Value, site: Site) -> Order:
 
 
 def _emit(builder: Builder, found: Product, result: Value) -> None:
-    op, rank = found.op, result.rank
-    row, depth = (rank - 1, rank - 2) if op.is_left_trans else (rank - 2, rank - 1)
-    own_depth, column = (rank - 1, rank - 2) if op.is_right_trans else (rank - 2, rank - 1)
-    left = _with_adjacent(builder, found.left, depth)
-    right = _with_adjacent(builder, found.right, column, own_depth)
+    left, right = _left(builder, found), _right(builder, found)
     y = builder.write(result, found.order)
-    columns = y.shape[-1]
-    step = builder.native.product_int8(
-        builder.place(left),
-        builder.place(right),
-        builder.place(y),
-        [*y.shape[:-1], left.shape[depth], columns],
-        [*left.strides[: rank - 2], left.strides[row]],
-        [*right.strides[: rank - 2], _step(right, own_depth), _step(right, column)],
-        list(y.strides[:-1]),
-        found.epilogue.compiled(columns),
+    described = _described(builder, found, left, right, y)
+    builder.step(builder.native.product_int8(described, builder.isa), (left, right), (y,))
+
+
+def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
+    query, key, value = (
+        _left(builder, found.scores),
+        _right(builder, found.scores),
+        _right(builder, found.values),
+    )
+    y = builder.write(result, found.values.order)
+    dtype = found.values.left.dtype
+    bias = bias_of(dtype)
+    step = builder.native.attention_int8(
+        _described(builder, found.scores, query, key, None),
+        found.probabilities.scale_val,
+        found.probabilities.offset_val + bias,
+        dtype.min + bias,
+        dtype.max + bias,
+        _described(builder, found.values, None, value, y),
         builder.isa,
+    )
+    builder.step(step, (query, key, value), (y,))
+
+
+def _left(builder: Builder, found: Product) -> Stored:
+    rank = found.left.rank
+    return _with_adjacent(builder, found.left, rank - 2 if found.op.is_left_trans else rank - 1)
+
+
+def _right(builder: Builder, found: Product) -> Stored:
+    last = found.right.rank - 1
+    return _with_adjacent(builder, found.right, last, last - 1)
+
+
+def _described(builder: Builder, found: Product, left: Stored | None, right: Stored, y: Stored | None) -> Any:
+    """The product as the extension takes it; without a left operand or a result they lie where the step wants."""
+    op, rank = found.op, found.right.rank
+    row = rank - 1 if op.is_left_trans else rank - 2
+    depth, column = (rank - 1, rank - 2) if op.is_right_trans else (rank - 2, rank - 1)
+    columns = right.shape[column]
+    nowhere = [0] * (rank - 1)
+    place = builder.native.Place(0, 0)
+    return builder.native.Product(
+        place if left is None else builder.place(left),
+        builder.place(right),
+        place if y is None else builder.place(y),
+        [*right.shape[:-2], found.left.type.static_shape[row], right.shape[depth], columns],
+        nowhere if left is None else [*left.strides[:-2], left.strides[row]],
+        [*right.strides[:-2], _step(right, depth), _step(right, column)],
+        nowhere if y is None else list(y.strides[:-1]),
+        found.epilogue.compiled(columns),
         left_zero=op.lzp_val + bias_of(found.left.dtype),
         right_zero=op.rzp_val + bias_of(found.right.dtype),
         bias=found.bias,
     )
-    builder.step(step, (left, right), (y,))
 
 
 def _with_adjacent(builder: Builder, value: Value, axis: int, *others: int) -> Stored:

@@ -54,55 +54,51 @@ class ProductTiles : public ProductInt8Kernel {
     block_ = std::min(panels_.size(), std::max<std::size_t>(1, fitting));
   }
 
-  void run(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first,
-           std::int64_t last, std::uint8_t* scratch) const override {
-    for (std::size_t panel = 0; panel < panels_.size(); panel += block_)
-      run_block(left, right, output, first, last, panel, std::min(panels_.size(), panel + block_), scratch);
+  int blocks() const override { return static_cast<int>((panels_.size() + block_ - 1) / block_); }
+  std::size_t packed_bytes() const override { return block_ * panel_bytes(); }
+  std::size_t scratch_bytes() const override { return kRows * kMaxAccumulators * kLanes * sizeof(std::int32_t); }
+
+  void pack(const std::uint8_t* right, int block, std::uint8_t* packed) const override {
+    for (std::size_t i = first_panel(block); i < first_panel(block + 1); ++i, packed += panel_bytes())
+      pack(panels_[i], right, packed + kParameterBytes, reinterpret_cast<LaneParameters*>(packed));
   }
 
-  std::size_t scratch_bytes() const override {
-    return kSumBytes + block_ * (parameter_bytes() + weight_bytes());
-  }
-
- private:
-  static constexpr std::size_t kSumBytes = kRows * kMaxAccumulators * kLanes * sizeof(std::int32_t);
-  static constexpr std::size_t parameter_bytes() { return kMaxAccumulators * sizeof(LaneParameters); }
-  std::size_t weight_bytes() const { return aligned(depth_bytes_ * kMaxAccumulators * kLanes); }
-
-  void run_block(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first_row,
-                 std::int64_t last_row, std::size_t first, std::size_t last, std::uint8_t* scratch) const {
+  void multiply(const std::uint8_t* left, int block, const std::uint8_t* packed, std::uint8_t* output,
+                std::int64_t rows_in_all, std::uint8_t* scratch) const override {
     auto* sums = reinterpret_cast<std::int32_t*>(scratch);
-    std::uint8_t* const parameters = scratch + kSumBytes;
-    std::uint8_t* const weights = parameters + block_ * parameter_bytes();
-    for (std::size_t i = first; i < last; ++i)
-      pack(panels_[i], right, weights + (i - first) * weight_bytes(),
-           reinterpret_cast<LaneParameters*>(parameters + (i - first) * parameter_bytes()));
-
     const std::uint8_t* inputs[kRows];
     avx512::TileArguments arguments{};
     arguments.inputs = inputs;
     arguments.segments = 1;
     arguments.segment_bytes = depth_bytes_;
     arguments.sums = sums;
-    const std::int64_t tiles = (last_row - first_row + kRows - 1) / kRows;
+    const std::int64_t tiles = (rows_in_all + kRows - 1) / kRows;
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
       // Tiles of nearly equal height: a low one takes as many cycles for its weights as a high one.
-      const std::int64_t start = first_row + (last_row - first_row) * tile / tiles;
-      const int rows = static_cast<int>(first_row + (last_row - first_row) * (tile + 1) / tiles - start);
+      const std::int64_t start = rows_in_all * tile / tiles;
+      const int rows = static_cast<int>(rows_in_all * (tile + 1) / tiles - start);
       std::int32_t corrections[kRows];
       for (int row = 0; row < rows; ++row) {
         inputs[row] = left + (start + row) * spec_.left_row;
         corrections[row] = correction(inputs[row]);
       }
-      for (std::size_t i = first; i < last; ++i) {
+      const std::uint8_t* panel_data = packed;
+      for (std::size_t i = first_panel(block); i < first_panel(block + 1); ++i, panel_data += panel_bytes()) {
         const Panel& panel = panels_[i];
-        arguments.weights = reinterpret_cast<const std::int8_t*>(weights + (i - first) * weight_bytes());
-        arguments.parameters = reinterpret_cast<const LaneParameters*>(parameters + (i - first) * parameter_bytes());
+        arguments.weights = reinterpret_cast<const std::int8_t*>(panel_data + kParameterBytes);
+        arguments.parameters = reinterpret_cast<const LaneParameters*>(panel_data);
         panel.kernels[rows - 1](arguments);
         finish(panel, rows, corrections, sums, output + start * spec_.output_row);
       }
     }
   }
+
+ private:
+  static constexpr std::size_t kParameterBytes = kMaxAccumulators * sizeof(LaneParameters);
+  static_assert(kParameterBytes % 64 == 0, "the packed operand stays aligned");
+
+  std::size_t first_panel(int block) const { return std::min(panels_.size(), static_cast<std::size_t>(block) * block_); }
+  std::size_t panel_bytes() const { return kParameterBytes + aligned(depth_bytes_ * kMaxAccumulators * kLanes); }
 
   void pack(const Panel& panel, const std::uint8_t* right, std::uint8_t* weights, LaneParameters* parameters) const {
     PackingTask task;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/isa.h"
+#include "int8/attention_int8.h"
 #include "int8/conv_int8.h"
 #include "int8/epilogue.h"
 #include "int8/product_int8.h"
@@ -116,16 +117,20 @@ std::shared_ptr<Step> conv_int8(const Place& input, const Place& output, const C
 
 using Strides = std::vector<std::ptrdiff_t>;
 
-// Extents and strides of the leading axes, then those of the matrices; see ProductInt8Spec.
-std::shared_ptr<Step> product_int8(const Place& left, const Place& right, const Place& output,
-                                   const std::vector<std::int64_t>& shape, const Strides& left_strides,
-                                   const Strides& right_strides, const Strides& output_strides, const Epilogue& epilogue,
-                                   const std::string& isa, int left_zero, int right_zero,
-                                   const std::optional<Vector<std::int32_t>>& bias) {
-  const std::size_t axes = shape.size() - 3;
-  if (shape.size() < 3 || left_strides.size() != axes + 1 || right_strides.size() != axes + 2 ||
-      output_strides.size() != axes + 1)
+// A product of two operands as Python describes it: extents and strides of the leading axes, then those of the matrices;
+// see ProductInt8Spec.
+struct ProductArguments {
+  ProductInt8Spec spec;
+};
+
+void set_product(ProductArguments* self, const Place& left, const Place& right, const Place& output,
+                 const std::vector<std::int64_t>& shape, const Strides& left_strides, const Strides& right_strides,
+                 const Strides& output_strides, const Epilogue& epilogue, int left_zero, int right_zero,
+                 const std::optional<Vector<std::int32_t>>& bias) {
+  if (shape.size() < 3 || left_strides.size() != shape.size() - 2 || right_strides.size() != shape.size() - 1 ||
+      output_strides.size() != shape.size() - 2)
     throw std::invalid_argument("product_int8: strides do not fit the shape");
+  const std::size_t axes = shape.size() - 3;
   const auto leading = [axes](const auto& values) {
     return std::decay_t<decltype(values)>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(axes));
   };
@@ -148,7 +153,34 @@ std::shared_ptr<Step> product_int8(const Place& left, const Place& right, const 
   spec.right_zero = right_zero;
   spec.bias = copied(bias);
   spec.epilogue = epilogue.spec();
-  return make_product_int8(spec, isa_named(isa));
+  new (self) ProductArguments{std::move(spec)};
+}
+
+std::shared_ptr<Step> attention_int8(const ProductArguments& scores, float scale, int offset, int low, int high,
+                                     const ProductArguments& values, const std::string& isa) {
+  AttentionInt8Spec spec;
+  spec.scores = scores.spec;
+  spec.probabilities.scale = scale;
+  spec.probabilities.offset = offset;
+  spec.probabilities.low = low;
+  spec.probabilities.high = high;
+  spec.values = values.spec;
+  return make_attention_int8(spec, isa_named(isa));
+}
+
+void bind_products(nb::module_& module) {
+  nb::class_<ProductArguments>(module, "Product")
+      .def("__init__", &set_product, nb::arg("left"), nb::arg("right"), nb::arg("output"), nb::arg("shape"),
+           nb::arg("left_strides"), nb::arg("right_strides"), nb::arg("output_strides"), nb::arg("epilogue"),
+           nb::kw_only(), nb::arg("left_zero") = 0, nb::arg("right_zero") = 0, nb::arg("bias") = nb::none());
+  module.def(
+      "product_int8",
+      [](const ProductArguments& product, const std::string& isa) {
+        return make_product_int8(product.spec, isa_named(isa));
+      },
+      nb::arg("product"), nb::arg("isa"));
+  module.def("attention_int8", &attention_int8, nb::arg("scores"), nb::arg("scale"), nb::arg("offset"), nb::arg("low"),
+             nb::arg("high"), nb::arg("values"), nb::arg("isa"));
 }
 
 void bind_epilogue(nb::module_& module) {
@@ -226,10 +258,7 @@ void bind_int8(nb::module_& module) {
   module.def("conv_int8", &conv_int8, nb::arg("input"), nb::arg("output"), nb::arg("geometry"), nb::arg("weights"),
              nb::arg("epilogue"), nb::arg("isa"), nb::kw_only(), nb::arg("weight_zero") = nb::none(),
              nb::arg("bias") = nb::none(), nb::arg("input_zero") = 0);
-  module.def("product_int8", &product_int8, nb::arg("left"), nb::arg("right"), nb::arg("output"), nb::arg("shape"),
-             nb::arg("left_strides"), nb::arg("right_strides"), nb::arg("output_strides"), nb::arg("epilogue"),
-             nb::arg("isa"), nb::kw_only(), nb::arg("left_zero") = 0, nb::arg("right_zero") = 0,
-             nb::arg("bias") = nb::none());
+  bind_products(module);
 }
 
 }  // namespace tpuconvert

@@ -38,7 +38,42 @@ std::int64_t extent(const ProductInt8Spec& spec, const std::vector<std::ptrdiff_
   return total;
 }
 
-void check(const ProductInt8Spec& spec) {
+class ProductInt8Step : public Step {
+ public:
+  ProductInt8Step(const ProductInt8Spec& spec, std::unique_ptr<ProductInt8Kernel> kernel)
+      : spec_(spec), spans_(spans_of(spec)), products_(spec), kernel_(std::move(kernel)) {}
+
+  void run(const Run& run) const override {
+    const int cuts = row_cuts(products_.count(), spec_.rows, run.threads());
+    run.parallel(products_.count() * cuts, [&](int part, int worker) {
+      const int product = part / cuts, cut = part % cuts;
+      const std::int64_t first = spec_.rows * cut / cuts, last = spec_.rows * (cut + 1) / cuts;
+      const std::uint8_t* left = run.at<const std::uint8_t>(spec_.left) + products_.offset(product, spec_.left_batch);
+      const std::uint8_t* right = run.at<const std::uint8_t>(spec_.right) + products_.offset(product, spec_.right_batch);
+      std::uint8_t* output = run.at<std::uint8_t>(spec_.output) + products_.offset(product, spec_.output_batch);
+      std::uint8_t* const packed = run.scratch(worker) + kernel_->scratch_bytes();
+      for (int block = 0; block < kernel_->blocks(); ++block) {
+        kernel_->pack(right, block, packed);
+        kernel_->multiply(left + first * spec_.left_row, block, packed, output + first * spec_.output_row, last - first,
+                          run.scratch(worker));
+      }
+    });
+  }
+
+  std::vector<Span> spans() const override { return {spans_.left, spans_.right, spans_.output}; }
+  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes() + kernel_->packed_bytes(); }
+  const char* kind() const override { return "batch_matmul_int8"; }
+
+ private:
+  ProductInt8Spec spec_;
+  ProductSpans spans_;
+  LeadingAxes products_;
+  std::unique_ptr<ProductInt8Kernel> kernel_;
+};
+
+}  // namespace
+
+void check_product_int8(const ProductInt8Spec& spec) {
   const std::size_t axes = spec.batch.size();
   require(spec.left_batch.size() == axes && spec.right_batch.size() == axes && spec.output_batch.size() == axes,
           "every leading axis needs a stride per operand");
@@ -59,68 +94,7 @@ void check(const ProductInt8Spec& spec) {
     throw std::overflow_error("product_int8: a sum may leave 32 bits");
 }
 
-class ProductInt8Step : public Step {
- public:
-  ProductInt8Step(const ProductInt8Spec& spec, std::unique_ptr<ProductInt8Kernel> kernel)
-      : left_{spec.left, bytes(extent(spec, spec.left_batch, {{spec.rows, spec.left_row}, {spec.depth, 1}}, 1))},
-        right_{spec.right, bytes(extent(spec, spec.right_batch,
-                                        {{spec.depth, spec.right_row}, {spec.columns, spec.right_column}}, 1))},
-        output_{spec.output,
-                bytes(extent(spec, spec.output_batch,
-                             {{spec.rows, spec.output_row}, {spec.columns, spec.epilogue.bytes}}, spec.epilogue.bytes))},
-        batch_(spec.batch),
-        left_batch_(spec.left_batch),
-        right_batch_(spec.right_batch),
-        output_batch_(spec.output_batch),
-        rows_(spec.rows),
-        kernel_(std::move(kernel)) {
-    std::int64_t products = 1;
-    for (const std::int64_t count : batch_) products = multiplied(products, count);
-    require(products <= kLargest / 1024, "more products than an index can count");
-    products_ = static_cast<int>(products);
-  }
-
-  void run(const Run& run) const override {
-    const int cuts = cuts_of(run.threads());
-    run.parallel(products_ * cuts, [&](int part, int worker) {
-      std::int64_t rest = part / cuts;
-      std::ptrdiff_t left = 0, right = 0, output = 0;
-      for (std::size_t axis = batch_.size(); axis-- > 0;) {
-        const std::ptrdiff_t index = rest % batch_[axis];
-        rest /= batch_[axis];
-        left += index * left_batch_[axis];
-        right += index * right_batch_[axis];
-        output += index * output_batch_[axis];
-      }
-      const int cut = part % cuts;
-      kernel_->run(run.at<const std::uint8_t>(left_.place) + left, run.at<const std::uint8_t>(right_.place) + right,
-                   run.at<std::uint8_t>(output_.place) + output, rows_ * cut / cuts, rows_ * (cut + 1) / cuts,
-                   run.scratch(worker));
-    });
-  }
-
-  std::vector<Span> spans() const override { return {left_, right_, output_}; }
-  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
-  const char* kind() const override { return "batch_matmul_int8"; }
-
- private:
-  static std::size_t bytes(std::int64_t count) { return static_cast<std::size_t>(count); }
-
-  // Every cut of the rows packs the right operand again, so products are divided only if they do not go round evenly.
-  int cuts_of(int threads) const {
-    if (threads == 1 || products_ % threads == 0 || products_ >= 8 * threads || rows_ < kRowsWorthDividing) return 1;
-    return threads;
-  }
-
-  Span left_, right_, output_;
-  std::vector<std::int64_t> batch_;
-  std::vector<std::ptrdiff_t> left_batch_, right_batch_, output_batch_;
-  std::int64_t rows_;
-  int products_ = 1;
-  std::unique_ptr<ProductInt8Kernel> kernel_;
-};
-
-std::unique_ptr<ProductInt8Kernel> make_kernel(const ProductInt8Spec& spec, Isa isa) {
+std::unique_ptr<ProductInt8Kernel> make_product_int8_kernel(const ProductInt8Spec& spec, Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512Vnni) return make_product_int8_avx512vnni(spec);
   if (isa >= Isa::kAvxVnni) return make_product_int8_avxvnni(spec);
@@ -131,7 +105,39 @@ std::unique_ptr<ProductInt8Kernel> make_kernel(const ProductInt8Spec& spec, Isa 
   return make_product_int8_scalar(spec);
 }
 
-}  // namespace
+ProductSpans spans_of(const ProductInt8Spec& spec) {
+  const std::int64_t item = spec.epilogue.bytes;
+  const std::int64_t left = extent(spec, spec.left_batch, {{spec.rows, spec.left_row}, {spec.depth, 1}}, 1);
+  const std::int64_t right =
+      extent(spec, spec.right_batch, {{spec.depth, spec.right_row}, {spec.columns, spec.right_column}}, 1);
+  const std::int64_t output =
+      extent(spec, spec.output_batch, {{spec.rows, spec.output_row}, {spec.columns, item}}, item);
+  return {{spec.left, static_cast<std::size_t>(left)},
+          {spec.right, static_cast<std::size_t>(right)},
+          {spec.output, static_cast<std::size_t>(output)}};
+}
+
+LeadingAxes::LeadingAxes(const ProductInt8Spec& spec) : extents_(spec.batch) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : extents_) count = multiplied(count, extent);
+  require(count <= kLargest / 1024, "more products than an index can count");
+  count_ = static_cast<int>(count);
+}
+
+std::ptrdiff_t LeadingAxes::offset(int product, const std::vector<std::ptrdiff_t>& strides) const {
+  std::ptrdiff_t offset = 0;
+  std::int64_t rest = product;
+  for (std::size_t axis = extents_.size(); axis-- > 0;) {
+    offset += rest % extents_[axis] * strides[axis];
+    rest /= extents_[axis];
+  }
+  return offset;
+}
+
+int row_cuts(int products, std::int64_t rows, int threads) {
+  if (threads == 1 || products % threads == 0 || products >= 8 * threads || rows < kRowsWorthDividing) return 1;
+  return threads;
+}
 
 std::vector<std::int32_t> constant_parts(const ProductInt8Spec& spec, int counted_from, std::int64_t padded_columns) {
   const std::int64_t common = spec.depth * spec.left_zero * (spec.right_zero - counted_from);
@@ -142,8 +148,8 @@ std::vector<std::int32_t> constant_parts(const ProductInt8Spec& spec, int counte
 }
 
 std::shared_ptr<Step> make_product_int8(const ProductInt8Spec& spec, Isa isa) {
-  check(spec);
-  return std::make_shared<ProductInt8Step>(spec, make_kernel(spec, isa));
+  check_product_int8(spec);
+  return std::make_shared<ProductInt8Step>(spec, make_product_int8_kernel(spec, isa));
 }
 
 }  // namespace tpuconvert

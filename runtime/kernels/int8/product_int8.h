@@ -25,14 +25,17 @@ struct ProductInt8Spec {
   EpilogueSpec epilogue;              // with one channel per column
 };
 
-// One product for one instruction set.
+// One product for one instruction set. The columns are cut into blocks, each of which is packed and then used for rows.
 class ProductInt8Kernel {
  public:
   virtual ~ProductInt8Kernel() = default;
-  // Result rows first..last-1.
-  virtual void run(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first,
-                   std::int64_t last, std::uint8_t* scratch) const = 0;
-  virtual std::size_t scratch_bytes() const = 0;
+  virtual int blocks() const = 0;
+  virtual std::size_t packed_bytes() const = 0;   // of one block; a multiple of 64
+  virtual std::size_t scratch_bytes() const = 0;  // for `multiply`; a multiple of 64
+  virtual void pack(const std::uint8_t* right, int block, std::uint8_t* packed) const = 0;
+  // The results of `rows` rows and the columns of a block. `left` and `output` are where the first row starts.
+  virtual void multiply(const std::uint8_t* left, int block, const std::uint8_t* packed, std::uint8_t* output,
+                        std::int64_t rows, std::uint8_t* scratch) const = 0;
 };
 
 // What all kernels add to the sums of stored bytes of a column, where the right operand counts from `right_zero` bytes
@@ -44,6 +47,33 @@ std::unique_ptr<ProductInt8Kernel> make_product_int8_scalar(const ProductInt8Spe
 std::unique_ptr<ProductInt8Kernel> make_product_int8_avx2(const ProductInt8Spec& spec);
 std::unique_ptr<ProductInt8Kernel> make_product_int8_avxvnni(const ProductInt8Spec& spec);
 std::unique_ptr<ProductInt8Kernel> make_product_int8_avx512vnni(const ProductInt8Spec& spec);
+
+// Throws as make_product_int8.
+void check_product_int8(const ProductInt8Spec& spec);
+std::unique_ptr<ProductInt8Kernel> make_product_int8_kernel(const ProductInt8Spec& spec, Isa isa);
+
+// What a step touches of its operands and result.
+struct ProductSpans {
+  Span left, right, output;
+};
+ProductSpans spans_of(const ProductInt8Spec& spec);
+
+// The products along the leading axes.
+class LeadingAxes {
+ public:
+  explicit LeadingAxes(const ProductInt8Spec& spec);
+  int count() const { return count_; }
+  // Bytes from the first product of an operand with these strides to that of a number.
+  std::ptrdiff_t offset(int product, const std::vector<std::ptrdiff_t>& strides) const;
+
+ private:
+  std::vector<std::int64_t> extents_;
+  int count_ = 1;
+};
+
+// Into how many cuts the rows of each product are best divided. Every cut packs the right operand again, so there is one
+// where the products go round evenly.
+int row_cuts(int products, std::int64_t rows, int threads);
 
 // Checks everything and makes the step. Throws std::invalid_argument for what does not fit together, and
 // std::overflow_error when a sum may leave 32 bits.

@@ -33,50 +33,47 @@ class ProductPanels : public ProductInt8Kernel {
                                   static_cast<std::int64_t>(panels_) * kColumns)),
         block_(std::min(panels_, std::max<std::size_t>(1, kBlockBytes / panel_bytes()))) {}
 
-  void run(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first,
-           std::int64_t last, std::uint8_t* scratch) const override {
-    for (std::size_t panel = 0; panel < panels_; panel += block_)
-      run_block(left, right, output, first, last, panel, std::min(panels_, panel + block_), scratch);
+  int blocks() const override { return static_cast<int>((panels_ + block_ - 1) / block_); }
+  std::size_t packed_bytes() const override { return (block_ * panel_bytes() + 63) / 64 * 64; }
+  std::size_t scratch_bytes() const override { return kSumBytes + widened_bytes(); }
+
+  void pack(const std::uint8_t* right, int block, std::uint8_t* packed) const override {
+    for (std::size_t panel = first_panel(block); panel < first_panel(block + 1); ++panel, packed += panel_bytes())
+      pack(panel, right, packed + sizeof(panels::ColumnParameters),
+           reinterpret_cast<panels::ColumnParameters*>(packed)->bias);
   }
 
-  std::size_t scratch_bytes() const override {
-    return kSumBytes + widened_bytes() + block_ * (sizeof(panels::ColumnParameters) + panel_bytes());
-  }
-
- private:
-  static constexpr std::size_t kSumBytes = kRows * kColumns * sizeof(std::int32_t);
-  static_assert(sizeof(panels::ColumnParameters) % 32 == 0, "the packed operand stays aligned");
-
-  std::size_t panel_bytes() const { return steps_ * kStepBytes; }
-  std::size_t row_bytes() const { return steps_ * 4; }
-  std::size_t widened_bytes() const { return has_bytes_ ? 0 : aligned(kRows * row_bytes()); }
-
-  void run_block(const std::uint8_t* left, const std::uint8_t* right, std::uint8_t* output, std::int64_t first_row,
-                 std::int64_t last_row, std::size_t first, std::size_t last, std::uint8_t* scratch) const {
+  void multiply(const std::uint8_t* left, int block, const std::uint8_t* packed, std::uint8_t* output,
+                std::int64_t rows_in_all, std::uint8_t* scratch) const override {
     auto* sums = reinterpret_cast<std::int32_t*>(scratch);
     std::uint8_t* const widened = scratch + kSumBytes;
-    auto* parameters = reinterpret_cast<panels::ColumnParameters*>(widened + widened_bytes());
-    auto* weights = reinterpret_cast<std::uint8_t*>(parameters + block_);
-    for (std::size_t panel = first; panel < last; ++panel)
-      pack(panel, right, weights + (panel - first) * panel_bytes(), parameters[panel - first].bias);
-
     const std::uint8_t* inputs[kRows];
-    for (std::int64_t start = first_row; start < last_row; start += kRows) {
-      const int rows = static_cast<int>(std::min<std::int64_t>(kRows, last_row - start));
+    for (std::int64_t start = 0; start < rows_in_all; start += kRows) {
+      const int rows = static_cast<int>(std::min<std::int64_t>(kRows, rows_in_all - start));
       std::int32_t corrections[kRows];
       for (int row = 0; row < rows; ++row) {
         const std::uint8_t* from = left + (start + row) * spec_.left_row;
         corrections[row] = correction(from);
         inputs[row] = has_bytes_ ? from : widen(from, widened + static_cast<std::size_t>(row) * row_bytes());
       }
-      for (std::size_t panel = first; panel < last; ++panel) {
+      const std::uint8_t* panel_data = packed;
+      for (std::size_t panel = first_panel(block); panel < first_panel(block + 1); ++panel, panel_data += panel_bytes()) {
         functions_.multiply[rows - 1](inputs, 1, static_cast<std::ptrdiff_t>(row_bytes()), 0,
-                                      weights + (panel - first) * panel_bytes(), sums);
-        functions_.complete(sums, rows, parameters[panel - first]);
+                                      panel_data + sizeof(panels::ColumnParameters), sums);
+        functions_.complete(sums, rows, *reinterpret_cast<const panels::ColumnParameters*>(panel_data));
         finish(panel, rows, corrections, sums, output + start * spec_.output_row);
       }
     }
   }
+
+ private:
+  static constexpr std::size_t kSumBytes = kRows * kColumns * sizeof(std::int32_t);
+  static_assert(sizeof(panels::ColumnParameters) % 32 == 0, "the packed operand stays aligned");
+
+  std::size_t first_panel(int block) const { return std::min(panels_, static_cast<std::size_t>(block) * block_); }
+  std::size_t panel_bytes() const { return sizeof(panels::ColumnParameters) + steps_ * kStepBytes; }
+  std::size_t row_bytes() const { return steps_ * 4; }
+  std::size_t widened_bytes() const { return has_bytes_ ? 0 : aligned(kRows * row_bytes()); }
 
   const std::uint8_t* widen(const std::uint8_t* from, std::uint8_t* to) const {
     functions_.widen(from, spec_.depth, to);

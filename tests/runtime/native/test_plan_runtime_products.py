@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from itertools import permutations
+from time import perf_counter
 
 import numpy as np
 import pytest
 
-from tests.runtime.native.native_cases import Drawing, needs_extension
+from tests.runtime.native.native_cases import Drawing, data, evaluate, needs_extension
+from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.types import I8, I16, U8, U16, DType, Scalar, TensorType
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import I8, I16, U8, U16, Chip, DType, Scalar, TensorType
 
 pytestmark = needs_extension
 
@@ -186,3 +190,62 @@ def test_zero_points_per_row_run_as_references() -> None:
     a, b = case.input(I8, (3, 5)), case.input(I8, (5, 4))
     op = MatrixMulV2(is_lzp_const=False, lzp_vec=(1, 2, 3))
     case.check(case.graph.add(op, a, b), reference=["matrix_mul_v2"])
+
+
+def attention(
+    case: Drawing, shape: tuple[int, int, int, int, int], probabilities: RequantFp32ToInt, spread: float, zeros: bool
+) -> Value:
+    """Attention of every head, from queries, keys and values as columns of matrices of tokens."""
+    heads, rows, columns, depth, size = shape
+    sides = []
+    for tokens, width in ((rows, depth), (columns, depth), (columns, size)):
+        flat = case.input(BYTES[int(case.rng.integers(2))], (tokens, heads * width))
+        parts = case.graph.add(Reshape((1, tokens, heads, width)), flat)
+        sides.append(case.graph.add(Permute((0, 2, 1, 3)), parts))
+    query, key, value = sides
+    first = {"lzp_val": zero_of(case, query.dtype), "rzp_val": zero_of(case, key.dtype)} if zeros else {}
+    lowest = max(probabilities.offset_val, 0) if probabilities.out_dtype is U8 else probabilities.offset_val
+    second = {"rzp_val": zero_of(case, value.dtype), "lzp_val": lowest} if zeros else {}
+    scores = case.graph.add(MatrixMulV2(is_right_trans=True, **first), query, key)
+    scores = case.graph.add(factor(case, depth, 100, I16, RequantMode.MULTIPLIER_SHIFT), scores)
+    reals = case.graph.add(DequantIntToFp32(scale_val=float(np.float32(spread * 2.0**-13))), scores)
+    shares = case.graph.add(probabilities, case.graph.add(Softmax(axis=3), reals))
+    y = case.graph.add(MatrixMulV2(**second), shares, value)
+    y = case.graph.add(factor(case, columns, 60, I8, RequantMode.MULTIPLIER_SHIFT), y)
+    return case.graph.add(Reshape((rows, heads * size)), case.graph.add(Permute((0, 2, 1, 3)), y))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_attention(seed: int) -> None:
+    case = Drawing(400 + seed)
+    rng = case.rng
+    heads = int(rng.integers(1, 5))
+    rows, columns, depth, size = (int(value) for value in rng.choice([1, 2, 7, 13, 16, 17, 37, 64, 65, 130, 197], 4))
+    out = BYTES[seed % 2]
+    scale = float(np.float32(rng.choice([255.0, 127.0, 864.27, 2.0, 5000.0])))
+    offset = out.min if seed % 3 == 0 else int(rng.integers(-20, 20)) if seed % 3 == 1 else 0
+    probabilities = RequantFp32ToInt(scale_val=scale, offset_val=offset, out_dtype=out)
+    spread = float(rng.choice([0.1, 1.0, 10.0, 100.0]))
+    case.check(attention(case, (heads, rows, columns, depth, size), probabilities, spread, bool(rng.integers(2))))
+
+
+def test_attention_is_one_step() -> None:
+    case = Drawing(6)
+    case.graph.output(attention(case, (3, 40, 40, 16, 16), RequantFp32ToInt(scale_val=255.0, out_dtype=U8), 1.0, False))
+    plan = NativePlan(case.graph, Chip.BM1686.value, "scalar", 1)
+    assert [step.kind for step in plan.profile(case.feeds, evaluate(Chip.BM1686), perf_counter)].count(
+        "attention_int8"
+    ) == 1
+
+
+def test_equal_scores_and_ties() -> None:
+    """Probabilities that are multiples of one half after the scale: halves are rounded away from zero."""
+    for columns, scale in ((4, 2.0), (8, 12.0), (16, 24.0), (64, 96.0), (2, 3.0)):
+        case = Drawing(columns)
+        case.feeds = [np.zeros((1, 5, 8), np.int8), *(data(case.rng, I8, (1, columns, 8)) for _ in range(2))]
+        query, key, value = (case.graph.input("x", TensorType(I8, feed.shape)) for feed in case.feeds)
+        scores = case.graph.add(MatrixMulV2(is_right_trans=True), query, key)
+        scores = case.graph.add(factor(case, 8, 100, I16, RequantMode.MULTIPLIER_SHIFT), scores)
+        softmax = case.graph.add(Softmax(axis=2), case.graph.add(DequantIntToFp32(scale_val=0.25), scores))
+        shares = case.graph.add(RequantFp32ToInt(scale_val=scale, out_dtype=U8), softmax)
+        case.check(case.graph.add(MatrixMulV2(), shares, value))
