@@ -160,8 +160,8 @@ def _requant_fp32(tree: _Tree, node: Node) -> Term:
         scaled = elements.add("float_add_parameter", scaled, parameters=[elements.numbers(offsets)])
         return elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), out)
     integers = op.offset_vec if op.is_offset_pc else (op.offset_val,)
-    if max(map(abs, integers)) >= _SMALL_OFFSET:
-        raise Inexpressible("an offset is too large")
+    if max(map(abs, integers)) >= _SMALL_OFFSET or out.bits > 16:
+        raise Inexpressible("an offset or a result is too large")
     # Far numbers are beyond the result's range with every offset that is allowed here.
     far = 2**31 - 1 - _SMALL_OFFSET
     near = elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), I32, -far, far)

@@ -50,14 +50,13 @@ def convolution(draft: Draft, made: Window, *, transposed: bool = False) -> Valu
     return draft.add((Deconv if transposed else Conv)(**made.parameters), *operands)
 
 
-@kind(700, has_kernels=False)
+@kind(700)
 def float_products(draft: Draft) -> None:
     """Convolutions of every form and matrix products, with limits behind them."""
     choice = draft.number(0, 5)
     if choice < 4:
         style = draft.pick("dense", "grouped", "depthwise")
         transposed = choice == 3
-        draft.declines(transposed)
         y = convolution(draft, window(draft, style=style, transposed=transposed), transposed=transposed)
     elif choice == 4:
         m, k, n = draft.small(40), draft.small(300), draft.small(150)
@@ -75,7 +74,7 @@ def float_products(draft: Draft) -> None:
     limited(draft, y)
 
 
-@kind(500, has_kernels=False)
+@kind(500)
 def float_elements(draft: Draft) -> None:
     """Chains of arithmetic and functions, with operands that broadcast."""
     shape = some_shape(draft)
@@ -96,7 +95,7 @@ def float_elements(draft: Draft) -> None:
             x = draft.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (draft.pick(0.1, 0.5, 0.0),)), x)
 
 
-@kind(500, has_kernels=False)
+@kind(500)
 def float_images(draft: Draft) -> None:
     """Pools and bilinear resizing."""
     shape = (draft.pick(1, 2), draft.small(40), draft.small(14), draft.small(14))
@@ -124,7 +123,7 @@ def float_images(draft: Draft) -> None:
     draft.add(op, x)
 
 
-@kind(500, has_kernels=False)
+@kind(500)
 def float_rows(draft: Draft) -> None:
     """Softmax, layer normalization, reductions along any axes."""
     shape = some_shape(draft)

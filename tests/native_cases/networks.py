@@ -78,7 +78,7 @@ def float_network(draft: Draft) -> Graph:
     return g
 
 
-@kind(250, has_kernels=False)
+@kind(250)
 def quantized_networks(draft: Draft) -> None:
     """The whole lowered graph, from float input to float output."""
     draft.chip = draft.pick(Chip.BM1684, Chip.BM1686)
