@@ -111,7 +111,8 @@ class Stored:
     def in_order(self, order: Order) -> Stored:
         """The same memory under an equivalent order."""
         assert self.has_order(order) and (self.is_dense or order[-1] == self.order[-1])
-        return replace(self, order=order)
+        # A single row may have a pitch, which would be wrong for the rows that another order makes of it.
+        return replace(self, order=order, pitch=None if self.is_dense else self.pitch)
 
     def permuted(self, axes: tuple[int, ...]) -> Stored:
         """The same memory with the graph's axes permuted: result axis i is axis ``axes[i]`` of this tensor."""
@@ -146,7 +147,7 @@ class Stored:
                 return None
             blocks.append((places[0], new))
         order = tuple(singles) + tuple(axis for _, new in sorted(blocks) for axis in new)
-        return replace(self, shape=shape, order=order)
+        return replace(self, shape=shape, order=order, pitch=None)
 
     def view(self, memory: Array) -> Array:
         """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added.

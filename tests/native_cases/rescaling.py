@@ -77,8 +77,8 @@ def requantized(draft: Draft, x: Value, *, out: DType | None = None, per_channel
         round_mode=RoundingMode.HALF_UP if mode in TWICE else draft.pick(*ROUNDINGS),
         out_dtype=out,
     )
-    # Stored INT8 values have 128 added, and so has the offset, which then may not fit 32 bits.
-    draft.declines(out is I8 and max((op.offset_val, *op.offset_vec)) > I32.max - 128)
+    # Stored INT8 values have 128 added, perhaps by a cast behind this, and so has the offset: it may not fit 32 bits.
+    draft.declines(max((op.offset_val, *op.offset_vec)) > I32.max - 128)
     return draft.add(op, x)
 
 

@@ -67,3 +67,13 @@ def test_a_pitched_slice_is_not_dense():
 
 def test_signed_bytes_are_seen_as_stored():
     assert stored((3,), (0,), I8).view(np.array([0, 128, 255], np.uint8)).dtype == np.uint8
+
+
+def test_a_single_row_loses_its_pitch_when_it_becomes_rows():
+    memory = np.arange(24, dtype=np.uint8)
+    part = Stored(Buffer(0, "arena", 24), U8, (3,), (0,), offset=21, pitch=24)
+    column = part.reshaped((3, 1))
+    assert column is not None
+    assert column.view(memory).tolist() == [[21], [22], [23]]
+    row = Stored(Buffer(0, "arena", 24), U8, (1, 3), (0, 1), offset=21, pitch=24)
+    assert row.in_order((1, 0)).view(memory).tolist() == [[21, 22, 23]]
