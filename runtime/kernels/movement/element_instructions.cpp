@@ -143,6 +143,8 @@ class Preparation {
   }
 
   void prepare(const ElementInstruction& given, Instruction* made) const {
+    // Refuses shifts and lists of parameters that no operator has.
+    Epilogue epilogue(given.epilogue, static_cast<int>(channels_));
     RescaleLanes lanes;
     if (prepare_rescale(given.epilogue, given.low, given.high, &lanes)) {
       made->code = static_cast<int>(LaneCode::kRescale);
@@ -152,7 +154,7 @@ class Preparation {
       made->parameters.assign(lanes.parameters, lanes.parameters + kParameters);
     } else {
       made->kind = Kind::kSlow;
-      made->epilogue = Epilogue(given.epilogue, static_cast<int>(channels_));
+      made->epilogue = std::move(epilogue);
       const EpilogueSpec& spec = given.epilogue;
       made->is_per_channel = std::max({spec.multiplier.size(), spec.shift.size(), spec.offset.size()}) > 1;
       made->parameters.clear();
