@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from tpuconvert.runtime.native.storage import Buffer
 
 ALIGNMENT = 64
-NEAR_ENOUGH = 1.01
+NEAR_ENOUGH = 1.05
 """An arena this near to the lower bound is not improved any further."""
-MOST_WORK = 1_000_000
+MOST_WORK = 100_000
 """Pairs of buffers that may be looked at: it bounds the time that improving takes."""
 
 

@@ -8,18 +8,31 @@
 #include <memory>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "core/step.h"
 
 namespace tpuconvert {
+
+constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
 // Zeroed, 64-byte aligned memory with kSlack readable bytes behind it.
 class AlignedBytes {
  public:
   AlignedBytes() = default;
   explicit AlignedBytes(std::size_t size) : size_(size) {
-    const std::size_t whole = (size + kSlack + 63) / 64 * 64;
-    bytes_.reset(static_cast<std::uint8_t*>(std::aligned_alloc(64, whole)));
-    if (!bytes_) throw std::bad_alloc();
+    const std::size_t alignment = size >= kHugePage ? kHugePage : 64;
+    const std::size_t needed = size + kSlack;
+    const std::size_t whole = (needed + 63) / 64 * 64;
+    void* bytes = nullptr;
+    if (posix_memalign(&bytes, alignment, whole) != 0) throw std::bad_alloc();
+    bytes_.reset(static_cast<std::uint8_t*>(bytes));
+#if defined(__linux__)
+    // Weights are read once per run: with pages of 4 KB their addresses cost more than their bytes. Only advice.
+    if (size >= kHugePage) madvise(bytes, whole, MADV_HUGEPAGE);
+#endif
     std::memset(bytes_.get(), 0, whole);
   }
 
