@@ -187,8 +187,8 @@ class Builder:
     def emit(self, nodes: tuple[Node, ...], emit: Callable[[Builder], None]) -> None:
         """Let a group add its steps. What its kernel declines runs as references.
 
-        That are sums that may leave 32 bits (OverflowError), and parameters that no sensible model has and no kernel serves
-        (ValueError), such as a zero point outside of its type.
+        That are sums that may leave 32 bits (OverflowError), and parameters that no sensible model has and no kernel
+        serves (ValueError), such as a zero point outside of its type.
         """
         self._current, steps, buffers = nodes, len(self.steps), len(self.buffers)
         self._made.clear()
