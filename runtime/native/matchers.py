@@ -8,6 +8,7 @@ from tpuconvert.runtime.native import (  # noqa: F401
     plan_float_products,
     plan_float_rows,
     plan_movement,
+    plan_norm_bytes,
     plan_pool,
     plan_products,
     plan_quantize,

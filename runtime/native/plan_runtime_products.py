@@ -8,17 +8,16 @@ from typing import Any
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.plan_norm_bytes import BytesForm, bytes_form
 from tpuconvert.runtime.native.plan_products import BYTES, FOLLOWERS
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import I32, Array
-
-_LARGEST_OFFSET = 2**15
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class Attention:
 
     Args:
         scores: a product with a real result.
-        probabilities: what turns the softmax into bytes.
+        probabilities: what turns the softmax into bytes; see ``bytes_form``.
         values: a product whose left operand they are.
     """
 
     scores: Product
-    probabilities: RequantFp32ToInt
+    probabilities: BytesForm
     values: Product
 
 
@@ -89,28 +88,21 @@ def _attention(values: Product, nodes: list[Node], site: Site) -> Attention | No
     """Attention that ends with a product; its further nodes are put before those of the product."""
     requant = site.absorbable(values.left, RequantFp32ToInt)
     softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
-    if requant is None or softmax is None or values.op.is_left_trans or not _is_plain(requant, softmax):
+    if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):
         return None
+    probabilities = bytes_form(requant)
     end = site.absorbable(softmax.inputs[0], *FOLLOWERS)
     scores, further = (None, []) if end is None else _product_ending(end, site)
-    if scores is None or scores.epilogue.real is None or not isinstance(requant.op, RequantFp32ToInt):
+    if scores is None or scores.epilogue.real is None or probabilities is None:
         return None
     nodes[:0] = [*further, softmax, requant]
-    return Attention(scores, requant.op, values)
+    return Attention(scores, probabilities, values)
 
 
-def _is_plain(requant: Node, softmax: Node) -> bool:
-    """Whether the softmax is along the last axis, and its bytes have one positive scale."""
-    op, axis = requant.op, softmax.op
-    assert isinstance(op, RequantFp32ToInt) and isinstance(axis, Softmax)
-    return (
-        op.mode is RequantFp32Mode.SCALE_ROUND_OFFSET
-        and not op.is_scale_pc
-        and not op.is_offset_pc
-        and abs(op.offset_val) <= _LARGEST_OFFSET
-        and 2.0**-10 <= op.scale_val <= 2.0**20
-        and axis.axis % softmax.outputs[0].rank == softmax.outputs[0].rank - 1
-    )
+def _is_along_rows(softmax: Node) -> bool:
+    op, rank = softmax.op, softmax.outputs[0].rank
+    assert isinstance(op, Softmax)
+    return op.axis % rank == rank - 1
 
 
 def _followed(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
@@ -160,14 +152,9 @@ def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
         _right(builder, found.values),
     )
     y = builder.write(result, found.values.order)
-    dtype = found.values.left.dtype
-    bias = bias_of(dtype)
     step = builder.native.attention_int8(
         _described(builder, found.scores, query, key, None),
-        found.probabilities.scale_val,
-        found.probabilities.offset_val + bias,
-        dtype.min + bias,
-        dtype.max + bias,
+        found.probabilities,
         _described(builder, found.values, None, value, y),
         builder.isa,
     )

@@ -88,8 +88,9 @@ class AttentionInt8Step : public Step {
   }
 
   void softmax(const float* scores, std::uint8_t* probabilities, std::uint8_t* powers) const {
-    if (softmax_ == nullptr || !softmax_(task_, scores, probabilities, reinterpret_cast<float*>(powers)))
-      softmax_bytes_precise(task_, scores, probabilities, reinterpret_cast<double*>(powers));
+    auto* numbers = reinterpret_cast<double*>(powers);
+    if (softmax_ == nullptr || !softmax_(task_, scores, probabilities, numbers))
+      softmax_bytes_precise(task_, scores, probabilities, numbers);
   }
 
   AttentionInt8Spec spec_;

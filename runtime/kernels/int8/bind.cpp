@@ -5,11 +5,13 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "int8/attention_int8.h"
 #include "int8/conv_int8.h"
 #include "int8/epilogue.h"
+#include "int8/norm_bytes.h"
 #include "int8/product_int8.h"
 
 namespace nb = nanobind;
@@ -156,16 +159,30 @@ void set_product(ProductArguments* self, const Place& left, const Place& right, 
   new (self) ProductArguments{std::move(spec)};
 }
 
-std::shared_ptr<Step> attention_int8(const ProductArguments& scores, float scale, int offset, int low, int high,
-                                     const ProductArguments& values, const std::string& isa) {
-  AttentionInt8Spec spec;
-  spec.scores = scores.spec;
-  spec.probabilities.scale = scale;
-  spec.probabilities.offset = offset;
-  spec.probabilities.low = low;
-  spec.probabilities.high = high;
-  spec.values = values.spec;
-  return make_attention_int8(spec, isa_named(isa));
+// What becomes bytes: scale, offset, smallest and largest stored value.
+using Bytes = std::tuple<float, int, int, int>;
+
+ToBytes to_bytes(const Bytes& bytes) {
+  return {std::get<0>(bytes), std::get<1>(bytes), std::get<2>(bytes), std::get<3>(bytes)};
+}
+
+std::shared_ptr<Step> norm_bytes(const Place& x, const Place& y, std::int64_t rows, std::int64_t count, double epsilon,
+                                 const Bytes& form, const std::string& isa, const std::optional<Place>& residual,
+                                 const std::optional<Place>& sum, const std::optional<Place>& reals,
+                                 const std::optional<Vector<float>>& factor, const std::optional<Vector<float>>& bias) {
+  NormBytesSpec spec;
+  spec.x = x;
+  spec.residual = residual;
+  spec.sum = sum;
+  spec.reals = reals;
+  spec.bytes = y;
+  spec.rows = rows;
+  spec.count = count;
+  spec.epsilon = epsilon;
+  spec.factor = copied(factor);
+  spec.bias = copied(bias);
+  spec.to = to_bytes(form);
+  return make_norm_bytes(spec, isa_named(isa));
 }
 
 void bind_products(nb::module_& module) {
@@ -179,8 +196,17 @@ void bind_products(nb::module_& module) {
         return make_product_int8(product.spec, isa_named(isa));
       },
       nb::arg("product"), nb::arg("isa"));
-  module.def("attention_int8", &attention_int8, nb::arg("scores"), nb::arg("scale"), nb::arg("offset"), nb::arg("low"),
-             nb::arg("high"), nb::arg("values"), nb::arg("isa"));
+  module.def(
+      "attention_int8",
+      [](const ProductArguments& scores, const Bytes& probabilities, const ProductArguments& values,
+         const std::string& isa) {
+        return make_attention_int8({scores.spec, to_bytes(probabilities), values.spec}, isa_named(isa));
+      },
+      nb::arg("scores"), nb::arg("probabilities"), nb::arg("values"), nb::arg("isa"));
+  module.def("norm_bytes", &norm_bytes, nb::arg("x"), nb::arg("y"), nb::arg("rows"), nb::arg("count"),
+             nb::arg("epsilon"), nb::arg("form"), nb::arg("isa"), nb::kw_only(), nb::arg("residual") = nb::none(),
+             nb::arg("sum") = nb::none(), nb::arg("reals") = nb::none(), nb::arg("factor") = nb::none(),
+             nb::arg("bias") = nb::none());
 }
 
 void bind_epilogue(nb::module_& module) {

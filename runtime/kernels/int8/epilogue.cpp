@@ -220,33 +220,46 @@ void Epilogue::prepare_rows(Isa isa) {
   const bool is_once = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp;
   if (isa < Isa::kAvx2 || (!is_twice && !is_once)) return;
   auto rows = std::make_shared<Rows>();
+  bool is_lifted = false;
   for (int channel = 0; channel < channels_; ++channel) {
     std::int64_t factor = multiplier(channel);
-    int first = -shift(channel) - 1;
-    if (!is_twice) {  // by 32 bits at least
-      if (first < -1) return;
-      for (first -= 31; first < 0; ++first) factor *= 2;
-    }
+    // Bits to the right behind the first 31; unless there are two roundings, one more is needed to round with.
+    int rest = is_twice ? -shift(channel) : -shift(channel) - 32;
+    for (; rest < 0 && !is_twice && factor > 0 && 2 * factor <= kInt32High; ++rest) factor *= 2;
+    const int lift = std::max(0, -rest);
+    const int first = is_twice ? rest + lift - 1 : rest + lift;
     const std::int64_t own_offset = offset(channel);
     const std::int64_t least = spec_.low - own_offset, most = std::min(spec_.high, kInt32High) - own_offset;
-    if (factor < 0 || factor > kInt32High || first < -1 || first > 30 || least < kInt32Low || most > kInt32High) return;
+    if (factor < 0 || factor > kInt32High || first > 30 || least < kInt32Low || most > kInt32High) return;
+    // |x| <= reach leaves 32 bits by no shift, and what is beyond is limited: so is reach itself.
+    const std::int64_t reach = lift > 30 ? 0 : (std::int64_t{1} << (31 - lift)) - 1;
+    if (lift > 0) {
+      const std::int64_t farthest = std::max(std::abs(least), std::abs(most)) + 1;
+      const int bits = is_twice ? 31 - lift : 32 - lift;
+      if (bits < 1 || (reach * factor) >> bits < farthest) return;
+      is_lifted = true;
+    }
+    rows->reach.push_back(static_cast<std::int32_t>(reach));
+    rows->lift.push_back(lift);
     rows->multiplier.push_back(static_cast<std::int32_t>(factor));
     rows->first_shift.push_back(first);
     rows->least.push_back(static_cast<std::int32_t>(least));
     rows->most.push_back(static_cast<std::int32_t>(most));
     rows->offset.push_back(static_cast<std::int32_t>(own_offset));
   }
-  for (std::vector<std::int32_t>* values :
-       {&rows->multiplier, &rows->first_shift, &rows->least, &rows->most, &rows->offset})
+  for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
+                                            &rows->least, &rows->most, &rows->offset})
     values->resize(values->size() + kRowLanes);
-  rows->parameters = {rows->multiplier.data(), rows->first_shift.data(), rows->least.data(), rows->most.data(),
-                      rows->offset.data(),     spec_.real_zero,          spec_.real_scale};
+  rows->parameters = {rows->reach.data(), rows->lift.data(), rows->multiplier.data(), rows->first_shift.data(),
+                      rows->least.data(), rows->most.data(), rows->offset.data(),     spec_.real_zero,
+                      spec_.real_scale};
   const RowResult result = spec_.is_real       ? RowResult::kReal
                            : spec_.bytes == 1 ? RowResult::kByte
                            : spec_.bytes == 2 ? RowResult::kWord
                                               : RowResult::kInteger;
-  rows->function =
-      isa == Isa::kAvx512Vnni ? row_function_avx512(is_twice, result) : row_function_avx2(is_twice, result);
+  const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
+  const RowForm form{is_twice, is_uniform, is_lifted, result};
+  rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(form) : row_function_avx2(form);
   rows_ = std::move(rows);
 #else
   static_cast<void>(isa);

@@ -92,7 +92,7 @@ class Epilogue {
 
   // Parameters of a vector form; copies of an epilogue share them.
   struct Rows {
-    std::vector<std::int32_t> multiplier, first_shift, least, most, offset;
+    std::vector<std::int32_t> reach, lift, multiplier, first_shift, least, most, offset;
     RowParameters parameters;
     RowFunction function;
   };

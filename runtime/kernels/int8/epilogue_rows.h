@@ -17,8 +17,11 @@ constexpr int kRowLanes = 16;
 //   once   value = half_up(hi, first_shift + 1)
 //   twice  value = half_away(hi, first_shift + 1), hi half up; first_shift -1 leaves hi as it is
 // limited to least..most, plus offset, which does not leave 32 bits; real results are (that - zero) * scale in binary32.
+// Factors above one half first limit x to -1 - reach..reach, beyond which every result is limited, and shift it left.
 // Multipliers are not negative, so that no step leaves 32 bits for any x.
 struct RowParameters {
+  const std::int32_t* reach;       // null, with `lift`, where no factor is that large
+  const std::int32_t* lift;
   const std::int32_t* multiplier;
   const std::int32_t* first_shift;  // 0..30, or -1
   const std::int32_t* least;        // the limits of the result minus the offset
@@ -32,7 +35,14 @@ struct RowParameters {
 using RowFunction = void (*)(const RowParameters& parameters, int first, const std::int32_t* sums, int count,
                              std::uint8_t* out);
 
-RowFunction row_function_avx2(bool rounds_twice, RowResult result);
-RowFunction row_function_avx512(bool rounds_twice, RowResult result);
+struct RowForm {
+  bool rounds_twice;
+  bool is_uniform;  // all channels have the same parameters
+  bool is_lifted;
+  RowResult result;
+};
+
+RowFunction row_function_avx2(const RowForm& form);
+RowFunction row_function_avx512(const RowForm& form);
 
 }  // namespace tpuconvert

@@ -13,6 +13,15 @@ struct Lanes {
   static constexpr int kCount = 8;
 
   static Integer load(const std::int32_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+  // The others are 0.
+  static Integer load_first(const std::int32_t* from, int n) {
+    std::int32_t few[kCount] = {};
+    __builtin_memcpy(few, from, static_cast<std::size_t>(n) * sizeof(*few));
+    return load(few);
+  }
+  static void copy(std::uint8_t* to, const std::uint8_t* from, int bytes) {
+    __builtin_memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
   static Integer all(std::int32_t value) { return _mm256_set1_epi32(value); }
   static Integer multiply(Integer a, Integer b) { return _mm256_mul_epi32(a, b); }
   static Integer upper(Integer x) { return _mm256_srli_epi64(x, 32); }
@@ -25,6 +34,7 @@ struct Lanes {
   template <int Bits>
   static Integer shifted_right(Integer x) { return _mm256_srai_epi32(x, Bits); }
   static Integer shifted_right(Integer x, Integer bits) { return _mm256_srav_epi32(x, bits); }
+  static Integer shifted_left(Integer x, Integer bits) { return _mm256_sllv_epi32(x, bits); }
   static Integer where_negative(Integer sign, Integer a, Integer b) {
     return _mm256_blendv_epi8(b, a, _mm256_srai_epi32(sign, 31));
   }
@@ -51,8 +61,8 @@ struct Lanes {
 
 }  // namespace
 
-RowFunction row_function_avx2(bool rounds_twice, RowResult result) {
-  return rounds_twice ? function_for<true>(result) : function_for<false>(result);
+RowFunction row_function_avx2(const RowForm& form) {
+  return form.rounds_twice ? function_for<true>(form) : function_for<false>(form);
 }
 
 }  // namespace tpuconvert

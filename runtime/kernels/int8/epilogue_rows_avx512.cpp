@@ -17,6 +17,14 @@ struct Lanes {
   static constexpr int kCount = 16;
 
   static Integer load(const std::int32_t* from) { return _mm512_loadu_si512(from); }
+  // The others are 0.
+  static Integer load_first(const std::int32_t* from, int n) {
+    return _mm512_maskz_loadu_epi32(static_cast<__mmask16>((1u << n) - 1), from);
+  }
+  static void copy(std::uint8_t* to, const std::uint8_t* from, int bytes) {
+    const __mmask64 mask = (__mmask64{1} << bytes) - 1;
+    _mm512_mask_storeu_epi8(to, mask, _mm512_maskz_loadu_epi8(mask, from));
+  }
   static Integer all(std::int32_t value) { return _mm512_set1_epi32(value); }
   static Integer multiply(Integer a, Integer b) { return _mm512_mul_epi32(a, b); }
   static Integer upper(Integer x) { return _mm512_srli_epi64(x, 32); }
@@ -29,6 +37,7 @@ struct Lanes {
   template <int Bits>
   static Integer shifted_right(Integer x) { return _mm512_srai_epi32(x, Bits); }
   static Integer shifted_right(Integer x, Integer bits) { return _mm512_srav_epi32(x, bits); }
+  static Integer shifted_left(Integer x, Integer bits) { return _mm512_sllv_epi32(x, bits); }
   static Integer where_negative(Integer sign, Integer a, Integer b) {
     return _mm512_mask_blend_epi32(_mm512_movepi32_mask(sign), b, a);
   }
@@ -51,8 +60,8 @@ struct Lanes {
 
 }  // namespace
 
-RowFunction row_function_avx512(bool rounds_twice, RowResult result) {
-  return rounds_twice ? function_for<true>(result) : function_for<false>(result);
+RowFunction row_function_avx512(const RowForm& form) {
+  return form.rounds_twice ? function_for<true>(form) : function_for<false>(form);
 }
 
 }  // namespace tpuconvert

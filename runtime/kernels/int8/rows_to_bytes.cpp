@@ -12,6 +12,8 @@ namespace {
 constexpr std::int64_t kLongest = 1 << 20;
 constexpr std::int32_t kFarthest = 1 << 16;
 
+}  // namespace
+
 std::uint8_t byte_of(float real, const ToBytes& to) {
   // Beyond 2^20 everything is limited: |offset| is at most 2^16.
   const double scaled = static_cast<double>(real * to.scale);
@@ -20,7 +22,12 @@ std::uint8_t byte_of(float real, const ToBytes& to) {
   return static_cast<std::uint8_t>(stored < to.low ? to.low : stored > to.high ? to.high : stored);
 }
 
-}  // namespace
+void check_to_bytes(const ToBytes& to) {
+  if (!(to.scale >= 0x1p-10f && to.scale <= 0x1p20f))
+    throw std::invalid_argument("rows_to_bytes: scales lie in 2^-10..2^20");
+  if (to.offset < -kFarthest || to.offset > kFarthest || to.low < 0 || to.high > 255 || to.low > to.high)
+    throw std::invalid_argument("rows_to_bytes: offset and limits do not fit a byte");
+}
 
 void softmax_bytes_precise(const SoftmaxBytesTask& task, const float* x, std::uint8_t* y, double* powers) {
   const std::int64_t count = task.count;
@@ -42,16 +49,25 @@ void softmax_bytes_precise(const SoftmaxBytesTask& task, const float* x, std::ui
 //   - Its quotient, the product, and the two roundings of the definition: 4.
 SoftmaxBytesTask softmax_bytes_task(std::int64_t count, const ToBytes& to) {
   if (count < 1 || count > kLongest) throw std::invalid_argument("softmax_bytes: rows of 1 to 2^20 elements");
-  if (!(to.scale >= 0x1p-10f && to.scale <= 0x1p20f))
-    throw std::invalid_argument("softmax_bytes: scales lie in 2^-10..2^20");
-  if (to.offset < -kFarthest || to.offset > kFarthest || to.low < 0 || to.high > 255 || to.low > to.high)
-    throw std::invalid_argument("softmax_bytes: offset and limits do not fit a byte");
+  check_to_bytes(to);
   SoftmaxBytesTask task{count, to, 0.0f};
   const double farthest = std::fmax(0.0, std::log(2.5 * static_cast<double>(to.scale)));
   const double length = static_cast<double>(count);
   const double units = 1.25 * (farthest + std::log(length)) + length / 8 + 8 + 2 * 4.2 + 4;
   task.doubt = static_cast<float>(1.1 * units * 0x1p-24);
+  // Products of a row add up to the scale, and each is doubtful with a probability of twice the error.
+  task.is_often_doubtful = 2 * static_cast<double>(task.doubt) * static_cast<double>(to.scale) > 0.3;
   return task;
+}
+
+NormBytesFunction norm_bytes_function(Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512Vnni) return norm_bytes_avx512;
+  if (isa >= Isa::kAvx2) return norm_bytes_avx2;
+#else
+  static_cast<void>(isa);
+#endif
+  return nullptr;
 }
 
 SoftmaxBytesFunction softmax_bytes_function(Isa isa) {

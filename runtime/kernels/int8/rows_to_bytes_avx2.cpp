@@ -8,19 +8,21 @@ namespace {
 
 struct Lanes {
   using Real = __m256;
+  using Wide = __m256d;
   using Doubt = __m256;
   static constexpr int kCount = 8;
 
   static Real all(float x) { return _mm256_set1_ps(x); }
   static Real load(const float* from) { return _mm256_loadu_ps(from); }
-  // The others are minus infinity.
-  static Real load_first(const float* from, std::int64_t n) {
+  static Real load_first(const float* from, std::int64_t n, Real rest) {
     float few[kCount];
-    for (int i = 0; i < kCount; ++i) few[i] = i < n ? from[i] : -__builtin_inff();
+    store(few, rest);
+    for (int i = 0; i < n; ++i) few[i] = from[i];
     return load(few);
   }
   static void store(float* to, Real x) { _mm256_storeu_ps(to, x); }
   static Real add(Real a, Real b) { return _mm256_add_ps(a, b); }
+  static Real subtract(Real a, Real b) { return _mm256_sub_ps(a, b); }
   static Real multiply(Real a, Real b) { return _mm256_mul_ps(a, b); }
   static Real fused(Real a, Real b, Real c) { return _mm256_fmadd_ps(a, b, c); }
   static Real larger(Real a, Real b) { return _mm256_max_ps(a, b); }
@@ -35,6 +37,15 @@ struct Lanes {
   static Real times_power_of_two(Real x, Real whole) {
     const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+  }
+  static Real magnitude(Real x) { return _mm256_andnot_ps(all(-0.0f), x); }
+  static Real smaller(Real a, Real b) { return _mm256_min_ps(a, b); }
+  static Real zero_for_nan(Real x) { return _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q)); }
+  // The nearest whole number, of halves the one farther from zero: the sum with the largest number below one half, cut.
+  static Real away_from_zero(Real x) {
+    const Real sign = _mm256_and_ps(x, all(-0.0f));
+    const Real moved = _mm256_add_ps(x, _mm256_or_ps(sign, all(0.49999997f)));
+    return _mm256_round_ps(moved, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
   }
   // From the nearest whole number.
   static Real distance(Real x) {
@@ -67,6 +78,28 @@ struct Lanes {
                   n);
   }
 
+  static Wide all_wide(double x) { return _mm256_set1_pd(x); }
+  static Wide load(const double* from) { return _mm256_loadu_pd(from); }
+  static void store(double* to, Wide x) { _mm256_storeu_pd(to, x); }
+  static Wide add(Wide a, Wide b) { return _mm256_add_pd(a, b); }
+  static Wide subtract(Wide a, Wide b) { return _mm256_sub_pd(a, b); }
+  static Wide multiply(Wide a, Wide b) { return _mm256_mul_pd(a, b); }
+  static Wide fused(Wide a, Wide b, Wide c) { return _mm256_fmadd_pd(a, b, c); }
+  static Wide larger(Wide a, Wide b) { return _mm256_max_pd(a, b); }
+  static double sum(Wide x) {
+    double lanes[4];
+    store(lanes, x);
+    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+  }
+  static Wide low_half(Real x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+  static Wide high_half(Real x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
+  static Real narrow(Wide low, Wide high) { return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low)); }
+  // The integer lies in the low bits of `shifted`.
+  static Wide times_power_of_two(Wide x, Wide shifted) {
+    const __m256i exponent = _mm256_slli_epi64(_mm256_castpd_si256(shifted), 52);
+    return _mm256_castsi256_pd(_mm256_add_epi64(_mm256_castpd_si256(x), exponent));
+  }
+
  private:
   static void store_limited(std::uint8_t* to, __m256i limited, std::int64_t n) {
     const __m256i words = _mm256_packs_epi32(limited, limited);
@@ -86,8 +119,14 @@ struct Lanes {
 
 }  // namespace
 
-bool softmax_bytes_avx2(const SoftmaxBytesTask& task, const float* x, std::uint8_t* y, float* powers) {
-  return is_plain(task.to) ? softmax_row<true>(task, x, y, powers) : softmax_row<false>(task, x, y, powers);
+bool softmax_bytes_avx2(const SoftmaxBytesTask& task, const float* x, std::uint8_t* y, double* powers) {
+  return softmax_row(task, x, y, powers);
 }
+
+bool norm_bytes_avx2(const NormBytesTask& task, const float* x, std::uint8_t* y) { return norm_row(task, x, y); }
+
+void to_bytes_avx2(const ToBytes& to, const float* x, std::int64_t count, std::uint8_t* y) { to_bytes(to, x, count, y); }
+
+void add_row_avx2(const float* a, const float* b, std::int64_t count, float* sum) { add_row(a, b, count, sum); }
 
 }  // namespace tpuconvert
