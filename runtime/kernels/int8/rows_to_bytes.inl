@@ -1,6 +1,8 @@
 // The rows of rows_to_bytes.h in vectors. The including file defines `Lanes`, the operations on its
 // registers, and includes this in an unnamed namespace.
 
+#define ROWS_INLINED __attribute__((always_inline))
+
 // 2^x, with a relative error of at most 4.2 * 2^-24; about 0 far below 0.
 inline Lanes::Real power_of_two(Lanes::Real x) {
   Lanes::Real fraction;  // x - floor(x), rounded: up to 1
@@ -137,26 +139,33 @@ inline bool softmax_row(const SoftmaxBytesTask& task, const float* x, std::uint8
 
 // --- normalization ---------------------------------------------------------------------------------------------------
 
-constexpr int kSums = 2;  // partial sums of vectors, so that additions need not wait for each other
+// Two partial sums of vectors, so that additions need not wait for each other: next(partial sum, first element). Vectors
+// beyond the end are not whole.
+template <typename Next>
+inline float sum_of_vectors(std::int64_t count, const Next& next) {
+  Lanes::Real first = Lanes::all(0.0f), second = first;
+  std::int64_t i = 0;
+  for (; i + Lanes::kCount < count; i += 2 * Lanes::kCount) {
+    first = next(first, i);
+    second = next(second, i + Lanes::kCount);
+  }
+  if (i < count) first = next(first, i);
+  return Lanes::sum(Lanes::add(first, second));
+}
 
 inline bool norm_row(const NormBytesTask& task, const float* x, std::uint8_t* y) {
   const std::int64_t count = task.count;
   const float length = static_cast<float>(count);
-  Lanes::Real sums[kSums] = {Lanes::all(0.0f), Lanes::all(0.0f)};
-  for (std::int64_t i = 0; i < count; i += Lanes::kCount) {
-    Lanes::Real& sum = sums[i / Lanes::kCount % kSums];
-    sum = Lanes::add(sum, load_up_to(x + i, count - i, 0.0f));
-  }
-  const float mean = Lanes::sum(Lanes::add(sums[0], sums[1])) / length;
+  const float mean = sum_of_vectors(count, [&](Lanes::Real sum, std::int64_t i) ROWS_INLINED {
+                       return Lanes::add(sum, load_up_to(x + i, count - i, 0.0f));
+                     }) / length;
 
   const Lanes::Real centre = Lanes::all(mean);
-  sums[0] = sums[1] = Lanes::all(0.0f);
-  for (std::int64_t i = 0; i < count; i += Lanes::kCount) {
-    Lanes::Real& sum = sums[i / Lanes::kCount % kSums];
+  const float squares = sum_of_vectors(count, [&](Lanes::Real sum, std::int64_t i) ROWS_INLINED {
     const Lanes::Real centred = Lanes::subtract(load_up_to(x + i, count - i, mean), centre);
-    sum = Lanes::fused(centred, centred, sum);
-  }
-  const double variance = static_cast<double>(Lanes::sum(Lanes::add(sums[0], sums[1])) / length) + task.epsilon;
+    return Lanes::fused(centred, centred, sum);
+  });
+  const double variance = static_cast<double>(squares / length) + task.epsilon;
   const double inverse = 1.0 / __builtin_sqrt(variance);
   const double distance = static_cast<double>(mean) * inverse;  // of the mean from 0, in deviations
   if (!(distance > -64.0 && distance < 64.0 && variance > 0x1p-60 && variance < 0x1p60)) return false;
