@@ -63,6 +63,10 @@ class Builder:
         """Extents of a value; plans are made for known extents only."""
         return static(value.shape)
 
+    def is_made(self, value: Value) -> bool:
+        """Whether a value lies somewhere."""
+        return bool(self._stored.get(value))
+
     def stored(self, value: Value) -> Stored:
         """Where a value lies, in whatever order it was made first; a constant is laid down row-major."""
         if not self._stored.get(value):

@@ -55,7 +55,8 @@ class NativePlan:
                 builder.reference(item)
             if is_observed:
                 node = item.nodes[-1] if isinstance(item, Group) else item
-                made = [(value, builder.stored(value)) for value in node.outputs]
+                # Results that nobody reads, such as statistics of a normalization, may not be made at all.
+                made = [(value, builder.stored(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
         self._native = native()
