@@ -14,7 +14,7 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that may stay in the second-level cache beside activations
+constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the second-level cache beside activations
 constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
 constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
 
@@ -173,8 +173,8 @@ class Dense : public ConvInt8Kernel {
       const int wanted = fewer + (tile < with_one_more ? 1 : 0);
       if (wanted != rows) {
         rows = wanted;
-        for (int form = 0; form < 4; ++form)
-          kernels[form] = tile_kernel(static_cast<TileForm>(form), packed_.panels[static_cast<std::size_t>(run.first)], rows);
+        const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
+        for (int form = 0; form < 4; ++form) kernels[form] = tile_kernel(static_cast<TileForm>(form), shape, rows);
       }
       const Segments segments = windows_.place(input, output, rows, band_y, &position, inputs, outputs);
       arguments.segments = segments.count;

@@ -47,7 +47,7 @@ class Depthwise : public ConvInt8Kernel {
     for (std::int64_t row = rows() * part / parts; row < end;) {
       const std::int64_t image = row / g_.out_height;
       const int y = static_cast<int>(row % g_.out_height);
-      const int count = std::min<int>(rows_at_once_, static_cast<int>(std::min<std::int64_t>(g_.out_height - y, end - row)));
+      const int count = static_cast<int>(std::min<std::int64_t>({rows_at_once_, g_.out_height - y, end - row}));
       run_rows(input + image * g_.in_image, output + image * g_.out_image, y, count, scratch);
       row += count;
     }
@@ -184,13 +184,15 @@ class Depthwise3x3 : public Depthwise {
   }
 
   std::size_t scratch_bytes() const override {
-    return static_cast<std::size_t>(rows_at_once_) * static_cast<std::size_t>(g_.out_width) * kBlock * sizeof(std::int32_t);
+    return static_cast<std::size_t>(rows_at_once_) * static_cast<std::size_t>(g_.out_width) * kBlock *
+           sizeof(std::int32_t);
   }
 
  private:
   static bool takes_two_rows(const ConvGeometry& g) { return g.stride_h == 1 && g.stride_w == 1 && g.dilation_h == 1; }
 
-  void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int rows, std::uint8_t* scratch) const override {
+  void run_rows(const std::uint8_t* input, std::uint8_t* output, int y, int rows,
+                std::uint8_t* scratch) const override {
     DepthwiseArguments arguments{};
     for (const Block& block : blocks_) {
       set_common(block, scratch, &arguments);
@@ -234,8 +236,9 @@ class DepthwiseAny : public Depthwise {
     DepthwiseLine line{};
     for (const Block& block : blocks_) {
       set_common(block, scratch + pointer_bytes(), &line);
+      const int top = y * g_.stride_h - g_.pad_top;
       for (int i = 0; i < 4 * groups_; ++i)
-        rows[i] = row_at(input, y * g_.stride_h - g_.pad_top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first);
+        rows[i] = row_at(input, top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first);
       line.rows = rows;
       line.groups = groups_;
       line.buffer = scratch + pointer_bytes() + sum_bytes();

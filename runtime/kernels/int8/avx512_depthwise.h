@@ -41,8 +41,8 @@ using DepthwiseKernel = void (*)(const DepthwiseArguments&);
 // Kernels for 3x3 windows; `width` is that of the block, `rows` (of results) is 2 only for stride 1.
 DepthwiseKernel depthwise_3x3(TileForm form, int width, int stride, int rows);
 
-// For any window: rows in groups of four are interleaved into a buffer, then every result sums over columns of it. Blocks
-// of 64 channels.
+// For any window: rows in groups of four are interleaved into a buffer, then every result sums over columns of it.
+// Blocks of 64 channels.
 struct DepthwiseLine {
   const std::uint8_t* const* rows;   // 4 * groups input rows; those behind the window have zero weights
   int groups;

@@ -1,6 +1,6 @@
-// 3x3 depthwise convolution. One result row needs three input rows, two need four: the fourth byte of every dword is the
-// last row of the window of the second result row, and each of them has a zero weight where the other has its own tap.
-// Two rows and two columns of results share loads, interleaving, weights and parameters.
+// 3x3 depthwise convolution. One result row needs three input rows, two need four: the fourth byte of every dword is
+// the last row of the window of the second result row, and each of them has a zero weight where the other has its own
+// tap. Two rows and two columns of results share loads, interleaving, weights and parameters.
 #if defined(__x86_64__)
 
 #include "int8/avx512_depthwise.h"

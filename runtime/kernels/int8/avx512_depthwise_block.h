@@ -63,7 +63,8 @@ TPU_INLINE Column<Width> interleaved(typename Block<Width>::Vector a, typename B
 template <int Width>
 TPU_INLINE void store_sums(std::int32_t* to, __m512i sum, int v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 4 * v), _mm512_castsi512_si128(sum));
-  if constexpr (Width >= 32) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16 + 4 * v), _mm512_extracti32x4_epi32(sum, 1));
+  if constexpr (Width >= 32)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16 + 4 * v), _mm512_extracti32x4_epi32(sum, 1));
   if constexpr (Width == 64) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 32 + 4 * v), _mm512_extracti32x4_epi32(sum, 2));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 48 + 4 * v), _mm512_extracti32x4_epi32(sum, 3));

@@ -55,7 +55,9 @@ TPU_INLINE void compute(const DepthwiseLine& line, int x) {
     const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * line.offset + 1));
     const Limits limits{_mm512_set1_epi8(static_cast<char>(line.low)), _mm512_set1_epi8(static_cast<char>(line.high))};
     unrolled<Pixels>([&](auto pixel) TPU_INLINED {
-      unrolled<kVectors>([&](auto v) TPU_INLINED { sums[pixel][v] = rescaled<Form>(sums[pixel][v], line.parameters[v]); });
+      unrolled<kVectors>([&](auto v) TPU_INLINED {
+        sums[pixel][v] = rescaled<Form>(sums[pixel][v], line.parameters[v]);
+      });
       __m512i lower = _mm512_packs_epi32(sums[pixel][0], sums[pixel][1]);
       __m512i upper = _mm512_packs_epi32(sums[pixel][2], sums[pixel][3]);
       if constexpr (Form != TileForm::kOneFactor) {

@@ -1,7 +1,7 @@
 // The cheapest register form of an epilogue that is proved to be exact.
 //
-// Write the factor as m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest of
-// at most 7, both exact in binary32. The fused multiply-add and the conversion round down, so together they give the
+// Write the factor as m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest
+// of at most 7, both exact in binary32. The fused multiply-add and the conversion round down, so together they give the
 // exact floor of upper * x + second; the form is exact whenever the second summand is. That is so
 //   - if there is no rest: the offset and the half are the second summand, and nothing else is left to add;
 //   - if rest * x fits 24 bits for every sum x that matters.
@@ -22,7 +22,9 @@ namespace {
 constexpr int kMantissa = 24;
 constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact in binary32
 
-int bits_of(std::int64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value)); }
+int bits_of(std::int64_t value) {
+  return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
+}
 
 struct Split {
   std::int64_t upper, rest;

@@ -1,5 +1,5 @@
-// Pieces that the AVX512-VNNI kernels share. Only for files that are compiled for that instruction set: everything is in
-// an unnamed namespace, so that nothing of it can be merged with code for the baseline.
+// Pieces that the AVX512-VNNI kernels share. Only for files that are compiled for that instruction set: everything is
+// in an unnamed namespace, so that nothing of it can be merged with code for the baseline.
 #pragma once
 
 // GCC 12 warns about its own headers: they make undefined registers by `__m512i y = y` (its bug 105593).

@@ -13,7 +13,7 @@ namespace {
 
 std::size_t rounded_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// --- shapes -------------------------------------------------------------------------------------------------------------
+// --- shapes ----------------------------------------------------------------------------------------------------------
 
 struct Shape {
   int full;
@@ -72,7 +72,7 @@ SegmentLayout layout_of(const ConvInt8Spec& spec) {
   return layout;
 }
 
-// --- parameters ---------------------------------------------------------------------------------------------------------
+// --- parameters ------------------------------------------------------------------------------------------------------
 
 // Forms of the channels of one panel, and the parameters once the form of all of them is known.
 class PanelForms {

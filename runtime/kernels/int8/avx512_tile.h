@@ -38,7 +38,7 @@ struct TileArguments {
   std::size_t output_offset;          // added to each of them
   std::int32_t* sums;                 // kSums: [row][accumulator][kLanes]
   std::uint64_t mask;                 // one bit for every channel that is stored
-  bool is_adjacent;                   // results of the rows follow each other without a gap: 16 * accumulators bytes each
+  bool is_adjacent;                   // results of the rows follow each other, 16 * accumulators bytes each
   const std::uint8_t* lut;            // 256 bytes or null
   int offset;                         // kTwoFactors, kKinked
   int low, high;

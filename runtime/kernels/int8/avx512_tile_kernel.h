@@ -6,6 +6,9 @@
 namespace tpuconvert::avx512 {
 namespace {
 
+// At any address.
+using FourBytes = std::int32_t __attribute__((aligned(1), may_alias));
+
 // Four accumulators of rescaled results as bytes, 16 of each in turn.
 template <TileForm Form>
 TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i fourth, __m512i doubled_offset) {
@@ -50,7 +53,8 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
   __m256i half_sums[Rows];
   unrolled<Rows>([&](auto row) TPU_INLINED {
     unrolled<Full>([&](auto i) TPU_INLINED { sums[row][i] = _mm512_load_si512(arguments.parameters[i].bias); });
-    if constexpr (Half) half_sums[row] = _mm256_load_si256(reinterpret_cast<const __m256i*>(arguments.parameters[Full].bias));
+    if constexpr (Half)
+      half_sums[row] = _mm256_load_si256(reinterpret_cast<const __m256i*>(arguments.parameters[Full].bias));
   });
 
   const std::int8_t* weights = arguments.weights;
@@ -67,7 +71,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       unrolled<kHeld>([&](auto i) TPU_INLINED { held[i] = _mm512_loadu_si512(weights + 64 * i); });
       if constexpr (Half) held_half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 64 * Full));
       unrolled<Rows>([&](auto row) TPU_INLINED {
-        const __m512i input = _mm512_set1_epi32(*reinterpret_cast<const std::int32_t __attribute__((aligned(1), may_alias))*>(end[row] + at));
+        const __m512i input = _mm512_set1_epi32(*reinterpret_cast<const FourBytes*>(end[row] + at));
         unrolled<kHeld>([&](auto i) TPU_INLINED { dot(sums[row][i], input, held[i]); });
         if constexpr (kHeld < Full) dot_memory(sums[row][kHeld], input, weights + 64 * kHeld);
         if constexpr (Half) dot(half_sums[row], _mm512_castsi512_si256(input), held_half);
@@ -90,7 +94,9 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
   }
   if constexpr (Form != TileForm::kSums) {
     unrolled<kAccumulators>([&](auto i) TPU_INLINED {
-      unrolled<Rows>([&](auto row) TPU_INLINED { sums[row][i] = rescaled<Form>(sums[row][i], arguments.parameters[i]); });
+      unrolled<Rows>([&](auto row) TPU_INLINED {
+        sums[row][i] = rescaled<Form>(sums[row][i], arguments.parameters[i]);
+      });
     });
     const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
     const bool is_limited = arguments.low != 0 || arguments.high != 255;

@@ -30,13 +30,15 @@ Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout)
     band_row_bytes_ = static_cast<std::size_t>((g_.out_width - 1) * g_.stride_w + g_.kernel_w) *
                       static_cast<std::size_t>(g_.in_channels);
     const auto bytes_of = [&](int results) {
-      return static_cast<std::size_t>((results - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1) * band_row_bytes_;
+      const int rows = (results - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
+      return static_cast<std::size_t>(rows) * band_row_bytes_;
     };
     band_rows_ = 1;
     while (band_rows_ < g_.out_height && bytes_of(band_rows_ + 1) <= kBandBytes) ++band_rows_;
     band_bytes_ = aligned(bytes_of(band_rows_) + kSlack);
   } else if (!needs_no_padding()) {
-    padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(joins_taps_ ? g_.kernel_w : 1));
+    const std::size_t pixels = joins_taps_ ? static_cast<std::size_t>(g_.kernel_w) : 1;
+    padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * pixels);
     std::memset(padding_.data(), zero_, padding_.size());
   }
 }
@@ -75,6 +77,7 @@ void Windows::copy_band(const std::uint8_t* image, int y, int count, std::uint8_
   const int left = std::min(g_.pad_left, width);
   const int kept = std::clamp(g_.width, 0, width - left);
   const std::size_t pixel = static_cast<std::size_t>(g_.in_channels);
+  const std::size_t kept_bytes = static_cast<std::size_t>(kept) * pixel;
   for (int i = 0; i < rows; ++i, band += band_row_bytes_) {
     const int from = top + i;
     if (from < 0 || from >= g_.height) {
@@ -85,11 +88,11 @@ void Windows::copy_band(const std::uint8_t* image, int y, int count, std::uint8_
     std::uint8_t* to = band + static_cast<std::size_t>(left) * pixel;
     const std::uint8_t* line = image + from * g_.in_row;
     if (g_.in_pixel == g_.in_channels) {
-      std::memcpy(to, line, static_cast<std::size_t>(kept) * pixel);
+      std::memcpy(to, line, kept_bytes);
     } else {
-      for (int x = 0; x < kept; ++x) std::memcpy(to + static_cast<std::size_t>(x) * pixel, line + x * g_.in_pixel, pixel);
+      for (int x = 0; x < kept; ++x) std::memcpy(to + x * g_.in_channels, line + x * g_.in_pixel, pixel);
     }
-    std::memset(to + static_cast<std::size_t>(kept) * pixel, zero_, static_cast<std::size_t>(width - left - kept) * pixel);
+    std::memset(to + kept_bytes, zero_, static_cast<std::size_t>(width - left - kept) * pixel);
   }
 }
 
@@ -161,7 +164,9 @@ int Windows::place_kernel_rows_at_edge(int rows, const Stretch* stretches, int c
   return g_.kernel_h;
 }
 
-std::ptrdiff_t Windows::tap_step(int y, int x) const { return y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel; }
+std::ptrdiff_t Windows::tap_step(int y, int x) const {
+  return y * g_.dilation_h * g_.in_row + x * g_.dilation_w * g_.in_pixel;
+}
 
 int Windows::place_taps(int rows, const std::uint8_t** to) const {
   for (int tap = 1; tap < g_.taps(); ++tap) {

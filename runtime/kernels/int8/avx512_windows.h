@@ -1,5 +1,5 @@
-// Where the bytes under each result of a convolution lie: addresses of the segments of its window, in the input, in a row
-// of padding, or in a padded copy of a few input rows.
+// Where the bytes under each result of a convolution lie: addresses of the segments of its window, in the input, in a
+// row of padding, or in a padded copy of a few input rows.
 #pragma once
 
 #include <cstddef>
