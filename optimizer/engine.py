@@ -78,8 +78,11 @@ def rules_of(stage: str) -> list[RewriteRule]:
     return sorted((item for item in _RULES.values() if item.stage == stage), key=lambda item: item.name)
 
 
-def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace) -> int:
-    """Apply rules until none fires. Returns how many fired.
+def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: int | None = None) -> int:
+    """Apply rules until none fires, or until ``most`` have: the same graph gives the same firings in the same order.
+
+    Returns:
+        How many fired.
 
     Raises:
         InternalError: when the rules do not come to an end, or one changes a type or an annotation.
@@ -89,7 +92,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace) -> int:
     queue = deque(graph.sorted_nodes())
     waiting = set(queue)
     fired = 0
-    while queue:
+    while queue and fired != most:
         node = queue.popleft()
         waiting.remove(node)
         affected = _apply_first(graph, node, candidates, trace) if node in graph else None

@@ -1,41 +1,102 @@
-"""The written order of the optimizer's stages."""
+"""The written order of the optimizer's passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.engine import Trace, rules_of, run_rules
+from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
-from tpuconvert.schema.errors import InternalError
+from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")
 """Rule stages in running order. All of them run again until a whole round changes nothing."""
 
 
-def optimize(graph: Graph, trace: Callable[[str], None] | None = None) -> Trace:
+@dataclass(frozen=True)
+class Pass:
+    """One walk over the graph: a function of the whole graph, or the rules of a stage.
+
+    ``run`` changes a graph, notes in the trace what it did, and returns how much that was. With a number as its third
+    argument it stops after so many firings, where it consists of rules.
+    """
+
+    name: str
+    run: Callable[[Graph, Trace, int | None], int]
+    rules: tuple[RewriteRule, ...] = ()
+
+
+class Observer:
+    """Called around every pass; this one does nothing."""
+
+    def before(self, step: Pass, graph: Graph) -> None:
+        """The pass is about to run."""
+
+    def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
+        """The pass has changed the graph, by firing these rules; or by itself, and then ``fired`` has its own name."""
+
+
+def passes(disabled: Collection[str] = ()) -> list[Pass]:
+    """The passes in running order, without those and without the rules that are named in ``disabled``.
+
+    Raises:
+        UsageError: a name that there is not, with the nearest that there is.
+    """
+    found = [*_WHOLE, *(Pass(stage, _stage(stage, disabled), _enabled(stage, disabled)) for stage in STAGES)]
+    known = [step.name for step in _WHOLE] + [item.name for stage in STAGES for item in rules_of(stage)]
+    for name in disabled:
+        if name not in known:
+            raise unknown_name(name, known)
+    return [step for step in found if step.name not in disabled]
+
+
+def unknown_name(name: str, known: Collection[str]) -> UsageError:
+    """The error for a rule or pass that does not exist."""
+    alike = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
+    return UsageError(f"there is no rule or pass '{name}'", hint=hint)
+
+
+def optimize(
+    graph: Graph,
+    trace: Callable[[str], None] | None = None,
+    *,
+    disabled: Collection[str] = (),
+    observer: Observer | None = None,
+) -> Trace:
     """Simplify a float graph in place; what it computes stays the same up to float rounding.
 
     Args:
         graph: with or without quantization annotations; annotated values keep theirs.
         trace: called with one line per rule and outcome.
+        disabled: names of rules and passes that are not to run.
+        observer: called around every pass.
 
     Returns:
         How often every rule fired or was skipped.
 
     Raises:
         InternalError: when the rules do not come to an end.
+        UsageError: an unknown name in ``disabled``.
     """
     counts = Trace()
-    counts.fired["remove_dead_nodes"] += graph.prune()
-    stages = [rules_of(stage) for stage in STAGES]
+    steps = passes(disabled)
+    watching = observer or Observer()
+    once = [step for step in steps if step.name == _DEAD]
+    repeated = [step for step in steps if step.name != _DEAD]
     rounds = len(graph) + 10
-    while _passes(graph, counts) + sum(run_rules(graph, rules, counts) for rules in stages):
+    for step in once:
+        _run(step, graph, counts, watching)
+    while sum(_run(step, graph, counts, watching) for step in repeated):
         rounds -= 1
         if rounds == 0:
             raise InternalError(f"the stages undo each other's work: {counts.fired.most_common(5)}")
-    counts.fired["remove_dead_nodes"] += graph.prune()
+    for step in once:
+        _run(step, graph, counts, watching)
     graph.sort()
     if trace is not None:
         for line in counts.lines():
@@ -43,15 +104,57 @@ def optimize(graph: Graph, trace: Callable[[str], None] | None = None) -> Trace:
     return counts
 
 
-def _passes(graph: Graph, counts: Trace) -> int:
-    """What looks at the whole graph instead of a pattern. Returns how much it changed."""
+def _run(step: Pass, graph: Graph, counts: Trace, observer: Observer) -> int:
+    before = Counter(counts.fired)
+    observer.before(step, graph)
+    changes = step.run(graph, counts, None)
+    if changes:
+        observer.after(step, graph, sorted(counts.fired - before))
+    return changes
+
+
+def _remove_dead_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
+    """Nodes and constants that no output depends on go."""
+    return _counted(_DEAD, counts, graph.prune())
+
+
+def _fold_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
+    """Nodes of constants become constants, as long as those are not too large."""
     folded, left = fold_constants(graph)
     for reason in left:
         counts.note("fold_constants", reason)
-    counts.fired["fold_constants"] += folded
-    changes = folded
-    for share in (share_constants, share_nodes):
-        count = share(graph)
-        counts.fired[share.__name__] += count
-        changes += count
+    return _counted("fold_constants", counts, folded)
+
+
+def _share_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
+    """Constants of equal bytes become one."""
+    return _counted("share_constants", counts, share_constants(graph))
+
+
+def _share_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
+    """Nodes of one operator on the same operands become one."""
+    return _counted("share_nodes", counts, share_nodes(graph))
+
+
+def _counted(name: str, counts: Trace, changes: int) -> int:
+    counts.fired[name] += changes
     return changes
+
+
+_DEAD = "remove_dead_nodes"
+_WHOLE = (
+    Pass(_DEAD, _remove_dead_nodes),
+    Pass("fold_constants", _fold_constants),
+    Pass("share_constants", _share_constants),
+    Pass("share_nodes", _share_nodes),
+)
+"""What looks at the whole graph instead of a pattern. Dead nodes are removed first and last, the rest every round."""
+
+
+def _enabled(stage: str, disabled: Collection[str]) -> tuple[RewriteRule, ...]:
+    return tuple(item for item in rules_of(stage) if item.name not in disabled)
+
+
+def _stage(stage: str, disabled: Collection[str]) -> Callable[[Graph, Trace, int | None], int]:
+    rules = _enabled(stage, disabled)
+    return lambda graph, counts, most: run_rules(graph, rules, counts, most)

@@ -11,11 +11,12 @@ class Trace:
     """How often every rule fired, and which matches it declined for which reason.
 
     A match that is looked at several times counts once, and no longer once its node is gone or the rule has fired on
-    it: what is left is what the graph still holds.
+    it: what is left is what the graph still holds. ``last`` is the rule that fired last, and the name of its node.
     """
 
     def __init__(self) -> None:
         self.fired: Counter[str] = Counter()
+        self.last = ("", "")
         self._declined: dict[Node, dict[str, str]] = {}
         self._notes: dict[tuple[str, str], None] = {}
 
@@ -29,6 +30,7 @@ class Trace:
     def fire(self, rule: str, node: Node) -> None:
         """Count a rule that rewrote a node."""
         self.fired[rule] += 1
+        self.last = (rule, node.name)
         self._declined.get(node, {}).pop(rule, None)
 
     def decline(self, rule: str, node: Node, reason: str) -> None:
