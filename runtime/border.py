@@ -60,7 +60,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
 
 
 def from_value(array: Array, port: Port, value: Value) -> Array:
-    """Turn a graph's result into the type and rank that the source declares. The caller owns the array."""
+    """Turn a graph's result into the type and rank that the source declares: the same array where they are its own."""
     declared = np.dtype(port.dtype)
     result = array
     if result.dtype != declared:
@@ -72,7 +72,7 @@ def from_value(array: Array, port: Port, value: Value) -> Array:
             result = result.astype(declared)
     if port.shape == () and result.shape == (1,):
         result = result.reshape(())
-    return np.array(result, copy=True)
+    return result
 
 
 def _check_shape(shape: tuple[int, ...], port: Port, bound: dict[str, int]) -> None:

@@ -120,7 +120,7 @@ class Session:
                 for such runs, in which nothing is fused away.
 
         Returns:
-            One array per output name, in the source's order; the caller owns them.
+            One array per output name, in the source's order. No later run changes them.
 
         Raises:
             UsageError: for missing or unknown names, and arrays that do not fit.
@@ -211,8 +211,8 @@ class Session:
                     observe(value, array)
             for index in step.release:
                 slots[index] = None
-        found = [slots[index] for index in plan.outputs]
-        return [array for array in found if array is not None]
+        # A copy each: a result may be a constant of the model, an input, or a view of something that was observed.
+        return [np.array(slots[index]) for index in plan.outputs]
 
     def _take(self, feeds: Mapping[str, Array]) -> list[Array]:
         names = [port.name for port in self._graph.input_ports]

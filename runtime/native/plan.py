@@ -12,6 +12,7 @@ from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.groups import Group, Site, group_nodes
 from tpuconvert.runtime.native.loader import native
+from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -61,6 +62,7 @@ class NativePlan:
         builder.finish()
         self._native = native()
         self._inputs, self._outputs = builder.inputs, builder.outputs
+        self._results = [ResultMemory(stored.shape, stored.dtype.numpy) for stored in builder.outputs]
         self._steps = builder.steps
         used = [buffer for buffer in builder.buffers if buffer.kind == ARENA and buffer.first >= 0]
         slack = self._native.SLACK
@@ -154,7 +156,7 @@ class NativePlan:
             memory = self._program.make_memory()
         for stored, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, stored.buffer.index, _bytes(np.ascontiguousarray(array)))
-        outputs = [np.empty(stored.shape, stored.dtype.numpy) for stored in self._outputs]
+        outputs = [made.new() for made in self._results]
         for stored, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
