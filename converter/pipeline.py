@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -22,6 +22,7 @@ from tpuconvert.wording import several
 
 if TYPE_CHECKING:
     from tpuconvert.verification import Verification
+    from tpuconvert.watching import Watch
 
 QUANTIZE_MODES = ("int8",)
 CALIBRATION_METHODS = ("mse", "kl", "minmax")
@@ -47,6 +48,7 @@ class Options:
         outputs: tensor names where the model is to end; None for the source's own outputs.
         preprocess: how pictures become the model's input.
         strict_set: whether composite operators are written as the operators of the set that they consist of.
+        disabled: names of the optimizer's rules and passes that do not run.
 
     """
 
@@ -58,6 +60,7 @@ class Options:
     outputs: tuple[str, ...] | None = None
     preprocess: Preprocess | None = None
     strict_set: bool = False
+    disabled: tuple[str, ...] = ()
 
     @staticmethod
     def of(
@@ -70,11 +73,12 @@ class Options:
         outputs: Iterable[str] | None = None,
         preprocess: Preprocess | str | Mapping[str, Any] | None = None,
         strict_set: bool = False,
+        disable_rules: Iterable[str] = (),
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
         Raises:
-            UsageError: an unknown chip, mode, method or key.
+            UsageError: an unknown chip, mode, method, key or rule.
 
         """
         try:
@@ -93,6 +97,11 @@ class Options:
             preprocess = Preprocess.parse(preprocess)
         elif isinstance(preprocess, Mapping):
             preprocess = Preprocess.from_mapping(preprocess)
+        disabled = tuple(disable_rules)
+        if disabled:
+            from tpuconvert.optimizer.pipeline import passes
+
+            passes(disabled)
         return Options(
             target,
             mode,
@@ -102,6 +111,7 @@ class Options:
             None if outputs is None else tuple(outputs),
             preprocess,
             strict_set,
+            disabled,
         )
 
 
@@ -119,6 +129,8 @@ def convert(
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
+    disable_rules: Iterable[str] = (),
+    watch: Watch | None = None,
 ) -> Model:
     """Convert a model file.
 
@@ -136,6 +148,8 @@ def convert(
         preprocess: how pictures become the model's input; stored in the model.
         plugins: Python files with operators and converters.
         strict_set: write composite operators (layer_norm, gelu ...) as the operators of the set they consist of.
+        disable_rules: names of the optimizer's rules and passes that are not to run; ``tpuconvert passes`` lists them.
+        watch: what to tell about the optimizer's work, what to dump, and whether to validate every pass.
 
     Returns:
         The model; ``save`` writes its file.
@@ -144,8 +158,10 @@ def convert(
         UnsupportedError: everything in the source that cannot be represented, told at once.
         CorruptInputError: the source is damaged, or something else.
         UsageError: arguments that do not fit each other or the source.
+        ThresholdError: validation was asked for, and a pass changed what the graph computes.
 
     """
+    load_plugins(plugins)
     options = Options.of(
         chip=chip,
         quantize=quantize,
@@ -155,9 +171,9 @@ def convert(
         outputs=outputs,
         preprocess=preprocess,
         strict_set=strict_set,
+        disable_rules=disable_rules,
     )
-    load_plugins(plugins)
-    return convert_source(source, weights, options, calibration)
+    return convert_source(source, weights, options, calibration, watch=watch)
 
 
 def convert_source(
@@ -167,13 +183,15 @@ def convert_source(
     calibration: CalibrationSource | None = None,
     *,
     progress: Progress = SILENT,
-    trace: Callable[[str], None] | None = None,
+    watch: Watch | None = None,
 ) -> Model:
     """As :func:`convert`, with the options in one piece; plugins have been loaded."""
     _check_calibration(options, calibration)
+    if watch is not None:
+        watch.check_names()
     progress.stage("load")
     graph = load_source(source, weights, options)
-    return finish(graph, options, calibration, progress=progress, trace=trace)
+    return finish(graph, options, calibration, progress=progress, watch=watch)
 
 
 def source_format(path: str | os.PathLike[str]) -> str:
@@ -254,14 +272,16 @@ def finish(
     calibration: CalibrationSource | None = None,
     *,
     progress: Progress = SILENT,
-    trace: Callable[[str], None] | None = None,
+    watch: Watch | None = None,
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
     from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip, is_expandable, optimize
     from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
 
     progress.stage("optimize")
-    optimize(graph, trace=trace)
+    trace = None if watch is None else watch.trace
+    observers = () if watch is None else watch.observers(graph, options, progress.tell)
+    optimize(graph, trace, disabled=options.disabled, observers=observers)
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace=trace)
     notes = [Note("source", "", note) for note in graph.notes]
@@ -397,7 +417,7 @@ def verify_source(
     progress.stage("load the source")
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
-    optimize(optimized)
+    optimize(optimized, disabled=options.disabled)
     fit_to_chip(optimized, model.chip)
     graph, optimized = as_float(graph), as_float(optimized)
     feeds: Iterable[dict[str, Any]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
@@ -39,6 +40,9 @@ class Observer:
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
         """The pass has changed the graph, by firing these rules; or by itself, and then ``fired`` has its own name."""
 
+    def finished(self) -> None:
+        """All passes have come to an end."""
+
 
 def passes(disabled: Collection[str] = ()) -> list[Pass]:
     """The passes in running order, without those and without the rules that are named in ``disabled``.
@@ -46,12 +50,45 @@ def passes(disabled: Collection[str] = ()) -> list[Pass]:
     Raises:
         UsageError: a name that there is not, with the nearest that there is.
     """
-    found = [*_WHOLE, *(Pass(stage, _stage(stage, disabled), _enabled(stage, disabled)) for stage in STAGES)]
-    known = [step.name for step in _WHOLE] + [item.name for stage in STAGES for item in rules_of(stage)]
+    known = known_names()
     for name in disabled:
         if name not in known:
             raise unknown_name(name, known)
+    found = [*_WHOLE, *(Pass(stage, _stage(stage, disabled), _enabled(stage, disabled)) for stage in STAGES)]
     return [step for step in found if step.name not in disabled]
+
+
+def known_names() -> list[str]:
+    """The names of all passes and rules."""
+    whole = [step.name for step in _WHOLE]
+    return [*whole, *STAGES, *(item.name for stage in STAGES for item in rules_of(stage))]
+
+
+class PassRow(TypedDict):
+    """A line of ``tpuconvert passes``: a pass, or one rule of it; its place in the running order and what it does."""
+
+    order: int
+    name: str
+    rule: str
+    about: str
+
+
+def describe_passes() -> list[PassRow]:
+    """All passes in running order, with the rules of each in the order in which they are tried."""
+    rows: list[PassRow] = []
+    for order, step in enumerate(passes(), start=1):
+        if not step.rules:
+            rows.append(PassRow(order=order, name=step.name, rule="", about=_first_sentence(step.run)))
+        rows += [
+            PassRow(order=order, name=step.name, rule=item.name, about=_first_sentence(item.apply))
+            for item in step.rules
+        ]
+    return rows
+
+
+def _first_sentence(function: Callable[..., object]) -> str:
+    """The first paragraph of a function's docstring, on one line."""
+    return " ".join((function.__doc__ or "").split("\n\n")[0].split())
 
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
@@ -66,7 +103,7 @@ def optimize(
     trace: Callable[[str], None] | None = None,
     *,
     disabled: Collection[str] = (),
-    observer: Observer | None = None,
+    observers: Sequence[Observer] = (),
 ) -> Trace:
     """Simplify a float graph in place; what it computes stays the same up to float rounding.
 
@@ -74,7 +111,7 @@ def optimize(
         graph: with or without quantization annotations; annotated values keep theirs.
         trace: called with one line per rule and outcome.
         disabled: names of rules and passes that are not to run.
-        observer: called around every pass.
+        observers: called around every pass, in this order.
 
     Returns:
         How often every rule fired or was skipped.
@@ -85,31 +122,34 @@ def optimize(
     """
     counts = Trace()
     steps = passes(disabled)
-    watching = observer or Observer()
     once = [step for step in steps if step.name == _DEAD]
     repeated = [step for step in steps if step.name != _DEAD]
     rounds = len(graph) + 10
     for step in once:
-        _run(step, graph, counts, watching)
-    while sum(_run(step, graph, counts, watching) for step in repeated):
+        _run(step, graph, counts, observers)
+    while sum(_run(step, graph, counts, observers) for step in repeated):
         rounds -= 1
         if rounds == 0:
             raise InternalError(f"the stages undo each other's work: {counts.fired.most_common(5)}")
     for step in once:
-        _run(step, graph, counts, watching)
+        _run(step, graph, counts, observers)
     graph.sort()
+    for observer in observers:
+        observer.finished()
     if trace is not None:
         for line in counts.lines():
             trace(line)
     return counts
 
 
-def _run(step: Pass, graph: Graph, counts: Trace, observer: Observer) -> int:
+def _run(step: Pass, graph: Graph, counts: Trace, observers: Sequence[Observer]) -> int:
     before = Counter(counts.fired)
-    observer.before(step, graph)
+    for observer in observers:
+        observer.before(step, graph)
     changes = step.run(graph, counts, None)
     if changes:
-        observer.after(step, graph, sorted(counts.fired - before))
+        for observer in observers:
+            observer.after(step, graph, sorted(counts.fired - before))
     return changes
 
 

@@ -11,6 +11,7 @@ from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_nam
 from tpuconvert.cli.source_options import (
     chip_option,
     make_options,
+    make_watch,
     model_arguments,
     plugin_option,
     source_options,
@@ -41,6 +42,26 @@ from tpuconvert.cli.source_options import (
 @strict_set_option
 @plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
+@click.option(
+    "--disable-rule",
+    "disable_rules",
+    multiple=True,
+    metavar="NAME",
+    help="Leave a rule or pass of the optimizer out: tpuconvert passes lists them. Several: repeat it.",
+)
+@click.option(
+    "--dump-after",
+    "dumps",
+    multiple=True,
+    metavar="NAME[=FILE]",
+    help="Tell on stderr what the graph is after a rule or pass, or write it as .tpum or text. Several: repeat it.",
+)
+@click.option("--validate", is_flag=True, help="Run the graph around every pass; name the rule that changed it.")
+@click.option(
+    "--validate-on",
+    metavar="DATA",
+    help="As --validate, on samples of yours besides random numbers: pictures, an .npz or .npy file.",
+)
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 def command(
@@ -50,6 +71,9 @@ def command(
     calibration: str | None,
     plugins: tuple[str, ...],
     trace: bool,
+    dumps: tuple[str, ...],
+    validate: bool,
+    validate_on: str | None,
     with_verification: bool,
     report: str | None,
     **options: Any,
@@ -77,8 +101,10 @@ def command(
     load_plugins(plugins)
     settings = make_options(**options)
     with drawn_progress() as progress:
-        log = (lambda line: click.echo(line, err=True)) if trace else None
-        converted = convert_source(model, weights, settings, calibration, progress=progress, trace=log)
+        watch = None
+        if trace or dumps or validate or validate_on is not None:
+            watch = make_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
+        converted = convert_source(model, weights, settings, calibration, progress=progress, watch=watch)
         verification = None
         if with_verification:
             verification = verify_source(converted, model, weights, settings, calibration, progress=progress)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options
+    from tpuconvert.watching import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -102,7 +104,7 @@ def make_options(
     inputs: str | None,
     outputs: str | None,
     preprocess: str | None,
-    **conversion: str | bool | None,
+    **conversion: str | bool | tuple[str, ...] | None,
 ) -> Options:
     """The options of a conversion from what was typed; ``conversion`` are the keywords of ``Options.of``."""
     from tpuconvert.pipeline import Options
@@ -115,3 +117,25 @@ def make_options(
         preprocess=preprocess,
         **given,
     )
+
+
+def make_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str | None) -> Watch:
+    """How a conversion is watched, from what was typed.
+
+    Raises:
+        UsageError: a dump names no rule, or a file that cannot be written.
+
+    """
+    from tpuconvert.cli.problems import ensure, ensure_writable
+    from tpuconvert.watching import Sink, Watch
+
+    def tell(text: str) -> None:
+        click.echo(text, err=True)
+
+    sinks: dict[str, Sink] = {}
+    for text in dumps:
+        name, _, file = text.partition("=")
+        ensure(name not in sinks, f"--dump-after {name} is given twice")
+        ensure_writable(file or None, samples)
+        sinks[name] = Path(file) if file else tell
+    return Watch(tell if trace else None, sinks, validate, samples)

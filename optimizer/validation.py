@@ -1,0 +1,160 @@
+"""Proving passes harmless while they run: ``--validate``.
+
+The graph is run on samples before and after every pass that changed it. Where an output differs by more than the
+tolerance, the pass is repeated on copies of the graph before it, each time with fewer firings, until the one is found
+that made the difference: rules fire in the same order on the same graph. What is no rule is a pass over the whole
+graph, which is told by its name and the first tensor that came out differently.
+
+A quantized source is compared as the real numbers that it stands for, with the saturations of its scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.optimizer.engine import Trace
+from tpuconvert.optimizer.graph_copy import copied
+from tpuconvert.optimizer.pipeline import Observer, Pass
+from tpuconvert.optimizer.quantize import as_float
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import ThresholdError
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array
+
+Feed = Mapping[str, Array]
+Results = list[dict[str, Array]]
+
+TOLERANCE = 1e-4
+"""Of the range of an output: rounding to binary32 in another order stays far below, a wrong rewrite does not."""
+
+
+@dataclass(frozen=True)
+class _Difference:
+    output: str
+    of_range: float
+
+
+class Validator(Observer):
+    """Runs the graph around every pass.
+
+    Args:
+        feeds: samples; random ones, those of the user, or both.
+        tolerance: how far an output may move in one pass, as a part of its range.
+
+    Attributes:
+        checked: how many runs of a pass were compared.
+    """
+
+    def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE) -> None:
+        self._feeds = list(feeds)
+        self._tolerance = tolerance
+        self._before: Graph | None = None
+        self._expected: Results = []
+        self.checked = 0
+
+    def before(self, step: Pass, graph: Graph) -> None:
+        """Keep the graph as it is, with what it computes."""
+        if self._before is None:
+            self._before = copied(graph)
+            self._expected = self._run(self._before)
+
+    def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
+        """Compare.
+
+        Raises:
+            ThresholdError: naming the rule and the node, when the pass changed what the graph computes.
+        """
+        assert self._before is not None, "a pass ends that did not begin"
+        copy = copied(graph)
+        results = self._run(copy)
+        self.checked += 1
+        found = self._difference(results)
+        if found is not None:
+            raise self._blame(step, self._before, found)
+        self._before, self._expected = copy, results
+
+    def _run(self, graph: Graph) -> Results:
+        """The outputs. Legalization into real numbers makes a graph of its own, so that a copy is left as it is."""
+        is_annotated = any(value.quant is not None for value in graph.values)
+        with Session(as_float(copied(graph)) if is_annotated else graph) as session:
+            return [session.run(feed) for feed in self._feeds]
+
+    def _difference(self, results: Results) -> _Difference | None:
+        worst: _Difference | None = None
+        for expected, found in zip(self._expected, results, strict=True):
+            for name, want in expected.items():
+                of_range = distance(want, found[name])
+                if of_range > max(self._tolerance, worst.of_range if worst else 0.0):
+                    worst = _Difference(name, of_range)
+        return worst
+
+    def _blame(self, step: Pass, before: Graph, found: _Difference) -> ThresholdError:
+        rule, node = self._bisected(step, before) if step.rules else (step.name, self._first_changed(step, before))
+        return ThresholdError(
+            f"{'rule' if step.rules and rule != step.name else 'pass'} '{rule}' changes output '{found.output}' by "
+            f"{found.of_range:.2g} of its range; {self._tolerance:.2g} is allowed",
+            file=before.file,
+            node=node,
+            hint=f"this is a mistake in the rewrite; --disable-rule {rule} converts without it",
+        )
+
+    def _bisected(self, step: Pass, before: Graph) -> tuple[str, str]:
+        """The firing between the last good and the first bad number of firings."""
+        trace = Trace()
+        step.run(copied(before), trace, None)
+        good, bad = 0, sum(trace.fired.values())
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            graph = copied(before)
+            step.run(graph, Trace(), middle)
+            if self._difference(self._run(graph)) is None:
+                good = middle
+            else:
+                bad = middle
+        trace = Trace()
+        step.run(copied(before), trace, bad)
+        return trace.last if trace.last[0] else (step.name, "")
+
+    def _first_changed(self, step: Pass, before: Graph) -> str:
+        """The first tensor, in running order, that both graphs have and that differs."""
+        graph = copied(before)
+        step.run(graph, Trace(), None)
+        expected = _tensors(before, self._feeds[0])
+        for name, array in _tensors(graph, self._feeds[0]).items():
+            if name in expected and distance(expected[name], array) > self._tolerance:
+                return name
+        return ""
+
+
+def distance(want: Array, found: Array) -> float:
+    """The largest difference as a part of the range of ``want``; infinite where shape or what is a number differ."""
+    if want.shape != found.shape:
+        return np.inf
+    if want.size == 0 or np.array_equal(want, found, equal_nan=want.dtype.kind == "f"):
+        return 0.0
+    if want.dtype.kind == "b":
+        return 1.0
+    a, b = want.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    with np.errstate(invalid="ignore"):
+        if not ((a == b) | finite | (np.isnan(a) & np.isnan(b))).all():
+            return np.inf
+    if not finite.any():
+        return 0.0
+    a, b = a[finite], b[finite]
+    span = float(a.max() - a.min()) or float(np.abs(a).max()) or 1.0
+    return float(np.abs(a - b).max()) / span
+
+
+def _tensors(graph: Graph, feed: Feed) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+
+    def note(value: Value, array: Array) -> None:
+        found[value.name] = array.copy()
+
+    with Session(graph, backend="reference") as session:
+        session.run(feed, observe=note)
+    return found
