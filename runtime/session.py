@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
+from tpuconvert.runtime.bound_graph import are_open_at_inputs_only
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Plan, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
@@ -22,6 +23,7 @@ from tpuconvert.schema.types import Array, Chip
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
+    from tpuconvert.runtime.native.plans import Plans
 
 Observer = Callable[[Value, Array], None]
 """Called with every graph input and every result of a run, in the order in which they are made."""
@@ -42,6 +44,9 @@ class Runnable(Protocol):
 class Session:
     """A model ready to run. Thread-safe: runs share the plan and the constants, which nobody changes.
 
+    A model with open extents takes any numbers for them; the native engine makes a plan for those that are fed, and
+    keeps the few used last.
+
     Args:
         model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
             Sessions that have the same file open share its weights and packed plan; while two of them run at the same
@@ -51,7 +56,7 @@ class Session:
             executor leaves threads to the BLAS library behind NumPy.
 
     Raises:
-        UsageError: for an unknown backend, or a native one for a model with open extents.
+        UsageError: for an unknown backend, or a native one for a model with extents that depend on data.
         MissingExtraError: when the native engine is asked for and was not built.
         CorruptInputError: when the file is damaged.
     """
@@ -73,32 +78,30 @@ class Session:
             model = self._file.model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
-        self._native = None if backend == "reference" else self._native_plan(backend == "native", threads)
+        self._native = None if backend == "reference" else self._native_plans(backend == "native", threads)
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._is_open = True
         self._reference: Plan | None = None
-        self._observed: NativePlan | None = None
 
-    def _native_plan(self, is_wanted: bool, threads: int | None) -> NativePlan | None:
-        """The compiled plan, or None where there is no engine or an extent is open, and ``auto`` was asked for."""
+    def _native_plans(self, is_wanted: bool, threads: int | None) -> Plans | None:
+        """The compiled plans, or None where there is no engine or nothing to plan with, and ``auto`` was asked for."""
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
-        is_static = all(value.type.is_static for value in self._graph.values)
-        if not is_static:
+        if not are_open_at_inputs_only(self._graph):
             if is_wanted:
                 raise UsageError(
-                    "the native engine needs known extents, and this model leaves some open",
-                    hint="convert it with --input-shapes, or use backend='reference'",
+                    "the native engine needs known extents, and some of this model depend on data",
+                    hint="use backend='reference'",
                 )
             return None
         from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
-        from tpuconvert.runtime.native.plan import NativePlan
+        from tpuconvert.runtime.native.plans import Plans
 
         plans = {} if self._file is None else self._file.plans
-        self._key = key = (isa, threads or available_threads())
+        key = (isa, threads or available_threads())
         if key not in plans:
-            plans[key] = NativePlan(self._graph, self.chip.name, *key)
+            plans[key] = Plans(self._graph, self.chip.name, *key)
         return plans[key]
 
     @property
@@ -127,13 +130,13 @@ class Session:
             RunError: naming the node whose operator could not take these values.
         """
         self._check_open()
-        arrays = self._take(feeds)
+        arrays, extents = self._take(feeds)
         if self._native is None:
             results = self._run_reference(arrays, observe)
         elif observe is None:
-            results = self._native.run(arrays, self._evaluate)
+            results = self._native.plan(extents).run(arrays, self._evaluate)
         else:
-            results = self._observe(arrays, observe)
+            results = self._observe(self._native.plan(extents, is_observed=True), arrays, observe)
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 
@@ -146,12 +149,16 @@ class Session:
         self._check_open()
         if self._native is None:
             return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
-        return self._native.profile(self._take(feeds), self._evaluate, time.perf_counter)
+        arrays, extents = self._take(feeds)
+        return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``. Empty for the NumPy executor."""
-        plan = self._native
+        """Bytes of the native plan: ``arena``, ``arena_lower_bound``, ``packed``.
+
+        Empty for the NumPy executor. With open extents those of the last run, empty before the first.
+        """
+        plan = None if self._native is None else self._native.latest
         if plan is None:
             return {}
         return {
@@ -162,14 +169,19 @@ class Session:
 
     @property
     def reference_nodes(self) -> list[str]:
-        """Names of the nodes that run their NumPy reference: all of them without the native engine."""
-        nodes = self._graph.nodes if self._native is None else self._native.reference_nodes
-        return [node.name for node in nodes]
+        """Names of the nodes that run their NumPy reference: all of them without the native engine.
+
+        With open extents those of the last run, none before the first.
+        """
+        if self._native is None:
+            return [node.name for node in self._graph.nodes]
+        plan = self._native.latest
+        return [] if plan is None else [node.name for node in plan.reference_nodes]
 
     def close(self) -> None:
         """Let go of the plan and with it of the mapped file."""
         self._is_open = False
-        self._native = self._observed = self._reference = self._file = None
+        self._native = self._reference = self._file = None
 
     def __enter__(self) -> Session:
         return self
@@ -183,14 +195,14 @@ class Session:
         if not self._is_open:
             raise UsageError("the session is closed")
 
-    def _observe(self, arrays: list[Array], observe: Observer) -> list[Array]:
-        if self._observed is None:
-            from tpuconvert.runtime.native.plan import NativePlan
-
-            self._observed = NativePlan(self._graph, self.chip.name, *self._key, is_observed=True)
+    def _observe(self, plan: NativePlan, arrays: list[Array], observe: Observer) -> list[Array]:
         for value, array in zip(self._graph.inputs, arrays, strict=True):
             observe(value, array)
-        return self._observed.observe(arrays, self._evaluate, observe)
+
+        def told(value: Value, array: Array) -> None:
+            observe(self._graph.find(value.name) or value, array)  # the plan's own graph has numbers for open extents
+
+        return plan.observe(arrays, self._evaluate, told)
 
     def _run_reference(self, arrays: list[Array], observe: Observer | None) -> list[Array]:
         if self._reference is None:
@@ -214,7 +226,8 @@ class Session:
         # A copy each: a result may be a constant of the model, an input, or a view of something that was observed.
         return [np.array(slots[index]) for index in plan.outputs]
 
-    def _take(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _take(self, feeds: Mapping[str, Array]) -> tuple[list[Array], dict[str, int]]:
+        """The feeds in the graph's order and types, and the numbers that they have in the place of open extents."""
         names = [port.name for port in self._graph.input_ports]
         if set(feeds) != set(names):
             missing = [name for name in names if name not in feeds]
@@ -224,7 +237,7 @@ class Session:
             raise UsageError(f"{' and '.join(parts)}; the model takes {names}")
         bound: dict[str, int] = {}
         pairs = zip(self._graph.input_ports, self._graph.inputs, strict=True)
-        return [to_value(feeds[port.name], port, value, bound) for port, value in pairs]
+        return [to_value(feeds[port.name], port, value, bound) for port, value in pairs], bound
 
     def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
         try:
@@ -240,7 +253,7 @@ class _LoadedFile:
 
     def __init__(self, model: Runnable) -> None:
         self.model = model
-        self.plans: dict[tuple[str, int], NativePlan] = {}
+        self.plans: dict[tuple[str, int], Plans] = {}
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()

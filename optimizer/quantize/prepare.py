@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, rules_of, run_rules
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -20,7 +21,6 @@ from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Array
 
 STAGE = "prepare quantization"
@@ -63,9 +63,7 @@ def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
     pooled = graph.add(pooling, m.x, name=f"{m.op.output.name}:pooled")
     if op.keep_dims:
         return pooled
-    if not m.op.output.type.is_static:
-        return Skip("its shape is not known before the model runs")
-    return graph.add(Reshape(m.op.output.type.static_shape), pooled)
+    return reshape_like(graph, pooled, m.op.output)
 
 
 @rule(p((Conv, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage=STAGE)

@@ -1,6 +1,6 @@
 """Nodes that change nothing, and shape changes in one spelling.
 
-Every static squeeze and expand_dims becomes a reshape, so that rules about reshapes see all of them.
+Every squeeze and expand_dims becomes a reshape where one can say it, so that rules about reshapes see all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
 from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
 
 
@@ -38,7 +38,8 @@ def remove_neutral_scalar(graph: Graph, m: Match) -> Replacement:
 
 def _keeps_shape(node: Node) -> bool:
     (x,) = node.inputs
-    return x is not None and x.type.is_static and x.shape == node.output.shape
+    # Extents that depend on data begin with "?" and may differ though they are spelled alike.
+    return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
 @rule(p((Broadcast, Extract, Pad, Repeat, Reshape, Tile), "x", name="op", where=_keeps_shape), stage="canonicalize")
@@ -55,7 +56,7 @@ def remove_single_concat(graph: Graph, m: Match) -> Replacement:
 
 @rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize")
 def spell_as_reshape(graph: Graph, m: Match) -> Replacement:
-    """Squeeze and expand_dims of a static shape are reshapes."""
+    """Squeeze and expand_dims are reshapes."""
     return reshape_like(graph, m.x, m.op.output)
 
 
@@ -80,13 +81,14 @@ def permute_of_ones(graph: Graph, m: Match) -> Replacement:
     return reshape_like(graph, m.x, m.op.output)
 
 
-def reshape_like(graph: Graph, x: Value, like: Value) -> Replacement:
+def reshape_like(graph: Graph, x: Value, like: Value, name: str | None = None) -> Replacement:
     """X in the shape of another value, as long as a reshape can say it."""
-    if not like.type.is_static:
-        return Skip("its shape is not known before the model runs")
     if 0 in like.shape:
         return Skip("it has no elements")  # an extent of 0 means another thing to reshape
-    return graph.add(Reshape(like.type.static_shape), x)
+    params = reshape_params(x.shape, like.shape)
+    if params is None:
+        return Skip("its shape is not known before the model runs")
+    return graph.add(Reshape(params), x, name=name)
 
 
 def _as_operand(x: Value, node: Node) -> Replacement:

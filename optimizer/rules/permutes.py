@@ -14,6 +14,7 @@ import numpy as np
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam
@@ -220,13 +221,14 @@ def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     """
     order = m.permute.op.order
     shape, flat = m.permute.output.shape, m.reshape.output.shape
-    if order[0] != 0 or len(flat) != 2 or flat[0] != shape[0] or not m.permute.output.type.is_static:
+    extents = [extent for extent in shape[1:] if isinstance(extent, int)]
+    if order[0] != 0 or len(flat) != 2 or flat[0] != shape[0] or len(extents) != len(shape) - 1:
         return Skip("the reshape does more than flatten one sample")
-    if 0 in flat:
-        return Skip("it has no elements")
     if m.W.quant is not None and m.W.quant.axis == 0:
         return Skip("the weights have one scale per row")
-    extents = [int(extent) for extent in shape[1:]]
+    x = reshape_like(graph, m.x, m.reshape.output, f"{m.reshape.output.name}:permuted")
+    if not isinstance(x, Value):
+        return x
     back = tuple(axis - 1 for axis in inverse(order)[1:])
 
     def rows(weights: np.ndarray) -> np.ndarray:
@@ -235,6 +237,5 @@ def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
 
     stored = None if m.W.stored is None else rows(m.W.stored)
     w = graph.constant(rows(m.W.array), m.W.name, m.W.quant, stored)
-    x = graph.add(Reshape(m.reshape.output.type.static_shape), m.x, name=f"{m.reshape.output.name}:permuted")
     x.quant = m.reshape.output.quant
     return graph.add(m.product.op, x, w, *m.product.inputs[2:])

@@ -59,6 +59,25 @@ def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
     return tuple(result)
 
 
+def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
+    """The parameters with which a tensor of a shape gets another one that may have open extents.
+
+    An open extent is copied where it stands at the same position, and one other is inferred. None where the parameters
+    cannot say it, or where the extents are not known to come out as wanted.
+    """
+    target = []
+    for axis, extent in enumerate(wanted):
+        is_copied = axis < len(shape) and shape[axis] == extent
+        target.append(extent if isinstance(extent, int) else 0 if is_copied else -1)
+    if 0 in wanted or target.count(-1) > 1:
+        return None
+    try:
+        found = reshaped("reshape", shape, target)
+    except ShapeError:
+        return None
+    return tuple(target) if found == wanted else None
+
+
 class ShapeChange(Op, abc.ABC):
     """The elements stay in their row-major order."""
 

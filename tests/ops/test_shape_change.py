@@ -7,7 +7,7 @@ from op_cases import Case, f32, i32
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, ReshapeV2, Squeeze
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, ReshapeV2, Squeeze, reshape_params
 from tpuconvert.schema.types import F32, I32, TensorType
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -126,3 +126,23 @@ def test_parameters_are_checked(make):
 
 def test_permute_of_symbolic_extents():
     assert Permute((0, 2, 3, 1)).infer(TensorType(F32, ("N", 3, "H", "W")))[0].shape == ("N", "H", "W", 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "params"),
+    [
+        ((2, 3), (3, 2), (3, 2)),
+        (("N", 4), ("N", 2, 2), (0, 2, 2)),
+        ((1, "N", 4), ("N", 4), (-1, 4)),
+        (("N", 4, 6), ("4*N", 6), (-1, 6)),
+        (("H", "W"), ("H", 1, "W"), (0, 1, -1)),
+        ((1, "H", "W"), ("H", "W"), None),
+        (("N", 4), ("M", 4), None),
+        (("N", 4), ("N", 3), None),
+        ((0, 4), (4, 0), None),
+    ],
+)
+def test_parameters_of_a_reshape_to_open_extents(shape, wanted, params):
+    assert reshape_params(shape, wanted) == params
+    if params is not None:
+        assert Reshape(params).result_shape(shape) == wanted

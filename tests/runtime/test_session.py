@@ -14,8 +14,13 @@ from tpuconvert.schema.file_format import FileModel, write_model
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.compare import Gts
+from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.types import F32, I8, I32, Chip, QuantParams, TensorType
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.selection import MaskedSelect
+from tpuconvert.schema.types import F32, I8, I32, Chip, QuantParams, Scalar, TensorType
 
 RELU = Active(ActiveType.ACTIVE_RELU)
 
@@ -151,16 +156,64 @@ def test_an_instruction_set_that_is_not_there_is_named(monkeypatch):
         Session(adder())
 
 
-def test_open_extents_need_the_numpy_executor():
-    graph = Graph()
-    x = graph.input("x", TensorType(F32, ("n", 3)))
-    graph.output(graph.add(Add(), x, x, name="y"))
+def classifier() -> Graph:
+    """Convolution, pooling, flattening and a product, with open numbers of samples and rows."""
+    rng = np.random.default_rng(3)
+    graph = Graph("classifier")
+    x = graph.input("x", TensorType(F32, ("N", 2, "H", 6)))
+    w = graph.constant(rng.normal(size=(4, 2, 3, 3)).astype(np.float32))
+    y = graph.add(RELU, graph.add(Conv(pad_h_t=1, pad_h_b=1), x, w, name="features"))
+    y = graph.add(Reduce((2, 3), ReduceMethodType.REDUCE_MEAN, keep_dims=False), y)
+    graph.output(graph.add(MatrixMul(), y, graph.constant(rng.normal(size=(4, 3)).astype(np.float32)), name="y"))
+    return graph
+
+
+SHAPES = [(1, 2, 5, 6), (4, 2, 5, 6), (1, 2, 9, 6), (2, 2, 7, 6), (3, 2, 7, 6), (1, 2, 5, 6)]
+
+
+def test_open_extents_get_a_plan_per_set_of_numbers():
+    graph = classifier()
+    with Session(graph, backend="reference") as reference, Session(graph) as session:
+        assert session.memory == {}
+        for seed, shape in enumerate(SHAPES):
+            x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+            found, wanted = session.run({"x": x})["y"], reference.run({"x": x})["y"]
+            assert found.shape == (shape[0], 3)
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # sums in another order
+        if loader.extension() is not None:
+            assert session.backend == "native"
+            assert session.memory["arena"] > 0
+            assert session.reference_nodes == []
+            assert [step.is_reference for step in session.profile({"x": x})].count(True) == 0
+
+
+def test_open_extents_are_observed_as_values_of_the_model():
+    graph, seen = classifier(), {}
+    with Session(graph) as session:
+        x = np.ones((3, 2, 4, 6), np.float32)
+        session.run({"x": x}, observe=lambda value, array: seen.update({value: array.shape}))
+    assert seen[graph.inputs[0]] == x.shape
+    assert seen[graph.find("features")] == (3, 4, 4, 4)
+    assert seen[graph.outputs[0]] == (3, 3)
+
+
+def test_numbers_that_the_model_cannot_take():
+    with Session(classifier()) as session, pytest.raises((UsageError, RunError)) as caught:
+        session.run({"x": np.ones((1, 2, 0, 6), np.float32)})
     if loader.extension() is not None:
-        with pytest.raises(UsageError, match="known extents"):
+        assert "the model cannot take inputs with N=1, H=0" in str(caught.value)
+
+
+def test_extents_that_depend_on_data_need_the_numpy_executor():
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (5,)))
+    graph.output(graph.add(MaskedSelect(), x, graph.add(Gts(Scalar.f32(0)), x), name="y"))
+    if loader.extension() is not None:
+        with pytest.raises(UsageError, match="depend on data"):
             Session(graph, backend="native")
     with Session(graph) as session:
         assert session.backend == "reference"
-        assert session.run({"x": np.ones((5, 3), np.float32)})["y"].shape == (5, 3)
+        assert session.run({"x": np.array([1, -1, 2, 0, 3], np.float32)})["y"].tolist() == [1, 2, 3]
 
 
 def test_sessions_of_one_file_share_its_plan(tmp_path):
