@@ -207,9 +207,8 @@ class OpKind(enum.Enum):
     COMPOSITE = "composite"
 
 
-@dataclass(frozen=True)
 class Op:
-    """Base of all operator definitions.
+    """Base of all operator definitions, which are frozen dataclasses.
 
     A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
     (legal types per chip), ``locality``, ``infer`` and ``reference``.
@@ -218,6 +217,8 @@ class Op:
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # of every definition; the base has none
 
     name: ClassVar[str] = ""
     kind: ClassVar[OpKind] = OpKind.TPU

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.convolution import convolve
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.integer_product import integer_convolution
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Support, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import (
     LATE_BIASES_OF_CONV,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import unknown
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F16,

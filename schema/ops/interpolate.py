@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import times
 from tpuconvert.schema.fixed_point import rhaz
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType

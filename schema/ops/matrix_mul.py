@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpuconvert.schema.integer_product import integer_matmul
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Support, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import (
     LATE_BIASES_OF_MATRIX_MUL,

@@ -7,12 +7,12 @@ equal values open.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, with_extent
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.extents import plus
 from tpuconvert.schema.fixed_point import saturate
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
 from tpuconvert.schema.pooling import Span, quotient_half_away, window_counts, window_max, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType

@@ -1,0 +1,105 @@
+"""``@dataclass(frozen=True)`` without generated source code.
+
+The standard decorator writes six methods as text and compiles them: nearly a millisecond for each of hundreds of
+operators, which is longer than converting a small network. What it makes behaves the same here (``fields``,
+``replace``, ``asdict``, equality, hash, representation, ``FrozenInstanceError``), but the methods are shared by all
+classes and walk over the names of the fields. Type checkers see the standard decorator.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(*, frozen: bool, kw_only: bool = False):
+        """As the decorator of the standard library, for classes that do not change.
+
+        A field that is set in ``__post_init__`` is set with ``object.__setattr__``, as there.
+
+        Args:
+            frozen: true; said as it is in the standard library.
+            kw_only: whether fields can only be given by name.
+
+        """
+        assert frozen, "an operator does not change"
+
+        def decorate(cls: type) -> type:
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+            items = dataclasses.fields(made)
+            made.__field_names__ = tuple(item.name for item in items)
+            made.__init__ = _init_of(items)
+            for name, method in _METHODS.items():
+                if name not in cls.__dict__:  # what a class says itself stays
+                    setattr(made, name, method)
+            return made
+
+        return decorate
+
+
+def _init_of(items: tuple[dataclasses.Field[Any], ...]) -> Any:
+    """The ``__init__`` of a class with these fields."""
+    missing = dataclasses.MISSING
+    names = frozenset(item.name for item in items)
+    positional = tuple(item.name for item in items if not item.kw_only)
+    defaults = {item.name: item.default for item in items if item.default is not missing}
+    factories = {item.name: item.default_factory for item in items if item.default_factory is not missing}
+    required = tuple(item.name for item in items if item.name not in defaults and item.name not in factories)
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = dict(zip(positional, args, strict=False))
+        if len(args) > len(positional) or not given.keys().isdisjoint(kwargs) or not names.issuperset(kwargs):
+            raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
+        values = self.__dict__
+        values.update(defaults)
+        for name, factory in factories.items():
+            values[name] = factory()
+        values.update(given)
+        values.update(kwargs)
+        for name in required:
+            if name not in values:
+                raise TypeError(f"{type(self).__name__} lacks its argument '{name}'")
+        if hasattr(self, "__post_init__"):
+            self.__post_init__()
+
+    return __init__
+
+
+def _listed(items: tuple[dataclasses.Field[Any], ...]) -> str:
+    return ", ".join(item.name for item in items) or "no arguments"
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+
+
+def _values(self: Any) -> tuple[Any, ...]:
+    values = self.__dict__
+    return tuple([values[name] for name in self.__field_names__])
+
+
+def _eq(self: Any, other: object) -> bool:
+    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash(_values(self))
+
+
+def _repr(self: Any) -> str:
+    shown = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.__field_names__)
+    return f"{type(self).__qualname__}({shown})"
+
+
+def _setattr(self: Any, name: str, value: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _delattr(self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+_METHODS = {"__eq__": _eq, "__hash__": _hash, "__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}

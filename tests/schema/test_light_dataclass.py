@@ -1,0 +1,95 @@
+"""What the light decorator makes is compared with what the standard one makes of the same class body."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from tpuconvert.schema import light_dataclass
+
+
+def _point(decorate: Callable[..., Any], **options: Any) -> Any:
+    @decorate(frozen=True, **options)
+    class Point:
+        """Some point."""
+
+        kind: ClassVar[str] = "point"
+        x: int
+        y: float = 0.5
+        tags: tuple[str, ...] = dataclasses.field(default_factory=tuple)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "x", int(self.x))
+
+    return Point
+
+
+BOTH = pytest.mark.parametrize(
+    "decorate", [dataclasses.dataclass, light_dataclass.dataclass], ids=["standard", "light"]
+)
+
+
+@BOTH
+def test_defaults_post_init_and_representation(decorate: Callable[..., Any]) -> None:
+    point = _point(decorate)(3.7)
+    assert (point.x, point.y, point.tags, point.kind) == (3, 0.5, (), "point")
+    assert repr(point).endswith("Point(x=3, y=0.5, tags=())")
+
+
+@BOTH
+def test_fields_and_replace(decorate: Callable[..., Any]) -> None:
+    point = dataclasses.replace(_point(decorate)(1, tags=("a",)), y=2.0)
+    assert dataclasses.asdict(point) == {"x": 1, "y": 2.0, "tags": ("a",)}
+    assert [item.name for item in dataclasses.fields(point)] == ["x", "y", "tags"]
+
+
+@BOTH
+def test_equal_only_to_its_own_class(decorate: Callable[..., Any]) -> None:
+    first, second = _point(decorate), _point(decorate)
+    assert first(1) == first(1) and hash(first(1)) == hash(first(1))
+    assert first(1) != first(2) and first(1) != second(1) and first(1) != (1, 0.5, ())
+
+
+@BOTH
+def test_does_not_change(decorate: Callable[..., Any]) -> None:
+    point = _point(decorate)(1)
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        point.x = 2
+    with pytest.raises(dataclasses.FrozenInstanceError, match="'x'"):
+        del point.x
+
+
+@BOTH
+@pytest.mark.parametrize("arguments", [((), {}), ((1, 2.0, (), 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1})], ids=str)
+def test_arguments_that_do_not_fit(decorate: Callable[..., Any], arguments: Any) -> None:
+    given, named = arguments
+    with pytest.raises(TypeError):
+        _point(decorate)(*given, **named)
+
+
+@BOTH
+def test_fields_by_name_only(decorate: Callable[..., Any]) -> None:
+    point = _point(decorate, kw_only=True)
+    assert point(x=1).x == 1
+    with pytest.raises(TypeError):
+        point(1)
+
+
+@BOTH
+def test_inherits_fields_and_methods(decorate: Callable[..., Any]) -> None:
+    @decorate(frozen=True)
+    class Named(_point(decorate)):  # type: ignore[misc]  # made inside of a function
+        """A point with a name."""
+
+        name: str = "here"
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Named) and self.name == other.name
+
+        __hash__ = None
+
+    assert Named(1, 2.0, (), "there").name == "there"
+    assert Named(1) == Named(2), "what a class says itself stays"
