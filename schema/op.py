@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -288,14 +289,22 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]
 
 
 def find_op(name: str) -> type[Op] | None:
-    """The definition of that name, or None. Operators of the set are loaded when first asked for."""
-    import tpuconvert.schema.ops  # noqa: F401  filled here, not at import: definitions import this module
-
+    """The definition of that name, or None. Definitions of the set are loaded when they are first asked for."""
+    if name not in _REGISTRY:
+        _load_definitions(name)  # most operators have a module of their name,
+    if name not in _REGISTRY:
+        _load_definitions()  # and the others are in one with their family
     return _REGISTRY.get(name)
 
 
 def all_ops() -> dict[str, type[Op]]:
     """Every registered definition by name, in alphabetical order."""
-    import tpuconvert.schema.ops  # noqa: F401  filled here, not at import: definitions import this module
-
+    _load_definitions()
     return dict(sorted(_REGISTRY.items()))
+
+
+@functools.cache
+def _load_definitions(name: str = "") -> None:
+    from tpuconvert.schema import ops  # not at import: definitions import this module
+
+    ops.load(name)

@@ -3,8 +3,7 @@
 import heapq
 from collections.abc import Iterable, Sequence
 
-from onnx import GraphProto, NodeProto
-
+from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
 from tpuconvert.frontends.onnx.reader import initializers, reads_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 

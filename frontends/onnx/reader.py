@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
-from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, SparseTensorProto, TensorProto
 
 from tpuconvert.frontends import sniffing
 from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx.messages import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    SparseTensorProto,
+    TensorProto,
+)
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 

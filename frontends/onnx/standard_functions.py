@@ -6,8 +6,7 @@ Functions whose body the standard builds for a particular node are not among the
 
 from functools import lru_cache
 
-from onnx import FunctionProto, defs
-
+from tpuconvert.frontends.onnx.messages import FunctionProto
 from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
 
 DOMAINS = ("",)
@@ -19,6 +18,8 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
     """The body of an operator in the meaning of an opset, with the default values of its attributes filled in."""
     if domain not in DOMAINS or not 1 <= version <= NEWEST_OPSET:
         return None
+    from onnx import defs  # takes its time, and most models need none of it
+
     try:
         schema = defs.get_schema(operator, version, domain)
     except defs.SchemaError:

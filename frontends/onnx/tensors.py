@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
+from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.types import Array
 
