@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers, ratios
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
     is_average_pool,
@@ -102,7 +101,7 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered:
     accumulator = lowering.g.add(op, left, right, name=f"{name}:int32")
     unit = left.quant.scale[0] * right.quant.scale[0]
     accumulator.quant = QuantParams.per_tensor(unit, 0, I32)
-    return (lowering.requantize(accumulator, ratios((unit,), params.scale), params, name),)
+    return (lowering.requantize_product(accumulator, (unit,), params, name),)
 
 
 def _weights(node: Node) -> IntegerWeights | Declined:
@@ -137,17 +136,7 @@ def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) ->
     )
     # TFLite's reference kernels round a convolution twice and a fully connected layer once.
     twice = lowering.rescale == "tflite" and not isinstance(op, MatrixMulV2)
-    return (lowering.requantize(accumulator, ratios(weights.units, params.scale), params, name, twice=twice),)
-
-
-def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:
-    """Factors from units to scales, each of them one or one per channel."""
-    count = max(len(units), len(scales))
-    return [unit / scale for unit, scale in zip(_repeated(units, count), _repeated(scales, count), strict=True)]
-
-
-def _repeated(values: Sequence[float], count: int) -> Sequence[float]:
-    return values if len(values) == count else list(values) * count
+    return (lowering.requantize_product(accumulator, weights.units, params, name, twice=twice),)
 
 
 @lowers("pool", chips=CHIP)

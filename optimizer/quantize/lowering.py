@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.fixed_point import multiplier_shift, rescale_two_roundings, rhaz, saturate
+from tpuconvert.optimizer.quantize.binary32_rescale import find_rescale
+from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op
@@ -27,6 +28,12 @@ from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
+
+_NO_FRACTION = 3 << 22
+"""1.5 * 2^23: binary32 numbers near it are integers."""
+
+ONNX = "onnx"
+"""``Graph.rescale`` of ONNX sources: binary32, rounded once, ties to even."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,14 @@ class Lowering:
         new = self._quantized[old]
         return new if params is None else self.rescaled(new, params, f"{old.name}:rescaled")
 
+    def integers(self, real: Array, params: QuantParams) -> Array:
+        """Real numbers as integers, rounded as the source format rounds: ONNX divides in binary32, ties to even."""
+        if self.rescale != ONNX or params.axis is not None:
+            return params.quantize(real)
+        with np.errstate(all="ignore"):
+            steps = np.rint(real.astype(np.float32) / np.float32(params.scale[0])).astype(np.float64)
+        return saturate(np.nan_to_num(steps) + params.zero_point[0], params.dtype)
+
     def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
         wanted = params or old.quant
         if wanted is None:
@@ -134,7 +149,7 @@ class Lowering:
             wanted = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
         if old.stored is not None and wanted == old.quant:
             return self.g.constant(old.stored, old.name, wanted)
-        return self.g.constant(wanted.quantize(old.array), old.name, wanted)
+        return self.g.constant(self.integers(old.array, wanted), old.name, wanted)
 
     def saturate_real(self, old: Value) -> None:
         """Let the FLOAT32 form of an annotated value hold only what its integers can.
@@ -162,7 +177,7 @@ class Lowering:
         The entries are ordered by the unsigned bit pattern of the operand.
         """
         assert x.quant is not None
-        return self._look_up(x, params, params.quantize(function(x.quant.dequantize(_patterns(x.dtype)))), name)
+        return self._look_up(x, params, self.integers(function(x.quant.dequantize(_patterns(x.dtype))), params), name)
 
     def _look_up(self, x: Value, params: QuantParams, entries: Array, name: str) -> Value:
         result = self.g.add(Lut(), x, self.g.constant(entries, f"{name}:table"), name=name)
@@ -174,8 +189,8 @@ class Lowering:
     ) -> Value:
         """Integers times real factors (one, or one per index of axis 1), plus the zero point.
 
-        A TFLite source rounds twice (mode 0) unless ``twice`` says otherwise, everything else once (mode 2). Mode 0
-        has no unsigned 8-bit result: it goes through INT16, which saturates to the same value.
+        A TFLite source rounds twice (mode 0) unless ``twice`` says otherwise, everything else once (mode 2), ONNX with
+        ties to even. Mode 0 has no unsigned 8-bit result: it goes through INT16, which saturates to the same value.
         """
         tflite = self.rescale == "tflite" if twice is None else twice
         pairs = [multiplier_shift(factor) for factor in factors]
@@ -183,10 +198,55 @@ class Lowering:
             pairs = [(multiplier, shift - 31) for multiplier, shift in pairs]
         mode = RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT
         narrow = tflite and params.dtype is U8
-        op = _rescale(pairs, params.zero_point[0], mode, I16 if narrow else params.dtype)
+        rounding = RoundingMode.HALF_TO_EVEN if self.rescale == ONNX else RoundingMode.HALF_UP
+        op = _rescale(pairs, params.zero_point[0], mode, I16 if narrow else params.dtype, rounding)
         result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
         if narrow:
             result = self.g.add(Cast(out_dtype=U8), result, name=name)
+        result.quant = params
+        return result
+
+    def requantize_product(
+        self, x: Value, units: Sequence[float], params: QuantParams, name: str, *, twice: bool | None = None
+    ) -> Value:
+        """Integers in some units (one, or one per index of axis 1) at other parameters, as ``requantize``.
+
+        For an ONNX source the result is that of binary32. One factor that no integers reproduce is left to binary32;
+        of many factors those are rounded once, from the exact product, because a float result would cost every channel
+        four operators.
+        """
+        if self.rescale != ONNX:
+            return self.requantize(x, ratios(units, params.scale), params, name, twice=twice)
+        factors = [float(np.float32(unit) / np.float32(scale)) for unit, scale in _pairs(units, params.scale)]
+        return self.requantize_as_binary32(x, factors, params, name)
+
+    def requantize_as_binary32(self, x: Value, factors: Sequence[float], params: QuantParams, name: str) -> Value:
+        """Integers times binary32 factors (one, or one per index of axis 1), plus the zero point, as ONNX states it."""
+        found = find_rescale(factors, params.zero_point[0], params.dtype)
+        if not found.equals and len(factors) == 1:
+            real = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
+            scaled = self.g.add(Muls(Scalar.f32(factors[0])), real, name=f"{name}:scaled")
+            return self._even_integers(scaled, params, name)
+        offset = params.zero_point[0]
+        op = _rescale(list(found.pairs), offset, RequantMode.MULTIPLIER_SHIFT, params.dtype, found.rounding)
+        result = self.g.add(op, x, name=name)
+        result.quant = params
+        return result
+
+    def _even_integers(self, x: Value, params: QuantParams, name: str) -> Value:
+        """FLOAT32 as integers with a zero point, ties to even: the sum with 1.5 * 2^23 has no fraction bits left.
+
+        Below 2^22 in magnitude, that is; beyond, the result is saturated in any case.
+        """
+        shifted = self.g.add(Adds(Scalar.f32(_NO_FRACTION)), x, name=f"{name}:rounded")
+        offset = params.zero_point[0] - _NO_FRACTION
+        if self.chip is Chip.BM1686:
+            mode = RequantFp32Mode.SCALE_ROUND_OFFSET
+            op = RequantFp32ToInt(scale_val=1.0, offset_val=offset, mode=mode, out_dtype=params.dtype)
+            result = self.g.add(op, shifted, name=name)
+        else:
+            centred = self.g.add(Adds(Scalar.f32(offset)), shifted, name=f"{name}:centred")
+            result = self.g.add(Cast(out_dtype=params.dtype), centred, name=name)
         result.quant = params
         return result
 
@@ -227,18 +287,18 @@ class Lowering:
     def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:
         """All 256 integers at another scale, rounded as the source format rounds."""
         assert x.quant is not None
+        if self.rescale != "tflite":
+            return self.integers(x.quant.dequantize(_patterns(x.dtype)), params)
+        multiplier, exponent = multiplier_shift(x.quant.scale[0] / params.scale[0])
         centred = _patterns(x.dtype).astype(np.int64) - x.quant.zero_point[0]
-        factor = x.quant.scale[0] / params.scale[0]
-        if self.rescale == "tflite":
-            multiplier, exponent = multiplier_shift(factor)
-            rescaled = rescale_two_roundings(centred, multiplier, exponent)
-        else:
-            rescaled = rhaz(centred * factor).astype(np.int64)
-        return saturate(rescaled + params.zero_point[0], params.dtype)
+        return saturate(rescale_two_roundings(centred, multiplier, exponent) + params.zero_point[0], params.dtype)
 
     def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
         """Float to integer: multiplied by f32(1/scale); exact division where a source file's scales are kept."""
         zero_point = params.zero_point[0]
+        if self.rescale == ONNX and params.axis is None:
+            divided = self.g.add(Divs(Scalar.f32(params.scale[0])), x, name=f"{name}:divided")
+            return self._even_integers(divided, params, name)
         factors = tuple(float(np.float32(1.0) / np.float32(scale)) for scale in params.scale)
         if self.chip is Chip.BM1686:
             if self.rescale:
@@ -278,7 +338,24 @@ class Lowering:
         return self.g.add(Muls(Scalar.f32(scales[0])), real, name=name)
 
 
-def _rescale(pairs: list[tuple[int, int]], offset: int, mode: RequantMode, dtype: DType) -> RequantInt32:
+def ratios(units: Sequence[float], scales: Sequence[float]) -> list[float]:
+    """Factors from units to scales, each of them one or one per channel."""
+    return [unit / scale for unit, scale in _pairs(units, scales)]
+
+
+def _pairs(units: Sequence[float], scales: Sequence[float]) -> list[tuple[float, float]]:
+    count = max(len(units), len(scales))
+    units, scales = (values if len(values) == count else list(values) * count for values in (units, scales))
+    return list(zip(units, scales, strict=True))
+
+
+def _rescale(
+    pairs: list[tuple[int, int]],
+    offset: int,
+    mode: RequantMode,
+    dtype: DType,
+    rounding: RoundingMode = RoundingMode.HALF_UP,
+) -> RequantInt32:
     """requant_int32 with one multiplier and shift, or one pair per channel."""
     per_channel = len(pairs) > 1
     return RequantInt32(
@@ -289,6 +366,7 @@ def _rescale(pairs: list[tuple[int, int]], offset: int, mode: RequantMode, dtype
         shift_vec=tuple(shift for _, shift in pairs) if per_channel else (),
         offset_val=offset,
         mode=mode,
+        round_mode=rounding if mode is RequantMode.MULTIPLIER_SHIFT else RoundingMode.HALF_UP,
         out_dtype=dtype,
     )
 

@@ -1,0 +1,112 @@
+"""Rescales of an ONNX source: integer parameters that give what its binary32 arithmetic gives, for every sum.
+
+ONNX defines a quantized product as saturate(round_half_even(sum * factor) + zero point) with the factor
+f32(f32(x_scale * w_scale) / y_scale); f32(sum) * factor is rounded to binary32 before. ``requant_int32`` in mode
+MULTIPLIER_SHIFT rounds sum * multiplier * 2^shift instead. Neither falls when the sum grows, so they are equal for all
+sums when they step from k to k + 1 at the same sum b, for every k that the result can hold:
+
+    b * multiplier >= (k + 1/2) * 2^-shift > (b - 1) * multiplier.
+
+Every k bounds the multiplier from both sides; most factors above 2^-10 leave some multipliers between all bounds. For
+smaller ones there are so many sums that some lie within 2^-17 of a tie, and binary32 makes ties of them: several of
+those contradict each other.
+
+The difference is one step for one sum in some hundred thousand. Deep networks of rectified layers amplify each of them
+until it decides whether a model gives its published numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
+from tpuconvert.schema.types import I32, DType
+
+Int64Array = npt.NDArray[np.int64]
+Float32Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Parameters of requant_int32 in mode MULTIPLIER_SHIFT.
+
+    Args:
+        pairs: multiplier and shift for every factor.
+        rounding: of the right shift.
+        equals: whether the results are those of binary32 for every sum.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    rounding: RoundingMode
+    equals: bool
+
+
+def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Rescale:
+    """The rescale that reproduces binary32; of a factor that has none the nearest one, ties to even.
+
+    Args:
+        factors: binary32 numbers.
+        zero_point: of the result.
+        dtype: of the result. More than 8 bits have so many steps that the nearest rescale is taken at once.
+    """
+    nearest = tuple((multiplier, exponent - 31) for multiplier, exponent in map(multiplier_shift, factors))
+    if dtype.bits > 8 or not all(multiplier and -62 <= shift < 0 for multiplier, shift in nearest):
+        return Rescale(nearest, RoundingMode.HALF_TO_EVEN, equals=False)
+    distinct, positions = np.unique(np.asarray(factors, np.float32), return_inverse=True)
+    steps = np.arange(dtype.min - zero_point, dtype.max - zero_point, dtype=np.int64)
+    first = _first_sums(distinct, steps)
+    nominal = np.array(nearest, np.int64)[np.unique(positions, return_index=True)[1]]
+    for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
+        low, high = _bounds(first, steps, -nominal[:, 1], rounding)
+        found = low <= high
+        if found.all():
+            break
+    multiplier = np.where(found, np.clip(nominal[:, 0], low, np.maximum(low, high)), nominal[:, 0])[positions].tolist()
+    pairs = tuple((chosen, shift) for chosen, (_, shift) in zip(multiplier, nearest, strict=True))
+    return Rescale(pairs, rounding, bool(found.all()))
+
+
+def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:
+    """For every factor and every step k the smallest sum of which binary32 makes more than k: [factors, steps]."""
+    factor = factors[:, None]
+    about = np.floor((steps + 0.5) / factor.astype(np.float64))
+    slack = 2 + np.abs(about) * 2.0**-21  # f32(sum) and the product are off by 2^-24 each, relatively
+    low, high = ((about + sign * slack).astype(np.int64) for sign in (-1, 1))
+    while (high - low > 1).any():
+        middle = (low + high) >> 1
+        is_more = np.rint(middle.astype(np.float32) * factor) > steps
+        low, high = np.where(is_more, low, middle), np.where(is_more, middle, high)
+    return high
+
+
+def _bounds(
+    first: Int64Array, steps: Int64Array, shift: Int64Array, rounding: RoundingMode
+) -> tuple[Int64Array, Int64Array]:
+    """For every factor the smallest and the largest multiplier that step at the given sums.
+
+    A product of sum and multiplier gives more than k from ``least`` on, an integer: the tie itself, or one more where
+    the tie goes down to an even k. |least| < 2^63 for the steps that a 32-bit sum reaches.
+    """
+    reached = (first <= I32.max) & (first > I32.min)
+    first = np.where(reached, first, 1)
+    step = np.where(reached, steps, 0)
+    least = ((2 * step + 1) << (shift[:, None] - 1)) + ((rounding is RoundingMode.HALF_TO_EVEN) & (step % 2 == 0))
+    more, not_more = _multipliers(first, least), _multipliers(1 - first, 1 - least)
+    low = np.where(reached, np.maximum(more[0], not_more[0]), 1)
+    high = np.where(reached, np.minimum(more[1], not_more[1]), I32.max)
+    return low.max(axis=1), high.min(axis=1)
+
+
+def _multipliers(factor: Int64Array, least: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """The smallest and the largest m with factor * m >= least; the wrong way round where there is none."""
+    divisor = np.where(factor == 0, 1, factor)
+    floor = least // divisor
+    ceiling = floor + (least % divisor != 0)
+    impossible = (factor == 0) & (least > 0)
+    low = np.where(impossible, I32.max, np.where(factor > 0, ceiling, 1))
+    high = np.where(impossible, 1, np.where(factor < 0, floor, I32.max))
+    return low, high
