@@ -7,11 +7,13 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.smooth_activation import Gelu
 from tpuconvert.schema.types import Scalar
 
 direct("AbsVal", Active(ActiveType.ACTIVE_ABSVAL))
 direct("Sigmoid", Active(ActiveType.ACTIVE_SIGMOID), reads=("sigmoid_param",))
 direct("TanH", Active(ActiveType.ACTIVE_TANH), reads=("tanh_param",))
+direct("GELU", Gelu())
 direct("ReLU6", Clamp(Scalar.f32(0), Scalar.f32(6)), reads=("relu6_param",))
 
 

@@ -2,65 +2,122 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import product, reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import Array
+
+_PLANE, _VOLUME = 2, 3
+"""Spatial axes of the operators; one axis is a plane of width 1."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a two-dimensional window moves: (height, width) of everything."""
+    """How a window moves: one number per spatial axis of everything."""
 
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    pads: tuple[int, int]
-    dilations: tuple[int, int]
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    def last(self, count: int) -> "Window":
+        """The window on its last axes."""
+        return Window(self.kernel[-count:], self.strides[-count:], self.pads[-count:], self.dilations[-count:])
+
+    def only(self, axis: int) -> "Window":
+        """The window on one axis, as a plane of width 1."""
+        return Window((self.kernel[axis], 1), (self.strides[axis], 1), (self.pads[axis], 0), (self.dilations[axis], 1))
 
 
-@caffe_op("Convolution")
-def convolution(node: CaffeNode, g: Graph) -> Value:
-    """Two-dimensional convolution, grouped or not."""
+@dataclass(frozen=True)
+class _Filters:
+    """The learned tensors of one layer, and how they move."""
+
+    window: Window
+    groups: int
+    kernel: Array
+    bias: Array | None
+
+
+@caffe_op("Convolution", "ConvolutionData")
+def convolution(node: CaffeNode, g: Graph) -> list[Value]:
+    """Convolution over one, two or three axes, grouped or not; several bottoms share the kernel."""
     return _convolution(node, g, node.params("convolution_param").whole("group"))
 
 
 @caffe_op("ConvolutionDepthwise", "DepthwiseConvolution", "DepthwiseConv")
-def depthwise_convolution(node: CaffeNode, g: Graph) -> Value:
+def depthwise_convolution(node: CaffeNode, g: Graph) -> list[Value]:
     """A convolution with one group per channel; forks leave ``group`` out."""
     p = node.params("convolution_param")
-    channels = _image_shape(node)[1]
+    channels = _image_shape(node, 0)[1]
     if p.has("group") and p.whole("group") not in (1, channels):
         raise node.fail(f"group: {p.whole('group')}", f"supported: one group per channel ({channels})")
     return _convolution(node, g, channels)
 
 
-def _convolution(node: CaffeNode, g: Graph, groups: int) -> Value:
-    channels, filters = _image_shape(node)[1], node.params("convolution_param").whole("num_output")
-    _check_groups(node, groups, channels, filters)
-    return _apply(node, g, Conv, groups, (filters, channels // groups))
+def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
+    channels, count = _image_shape(node, 0)[1], node.params("convolution_param").whole("num_output")
+    _check_groups(node, groups, channels, count)
+    filters = _filters(node, groups, (count, channels // groups))
+    convolve = _convolve_volume if len(filters.window.kernel) == _VOLUME else _convolve_plane
+    constants = _constants(node, filters)
+    return [convolve(g, x, filters, constants) for x in node.inputs]
 
 
-@caffe_op("Deconvolution")
-def deconvolution(node: CaffeNode, g: Graph) -> Value:
-    """Two-dimensional transposed convolution; its kernel is stored as [ic, oc / groups, kh, kw]."""
+@caffe_op("Deconvolution", "DeconvolutionDepthwise")
+def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
+    """Transposed convolution over one, two or three axes; its kernel is stored as [ic, oc / groups, ...]."""
     p = node.params("convolution_param")
-    channels, filters, groups = _image_shape(node)[1], p.whole("num_output"), p.whole("group")
-    _check_groups(node, groups, channels, filters)
-    return _apply(node, g, Deconv, groups, (channels, filters // groups))
+    channels, count = _image_shape(node, 0)[1], p.whole("num_output")
+    groups = channels if node.type == "DeconvolutionDepthwise" else p.whole("group")
+    p.ignore("group")
+    _check_groups(node, groups, channels, count)
+    filters = _filters(node, groups, (channels, count // groups))
+    if len(filters.window.kernel) == _VOLUME:
+        return [_deconvolve_volume(node, g, x, filters, count) for x in node.inputs]
+    constants = _constants(node, filters)
+    return [_convolve_plane(g, x, filters, constants, Deconv) for x in node.inputs]
 
 
-def _apply(
-    node: CaffeNode, g: Graph, operator: type[Conv] | type[Deconv], groups: int, kernel_channels: tuple[int, int]
+def _filters(node: CaffeNode, groups: int, channels: tuple[int, int]) -> _Filters:
+    p = node.params("convolution_param")
+    window = read_window(node, p)
+    kernel = node.weight(0, (*channels, *window.kernel), "kernel")
+    count = p.whole("num_output")
+    return _Filters(window, groups, kernel, node.weight(1, (count,), "bias") if p.flag("bias_term") else None)
+
+
+def _constants(node: CaffeNode, filters: _Filters) -> list[Value]:
+    kernel = filters.kernel if filters.kernel.ndim > _PLANE + 1 else filters.kernel[..., None]
+    operands = [node.constant(kernel, "weight")]
+    if filters.bias is not None:
+        operands.append(node.constant(filters.bias.reshape(1, -1, *(1,) * (kernel.ndim - 2)), "bias"))
+    return operands
+
+
+def _convolve_plane(
+    g: Graph, x: Value, filters: _Filters, constants: list[Value], operator: type[Conv] | type[Deconv] = Conv
 ) -> Value:
-    p = node.params("convolution_param")
-    window, filters = _window(node, p), p.whole("num_output")
-    weight = node.weight(0, (*kernel_channels, *window.kernel), "kernel")
-    operands = [node.input(0), node.constant(weight, "weight")]
-    if p.flag("bias_term"):
-        operands.append(node.constant(node.weight(1, (filters,), "bias").reshape(1, filters, 1, 1), "bias"))
-    op = operator(
+    """Over two axes, or over one that gets a second of extent 1."""
+    shape = x.type.static_shape
+    is_line = len(shape) == _PLANE + 1
+    op = plane_operator(filters.window.only(0) if is_line else filters.window, filters.groups, operator)
+    y = g.add(op, reshaped(g, x, (*shape, 1)) if is_line else x, *constants)
+    return reshaped(g, y, y.type.static_shape[:3]) if is_line else y
+
+
+def plane_operator(window: Window, groups: int, operator: type[Conv] | type[Deconv] = Conv) -> Conv | Deconv:
+    """The operator of a two-dimensional window."""
+    return operator(
         dh=window.dilations[0],
         dw=window.dilations[1],
         pad_h_t=window.pads[0],
@@ -71,49 +128,99 @@ def _apply(
         stride_w=window.strides[1],
         groups=groups,
     )
-    return g.add(op, *operands)
 
 
-def _image_shape(node: CaffeNode) -> tuple[int, ...]:
-    shape = node.shape(0)
-    if len(shape) != 4:
-        raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, batch x channels x height x width")
+def _convolve_volume(g: Graph, x: Value, filters: _Filters, constants: list[Value]) -> Value:
+    (front, top, left) = filters.window.pads
+    (dd, dh, dw), (sd, sh, sw) = filters.window.dilations, filters.window.strides
+    pads = (front, front, top, top, left, left)
+    return g.add(Conv3d(filters.groups, (dd, dh, dw), pads, (sd, sh, sw)), x, *constants)
+
+
+def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, count: int) -> Value:
+    """Over three axes: over the planes, with the places along the first axis as channels, then along that axis.
+
+    The second step puts every plane where it falls: its kernel is 1 at the plane's own place.
+    """
+    window, kernel = filters.window, filters.kernel
+    batch, channels, depth, height, width = x.type.static_shape
+    places = window.kernel[0]
+    planes = reshaped(g, g.add(Permute((0, 2, 1, 3, 4)), x), (batch * depth, channels, height, width))
+    flat = node.constant(kernel.reshape(channels, -1, *window.kernel[1:]), "weight")
+    spread = g.add(plane_operator(window.last(_PLANE), filters.groups, Deconv), planes, flat)
+    rows, columns = spread.type.static_shape[2:]
+    columns_first = reshaped(g, spread, (batch, depth, count * places, rows * columns))
+    own_place = np.tile(np.eye(places, dtype=np.float32), (count, 1)).reshape(count * places, 1, places, 1)
+    op = plane_operator(window.only(0), count, Deconv)
+    stacked = g.add(op, g.add(Permute((0, 2, 1, 3)), columns_first), node.constant(own_place, "places"))
+    y = reshaped(g, stacked, (batch, count, stacked.type.static_shape[2], rows, columns))
+    if filters.bias is None:
+        return y
+    return g.add(Add(), y, node.constant(filters.bias.reshape(1, count, 1, 1, 1), "bias"))
+
+
+@caffe_op("Im2col")
+def im2col(node: CaffeNode, g: Graph) -> Value:
+    """Every window as a column: a depthwise convolution whose kernels are 1 at one place each."""
+    p = node.params("convolution_param")
+    channels = _image_shape(node, 0)[1]
+    window = read_window(node, p)
+    if len(window.kernel) != _PLANE:
+        raise node.fail(f"an input of shape {list(node.shape(0))}", "supported: four axes, NCHW")
+    size = product(window.kernel)
+    node.budget((channels * size, size), "kernels of single places")
+    single = np.tile(np.eye(size, dtype=np.float32), (channels, 1)).reshape(channels * size, 1, *window.kernel)
+    return g.add(plane_operator(window, channels), node.input(0), node.constant(single, "places"))
+
+
+def _image_shape(node: CaffeNode, index: int) -> tuple[int, ...]:
+    shape = node.shape(index)
+    if not 3 <= len(shape) <= _VOLUME + 2:
+        text = "supported: batch x channels x one, two or three spatial axes"
+        raise node.fail(f"an input of shape {list(shape)}", text)
     return shape
 
 
 def _check_groups(node: CaffeNode, groups: int, channels: int, filters: int) -> None:
-    if node.input_count != 1:
-        text = f"{node.input_count} bottoms"
-        raise node.fail(text, "give each input a layer of its own; name its 'param' entries to share weights")
+    shapes = {node.shape(index) for index in range(node.input_count)}
+    if len(shapes) != 1:
+        raise node.fail(f"bottoms of shape {' and '.join(map(str, map(list, shapes)))}", kind=INVALID_NODE)
     if filters < 1:
         raise node.fail("num_output is missing", "give it in the prototxt", INVALID_NODE)
     if groups < 1 or channels % groups or filters % groups:
         raise node.fail(f"{groups} groups do not divide {channels} channels and {filters} outputs", kind=INVALID_NODE)
 
 
-def _window(node: CaffeNode, p: Parameters) -> Window:
+def read_window(node: CaffeNode, p: Parameters) -> Window:
     """Kernel, strides, pads and dilations; each given once, or per axis, or (not dilations) by name."""
-    if p.whole("axis") not in (1, -3):
-        raise node.fail(f"axis: {p.whole('axis')}", "supported: 1, the channel axis of four")
-    kernel = _pair(node, p, "kernel_size", ("kernel_h", "kernel_w"), 0)
+    rank = len(node.shape(0))
+    if node.axis(p.whole("axis"), rank) != 1:
+        raise node.fail(f"axis: {p.whole('axis')}", "supported: 1, the channel axis")
+    count = rank - 2
+    kernel = _per_axis(node, p, "kernel_size", ("kernel_h", "kernel_w"), 0, count)
     if min(kernel) < 1:
         raise node.fail("kernel_size is missing", "give it in the prototxt", INVALID_NODE)
-    strides = _pair(node, p, "stride", ("stride_h", "stride_w"), 1)
-    dilations = _pair(node, p, "dilation", None, 1)
+    strides = _per_axis(node, p, "stride", ("stride_h", "stride_w"), 1, count)
+    dilations = _per_axis(node, p, "dilation", None, 1, count)
     if min(strides) < 1 or min(dilations) < 1:
         raise node.fail("stride and dilation must be 1 or more", kind=INVALID_NODE)
-    return Window(kernel, strides, _pair(node, p, "pad", ("pad_h", "pad_w"), 0), dilations)
+    return Window(kernel, strides, _per_axis(node, p, "pad", ("pad_h", "pad_w"), 0, count), dilations)
 
 
-def _pair(node: CaffeNode, p: Parameters, name: str, by_axis: tuple[str, str] | None, default: int) -> tuple[int, int]:
+def _per_axis(
+    node: CaffeNode, p: Parameters, name: str, by_axis: tuple[str, str] | None, default: int, count: int
+) -> tuple[int, ...]:
     values = p.ints(name)
     if by_axis is not None and (p.has(by_axis[0]) or p.has(by_axis[1])):
+        if count != _PLANE:
+            text = f"{by_axis[0]} and {by_axis[1]} with {count} spatial axes"
+            raise node.fail(text, f"give {name} once per axis", INVALID_NODE)
         named = (p.whole(by_axis[0]), p.whole(by_axis[1]))
         if values and values != named and values * 2 != named:
             raise node.fail(f"{name} and {by_axis[0]}, {by_axis[1]} contradict each other", kind=INVALID_NODE)
         return named
     if not values:
-        return (default, default)
-    if len(values) > 2:
-        raise node.fail(f"{len(values)} values of {name} for two axes", kind=INVALID_NODE)
-    return (values[0], values[-1])
+        return (default,) * count
+    if len(values) not in (1, count):
+        raise node.fail(f"{len(values)} values of {name} for {count} axes", kind=INVALID_NODE)
+    return values if len(values) == count else values * count

@@ -14,6 +14,7 @@ from tpuconvert.frontends.sniffing import HEAD_BYTES, corrupt_input, identify, r
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 
 _SOLVER_FIELDS = {"net", "train_net", "test_net", "base_lr", "lr_policy", "max_iter", "solver_mode", "snapshot_prefix"}
+_TEST = 1
 _TEXT_KINDS = ("prototxt", "text")
 
 
@@ -44,6 +45,7 @@ class NetDescription:
         file: the path as it was given.
         layers: in the order in which they run. Old input fields have become a layer of type Input.
         left_out: names of the layers that belong to training alone.
+        borrowed: names of the layers of another phase or stage that were kept because their data are read.
         unknown: fields outside the layers that nobody knows.
 
     """
@@ -53,6 +55,7 @@ class NetDescription:
     layers: list[LayerDescription]
     left_out: list[str]
     unknown: list[UnknownField]
+    borrowed: list[str] = field(default_factory=list)
 
 
 def read_description(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> NetDescription:
@@ -113,9 +116,31 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
         raise ResourceLimitError(f"more than {limits.max_nodes} layers", file=file)
     layers = [*_input_layer(message, file), *_upgraded(message, parsed)]
     kept = [layer for layer in layers if _runs(layer.message, message.state, file)]
-    names = {id(layer) for layer in kept}
-    left_out = [layer.message.name for layer in layers if id(layer) not in names]
-    return NetDescription(message.name, file, kept, left_out, outside)
+    numbers = {id(layer) for layer in kept}
+    left_out = [layer for layer in layers if id(layer) not in numbers]
+    borrowed = _borrowed(kept, left_out)
+    numbers |= {id(layer) for layer in borrowed}
+    names = [layer.message.name for layer in left_out if id(layer) not in numbers]
+    return NetDescription(
+        message.name, file, [*borrowed, *kept], names, outside, [layer.message.name for layer in borrowed]
+    )
+
+
+def _borrowed(kept: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
+    """Data layers of another phase or stage whose tops are read, and which no layer that is kept makes.
+
+    A network that is only trained, or tested in stages that a solver names, still says what its inputs are.
+    """
+    made = {top for layer in kept for top in layer.message.top}
+    missing = {bottom for layer in kept for bottom in layer.message.bottom} - made
+    found = []
+    for layer in sorted(left_out, key=lambda layer: not any(rule.phase == _TEST for rule in layer.message.include)):
+        tops = set(layer.message.top)
+        if not layer.message.bottom and tops & missing and not tops & made:
+            found.append(layer)
+            missing -= tops
+            made |= tops
+    return found
 
 
 def _upgraded(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:
@@ -171,7 +196,7 @@ def _runs(layer: Any, state: Any, file: str) -> bool:
 
 
 def _meets(rule: Any, state: Any) -> bool:
-    if rule.HasField("phase") and rule.phase != 1:  # TEST, whatever the file's own state says
+    if rule.HasField("phase") and rule.phase != _TEST:  # whatever the file's own state says
         return False
     if rule.HasField("min_level") and state.level < rule.min_level:
         return False

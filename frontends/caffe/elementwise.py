@@ -17,12 +17,16 @@ def eltwise(node: CaffeNode, g: Graph) -> Value:
     """Product, weighted sum or maximum of two or more tensors of one shape."""
     p = node.params("eltwise_param")
     operation, factors = p.choice("operation"), p.floats("coeff")
-    if factors and operation != "SUM":
-        raise node.fail(f"coeff has a meaning for SUM only, not for {operation}")
+    if factors and operation == "PROD":
+        raise node.fail("coeff has a meaning for SUM only, not for PROD")
+    if factors and operation == "MAX":
+        node.notes.append(f"layer '{node.name}' (Eltwise) ignores coeff with MAX, as Caffe does")
     if factors and len(factors) != node.input_count:
         raise node.fail(f"{len(factors)} coeff for {node.input_count} bottoms", kind=INVALID_NODE)
     operators: dict[str, Op] = {"PROD": Mul(), "SUM": Add(), "MAX": Max()}
-    terms = [times(g, x, factor) for x, factor in zip(node.inputs, factors, strict=True)] if factors else node.inputs
+    terms = node.inputs
+    if factors and operation == "SUM":
+        terms = tuple(times(g, x, factor) for x, factor in zip(terms, factors, strict=True))
     return _chain(node, g, operators[operation], terms)
 
 
@@ -38,7 +42,7 @@ def minimum(node: CaffeNode, g: Graph) -> Value:
     return _chain(node, g, Min(), node.inputs)
 
 
-def _chain(node: CaffeNode, g: Graph, op: Op, terms: list[Value] | tuple[Value, ...]) -> Value:
+def _chain(node: CaffeNode, g: Graph, op: Op, terms: tuple[Value, ...]) -> Value:
     if len(terms) < 2:
         raise node.fail(f"has {len(terms)} bottoms, needs two or more", kind=INVALID_NODE)
     result = terms[0]

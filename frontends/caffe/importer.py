@@ -4,13 +4,14 @@ A layer that cannot be converted becomes a problem and the walk goes on: all pro
 What reads its tops is not converted either, and not reported a second time.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
-from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, MissingWeights, RankZero, Result, caffe_op
+from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
 from tpuconvert.frontends.caffe.parameters import CannotConvertError
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
@@ -80,7 +81,7 @@ class _Importer:
         self._file = Path(net.file).name
         self._graph = Graph(net.name or Path(net.file).stem, self._file)
         self._problems = ProblemList(self._file, f"Caffe, {len(net.layers)} layers")
-        self._missing = MissingWeights()
+        self._findings = Findings()
         self._blobs: dict[str, _Blob] = {}
         self._input_names: set[str] = set()
         self._notes: list[str] = []
@@ -96,8 +97,8 @@ class _Importer:
         self._check_names()
         self._declare_outputs()
         self._problems.raise_if_any()
-        if self._missing.layers and self._options.require_weights:
-            count = len(dict.fromkeys(self._missing.layers))
+        if self._findings.without_weights and self._options.require_weights:
+            count = len(dict.fromkeys(self._findings.without_weights))
             raise UsageError(
                 f"{self._net.file}: {count} layers need trained weights, and no weight file was given",
                 hint="give the .caffemodel as WEIGHTS, after the prototxt",
@@ -128,8 +129,11 @@ class _Importer:
     def _convert(self, layer: LayerDescription) -> None:
         message = layer.message
         registration = caffe_op.find(message.type)
+        if registration is None and self._is_loss(layer):
+            self._notes.append(f"layer '{message.name}' ({message.type}) measures a loss: left out")
+            return
         if registration is None:
-            self._problem(NO_OPERATOR, message.type or "(no type)", message.name, *why_unsupported(message.type))
+            self._problem(NO_OPERATOR, message.type or "(no type)", message.name, *why_unsupported(message))
         elif self._has_bottoms(layer):
             node = self._node(layer)
             before = len(self._graph)
@@ -153,10 +157,17 @@ class _Importer:
         for top in _tops(message, True):
             self._blobs[top] = _Blob(None, message.name, is_read=True)
 
+    def _is_loss(self, layer: LayerDescription) -> bool:
+        """Whether a layer of any type only counts towards what training minimises: nothing may read what it makes."""
+        message = layer.message
+        read = {bottom for other in self._net.layers for bottom in other.message.bottom}
+        counts = any(message.loss_weight) or message.type.endswith("Loss")
+        return counts and not read & set(_tops(message, True)) and not set(message.top) & set(self._options.outputs)
+
     def _node(self, layer: LayerDescription) -> CaffeNode:
         message = layer.message
         inputs = [self._reader(bottom) for bottom in message.bottom]
-        return CaffeNode(layer, self._graph, inputs, self._layer_blobs(message), self._missing, self._options.limits)
+        return CaffeNode(layer, self._graph, inputs, self._layer_blobs(message), self._findings, self._options.limits)
 
     def _reader(self, name: str) -> Callable[[], Value]:
         blob = self._blobs[name]  # the one that is current now: the layer may write the same name
@@ -259,9 +270,7 @@ class _Importer:
             self._graph.rename(value, top if taken is None else self._graph.unique(f"{top}@{writer}"))
 
     def _check_size(self, value: Value) -> None:
-        count = 1
-        for extent in value.type.static_shape:
-            count *= extent
+        count = math.prod(extent for extent in value.shape if isinstance(extent, int))
         if count > self._options.limits.max_tensor_elements:
             text = f"its result of shape {format_shape(value.shape)} has {count} elements"
             raise CannotConvertError(text, kind=TOO_LARGE)
@@ -331,6 +340,9 @@ class _Importer:
         self._problems.add(kind, op, name, message, hint)
 
     def _note(self) -> None:
+        if self._net.borrowed:
+            names = ", ".join(self._net.borrowed)
+            self._graph.notes.append(f"inputs are those of a data layer of another phase or stage: {names}")
         if self._net.left_out:
             self._graph.notes.append(f"left out, for training only: {', '.join(dict.fromkeys(self._net.left_out))}")
         self._graph.notes.extend(self._notes)

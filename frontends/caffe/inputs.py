@@ -61,18 +61,18 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData")
 def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """Graph inputs whose shape is in a data base: the caller has to give it."""
-    batch = 0
+    """Graph inputs whose shape is in a data base: the caller has to give it, unless pictures are cropped."""
+    batch = crop = 0
     for name in ("data_param", "hdf5_data_param", "annotated_data_param"):
         p = node.params(name)
-        if name == "data_param":
+        if p.has("batch_size"):
             batch = p.whole("batch_size")
+        if name == "data_param":
+            crop = _crop_size(node, p)
         p.ignore(
             "source",
             "scale",
             "mean_file",
-            "batch_size",
-            "crop_size",
             "mirror",
             "rand_skip",
             "backend",
@@ -81,7 +81,24 @@ def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
             "prefetch",
             "label_map_file",
         )
-    return _data_and_labels(node, None, batch)
+    if not (crop and batch):
+        return _data_and_labels(node, None, batch)
+    channels, is_told = _channels(node)
+    if not is_told:
+        shown = f"{batch},{channels},{crop},{crop}"
+        node.notes.append(
+            f"layer '{node.name}' does not say how many channels its pictures have: {channels} are taken "
+            f"(--input-shapes {node.output_names[0]}={shown})"
+        )
+    return _data_and_labels(node, (batch, channels, crop, crop), batch)
+
+
+def _channels(node: CaffeNode) -> tuple[int, bool]:
+    """Of the pictures of a data base, and whether the layer says so; colours are the rule."""
+    transform = node.params("transform_param")
+    if transform.flag("force_gray"):
+        return 1, True
+    return 3, transform.flag("force_color") or len(transform.floats("mean_value")) == 3
 
 
 @caffe_op("DummyData")

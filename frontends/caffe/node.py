@@ -68,11 +68,32 @@ Converted = Result | Sequence[Result]
 """What a converter returns: one result per top; None alone when it makes nothing."""
 
 
-@dataclass
-class MissingWeights:
-    """Layers that need weights and found none, because no weight file was given."""
+@dataclass(frozen=True)
+class Tiling:
+    """How a pooling layer cut a plane into windows that touch and do not overlap.
 
-    layers: list[str] = field(default_factory=list)
+    Args:
+        window: extents (height, width) of one window.
+        plane: extents of the plane; windows at its end may reach beyond it.
+
+    """
+
+    window: tuple[int, int]
+    plane: tuple[int, int]
+
+
+@dataclass
+class Findings:
+    """What layers learn about the network that others, or the importer, need to know.
+
+    Args:
+        without_weights: layers that need weights and found none, because no weight file was given.
+        tilings: for tensors of positions of maxima, the windows that the positions are in.
+
+    """
+
+    without_weights: list[str] = field(default_factory=list)
+    tilings: dict[Value, Tiling] = field(default_factory=dict)
 
 
 class CaffeNode:
@@ -84,7 +105,7 @@ class CaffeNode:
         graph: Graph,
         inputs: Sequence[Callable[[], Value]],
         blobs: list[Blob] | None,
-        missing: MissingWeights,
+        findings: Findings,
         limits: Limits,
     ) -> None:
         self.name: str = description.message.name
@@ -96,7 +117,7 @@ class CaffeNode:
         self._graph = graph
         self._inputs = inputs
         self._blobs = blobs
-        self._missing = missing
+        self.findings = findings
         self._parameters: dict[str, Parameters] = {}
 
     # Tensors
@@ -211,7 +232,7 @@ class CaffeNode:
     def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:
         """Zeros, so that everything else about the layer can be checked."""
         self.budget(shape, what)
-        self._missing.layers.append(self.name)
+        self.findings.without_weights.append(self.name)
         return np.broadcast_to(np.float32(0), shape)
 
     def budget(self, shape: Sequence[int], what: str) -> None:

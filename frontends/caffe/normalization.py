@@ -30,7 +30,11 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
     channels = shape[1] if len(shape) > 1 else 1
     mean = node.weight(0, (channels,), "mean")
     variance = node.weight(1, (channels,), "variance")
-    divisor = float(node.weight(2, (1,), "divisor of mean and variance")[0])
+    if node.has_weight(2):
+        divisor = float(node.weight(2, (1,), "divisor of mean and variance")[0])
+    else:
+        divisor = 1.0
+        node.notes.append(f"layer '{node.name}' has no third blob: its mean and variance are taken as they are")
     affine = []
     if p.flag("scale_bias"):
         affine = [("gamma", node.weight(3, (channels,), "scale")), ("beta", node.weight(4, (channels,), "bias"))]
@@ -39,9 +43,9 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
     return _batch_norm(node, g, op, [("mean", mean), ("variance", variance), *affine])
 
 
-@caffe_op("BN")
+@caffe_op("BN", "CuDNNBatchNorm")
 def bn(node: CaffeNode, g: Graph) -> Value:
-    """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet)."""
+    """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet and its kin)."""
     p = node.params("bn_param")
     shape = node.shape(0)
     channels = shape[1] if len(shape) > 1 else 1

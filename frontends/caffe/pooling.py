@@ -1,24 +1,38 @@
 """Pooling over windows."""
 
-from tpuconvert.frontends.caffe.arithmetic import product, reshaped
-from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import active, at_least, product, reshaped
+from tpuconvert.frontends.caffe.node import CaffeNode, Tiling, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Add, Div
+from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.ordering import Arg
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import I32, Scalar
 
-_STOCHASTIC = "stochastic pooling has no operator"
+_STOCHASTIC = "STOCHASTIC"
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 @caffe_op("Pooling")
-def pooling(node: CaffeNode, g: Graph) -> Value:
-    """Maximum or average of windows; the output extent is rounded up, and an average counts the padding."""
+def pooling(node: CaffeNode, g: Graph) -> list[Value]:
+    """Maximum or average of windows; the output extent is rounded up, and an average counts the padding.
+
+    A second top holds the positions of the maxima in their planes.
+    """
     p = node.params("pooling_param")
-    _image_shape(node)
-    if len(node.output_names) > 1:
-        raise node.fail("a second top, for the positions of maxima", "no operator gives them: remove it")
-    kind = _pool_type(node, p)
+    height, width = _image_shape(node)[2:]
+    method = p.choice("pool")
     if p.flag("global_pooling"):
         p.ignore("kernel_size", "kernel_h", "kernel_w", "round_mode", "ceil_mode")  # the window is the whole plane
         if any(p.whole(name) for name in ("pad", "pad_h", "pad_w")) or _strides(p) != (1, 1):
@@ -26,21 +40,57 @@ def pooling(node: CaffeNode, g: Graph) -> Value:
         op = Pool(
             stride_h=1,
             stride_w=1,
-            kernel_h=node.shape(0)[2],
-            kernel_w=node.shape(0)[3],
-            pooling_type=kind,
+            kernel_h=height,
+            kernel_w=width,
+            pooling_type=_operator(method),
             is_global_pooling=True,
         )
-        return g.add(op, node.input(0))
+        strides, pads = (height, width), (0, 0)
+    else:
+        strides = _strides(p)
+        by_axis = p.has("pad_h") or p.has("pad_w")
+        pads = (p.whole("pad_h"), p.whole("pad_w")) if by_axis else (p.whole("pad"), p.whole("pad"))
+        op = _windows(node, p, _operator(method), strides, pads)
+    y = pooled(g, node.input(0), op, method)
+    if _begins_behind(op, (height, width), y.type.static_shape[2:]):
+        y = _with_empty_windows(node, g, y, method)
+    if len(node.output_names) == 1:
+        return [y]
+    if method != "MAX" or any(pads) or (op.kernel_h, op.kernel_w) != strides:
+        text = f"a second top, for the positions of maxima, with pool {method}, stride {list(strides)}"
+        raise node.fail(text, "supported: MAX, without pad, windows that touch (kernel_size = stride)")
+    return [y, _positions(node, g, Tiling(strides, (height, width)), y.type.static_shape)]
+
+
+def _begins_behind(op: Pool, plane: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Whether rounding up made windows without a pixel: they begin behind the plane. With padding Caffe drops them."""
+    last = ((result[0] - 1) * op.stride_h, (result[1] - 1) * op.stride_w)
+    return not (op.pad_h or op.pad_w) and any(start >= extent for start, extent in zip(last, plane, strict=True))
+
+
+def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Value:
+    """Caffe's maximum of nothing is the lowest number; its average of nothing is 0 / 0."""
+    if method == "AVE":
+        text = "its last window begins behind the image: an average of nothing"
+        raise node.fail(text, "choose round_mode: FLOOR, or a kernel that is not below the stride", INVALID_NODE)
+    if method == "MAX":
+        note = (
+            f"layer '{node.name}' (Pooling) has windows behind the image; their maximum is {_LOWEST:.3g}, as in Caffe"
+        )
+        node.notes.append(note)
+        return at_least(g, y, _LOWEST)
+    return y
+
+
+def _windows(node: CaffeNode, p: Parameters, kind: PoolType, strides: tuple[int, int], pads: tuple[int, int]) -> Pool:
     kernel = _kernel(node, p)
-    strides = _strides(p)
-    by_axis = p.has("pad_h") or p.has("pad_w")
-    pads = (p.whole("pad_h"), p.whole("pad_w")) if by_axis else (p.whole("pad"), p.whole("pad"))
     if min(kernel) < 1 or min(strides) < 1:
         raise node.fail("kernel_size and stride must be 1 or more", kind=INVALID_NODE)
     if pads[0] >= kernel[0] or pads[1] >= kernel[1]:
         raise node.fail(f"pad {list(pads)} must be below the kernel {list(kernel)}", kind=INVALID_NODE)
-    op = Pool(
+    if any(pads) and p.choice("pool") == _STOCHASTIC:
+        raise node.fail(f"pad {list(pads)} with pool STOCHASTIC", "supported: MAX and AVE with pad", INVALID_NODE)
+    return Pool(
         stride_h=strides[0],
         stride_w=strides[1],
         pad_h=pads[0],
@@ -52,7 +102,44 @@ def pooling(node: CaffeNode, g: Graph) -> Value:
         is_ave_count_zero_pad=True,
         ensure_pool_image=any(pads),  # Caffe drops a window that begins behind the image only where there is padding
     )
-    return g.add(op, node.input(0))
+
+
+def _operator(method: str) -> PoolType:
+    return PoolType.MAX if method == "MAX" else PoolType.AVE
+
+
+def pooled(g: Graph, x: Value, op: Pool, method: str) -> Value:
+    """Pooling by a method; STOCHASTIC is at inference the mean of a window in which every element weighs itself.
+
+    It is 0 where a window's sum is not positive: it is meant for what a ReLU made.
+    """
+    if method != _STOCHASTIC:
+        return g.add(op, x)
+    means = g.add(op, x)
+    weighted = g.add(Div(), g.add(op, active(g, x, "SQUARE")), at_least(g, means, _SMALLEST))
+    return g.add(ConditionSelect(), means, weighted, g.constant(np.zeros(1, np.float32), "none"))
+
+
+def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...]) -> Value:
+    """Where the first maximum of every window is: row * width + column, as a number."""
+    (rows, columns), (height, width) = tiling.window, tiling.plane
+    batch, channels, down, along = result
+    x = node.input(0)
+    missing = max(down * rows - height, 0), max(along * columns - width, 0)
+    if any(missing):
+        x = g.add(Pad(Scalar.f32(_LOWEST), (0, 0, 0, 0, 0, missing[0], 0, missing[1])), x)
+    whole = (batch, channels, down * rows, along * columns)
+    if x.shape != whole:  # rounded down, some rows or columns belong to no window
+        x = g.add(Extract((0,) * 4, whole, (1,) * 4), x)
+    split = reshaped(g, x, (batch, channels, down, rows, along, columns))
+    windows = reshaped(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
+    inside = reshaped(g, g.add(Cast(out_dtype=I32), g.add(Arg(4), windows)), (product(result),))
+    place = np.arange(rows)[:, None] * width + np.arange(columns)
+    start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
+    offsets = g.add(IndexSelect(0), node.constant(place.reshape(-1), "places"), inside)
+    positions = g.add(Add(), reshaped(g, offsets, result), node.constant(start[None, None], "windows"))
+    node.findings.tilings[positions] = tiling
+    return positions
 
 
 def _image_shape(node: CaffeNode) -> tuple[int, ...]:
@@ -60,13 +147,6 @@ def _image_shape(node: CaffeNode) -> tuple[int, ...]:
     if len(shape) != 4:
         raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
     return shape
-
-
-def _pool_type(node: CaffeNode, p: Parameters) -> PoolType:
-    method = p.choice("pool")
-    if method == "STOCHASTIC":
-        raise node.fail("pool: STOCHASTIC", f"{_STOCHASTIC}; supported: MAX, AVE")
-    return PoolType[method]
 
 
 def _kernel(node: CaffeNode, p: Parameters) -> tuple[int, int]:
@@ -91,8 +171,10 @@ def _rounds_up(p: Parameters) -> bool:
 def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
     """Pooling into 1, 4, 16 ... bins, all of them one behind the other as [batch, features]."""
     p = node.params("spp_param")
-    kind, levels = _pool_type(node, p), p.whole("pyramid_height")
+    method, levels = p.choice("pool"), p.whole("pyramid_height")
     batch, _, height, width = _image_shape(node)
+    if method == _STOCHASTIC:
+        raise node.fail("pool: STOCHASTIC", "supported: MAX, AVE; Caffe has no padding for it", INVALID_NODE)
     if levels < 1 or 2 ** (levels - 1) > min(height, width):
         raise node.fail(f"pyramid_height {levels} for {height} x {width}", kind=INVALID_NODE)
     parts = []
@@ -107,7 +189,7 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
             pad_w=pads[1],
             kernel_h=kernel[0],
             kernel_w=kernel[1],
-            pooling_type=kind,
+            pooling_type=_operator(method),
             is_ceil_mode=True,
             ensure_pool_image=any(pads),
         )

@@ -1,37 +1,90 @@
 """Layers that enlarge or shrink planes."""
 
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import Scalar
 
 
-@caffe_op("Upsample")
+@caffe_op("Upsample", "Unpooling")
 def upsample(node: CaffeNode, g: Graph) -> Value:
-    """Every pixel repeated ``scale`` times in both directions (YOLO)."""
+    """Every pixel repeated (YOLO), or put back where the maximum of its window was (SegNet: a second bottom)."""
     p = node.params("upsample_param")
-    if node.input_count > 1:
-        raise node.fail(
-            "a second bottom, with the positions of maxima", "no operator scatters: use Deconvolution or Interp"
-        )
+    shape = _plane_shape(node)
     factors = (
         (p.whole("scale_h"), p.whole("scale_w")) if p.has("scale_h") or p.has("scale_w") else (p.whole("scale"),) * 2
     )
-    if factors[0] != factors[1] or factors[0] < 1:
-        raise node.fail(f"scale_h {factors[0]}, scale_w {factors[1]}", "supported: one factor for both", INVALID_NODE)
-    return g.add(Upsample(factors[0]), node.input(0))
+    if min(factors) < 1:
+        raise node.fail(f"scale_h {factors[0]}, scale_w {factors[1]}", "give 1 or more", INVALID_NODE)
+    size = (
+        p.whole("upsample_h") if p.has("upsample_h") else shape[2] * factors[0] - p.flag("pad_out_h"),
+        p.whole("upsample_w") if p.has("upsample_w") else shape[3] * factors[1] - p.flag("pad_out_w"),
+    )
+    if node.input_count > 1:
+        return _unpooled(node, g, size)
+    if size != (shape[2] * factors[0], shape[3] * factors[1]):
+        raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: one whole factor per axis")
+    return repeated(g, node.input(0), factors)
 
 
-@caffe_op("Interp")
-def interp(node: CaffeNode, g: Graph) -> Value:
-    """Bilinear, corners on corners. The size comes from factors, extents or a second bottom; pads only cut."""
-    p = node.params("interp_param")
+def repeated(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
+    """Every pixel as a block of equal ones."""
+    if factors[0] == factors[1]:
+        return g.add(Upsample(factors[0]), x)
+    batch, channels, height, width = x.type.static_shape
+    copies = g.add(Tile((1, 1, 1, factors[0], 1, factors[1])), reshaped(g, x, (batch, channels, height, 1, width, 1)))
+    return reshaped(g, copies, (batch, channels, height * factors[0], width * factors[1]))
+
+
+def _unpooled(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
+    """0 everywhere but at the position of every window's maximum.
+
+    Windows that touch tell by comparing: pixel p of a window holds the value where p is the window's position.
+    """
+    tiling, shape = node.findings.tilings.get(node.input(1)), node.shape(0)
+    if tiling is None or node.shape(1) != shape:
+        hint = "supported: the second top of a Pooling layer with windows that touch"
+        raise node.fail("a second bottom with positions that are computed otherwise", hint)
+    if tiling.plane != size:
+        raise node.fail(f"an output of {list(size)}", f"the pooled plane was {list(tiling.plane)}", INVALID_NODE)
+    here = np.arange(size[0] * size[1], dtype=np.float32).reshape(1, 1, *size)
+    values, positions = (_cut_to(g, repeated(g, node.input(k), tiling.window), size) for k in (0, 1))
+    hit = g.add(Eq(), positions, node.constant(here, "positions"))
+    return g.add(ConditionSelect(), hit, values, g.constant(np.zeros(1, np.float32), "none"))
+
+
+def _cut_to(g: Graph, x: Value, size: tuple[int, int]) -> Value:
+    """The first rows and columns, and more of nothing where windows did not reach the end of the plane."""
+    batch, channels, height, width = x.type.static_shape
+    missing = max(size[0] - height, 0), max(size[1] - width, 0)
+    if any(missing):
+        x = g.add(Pad(Scalar.f32(-1), (0, 0, 0, 0, 0, missing[0], 0, missing[1])), x)
+    return x if x.shape[2:] == size else g.add(Extract((0,) * 4, (batch, channels, *size), (1,) * 4), x)
+
+
+def _plane_shape(node: CaffeNode) -> tuple[int, ...]:
     shape = node.shape(0)
     if len(shape) != 4:
         raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
+    return shape
+
+
+@caffe_op("Interp", "ResizeBilinear", "BilinearInterpolation")
+def interp(node: CaffeNode, g: Graph) -> Value:
+    """Bilinear, corners on corners. The size comes from factors, extents or a second bottom; pads only cut."""
+    p = node.params("interp_param")
+    shape = _plane_shape(node)
     before, after = p.whole("pad_beg"), p.whole("pad_end")
     if before > 0 or after > 0:
         raise node.fail(f"pad_beg {before}, pad_end {after}", "only cutting (0 or less) is defined", INVALID_NODE)
@@ -75,14 +128,12 @@ def _plane_of_second_bottom(node: CaffeNode) -> tuple[int, int]:
 def resample(node: CaffeNode, g: Graph) -> Value:
     """To the size of the second bottom or to a given one; the nearest pixel, whole factors only."""
     p = node.params("resample_param")
-    shape = node.shape(0)
+    shape = _plane_shape(node)
     if p.choice("type") != "NEAREST":
         raise node.fail(f"type: {p.choice('type')}", "supported: NEAREST with a whole factor; Interp for bilinear")
-    if len(shape) != 4:
-        raise node.fail(f"an input of shape {list(shape)}", "supported: four axes, NCHW", INVALID_NODE)
     p.ignore("antialias", "factor")  # antialias matters where an image shrinks, factor to nothing in the layer's code
     size = _plane_of_second_bottom(node) if node.input_count > 1 else (p.whole("height"), p.whole("width"))
-    factors = {out // extent if out % extent == 0 else 0 for out, extent in zip(size, shape[2:], strict=True)}
-    if len(factors) != 1 or 0 in factors:
-        raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: one whole factor for both axes")
-    return g.add(Upsample(factors.pop()), node.input(0))
+    factors = (size[0] // shape[2], size[1] // shape[3])
+    if min(factors) < 1 or size != (shape[2] * factors[0], shape[3] * factors[1]):
+        raise node.fail(f"{list(shape[2:])} to {list(size)}", "supported: a whole factor per axis")
+    return repeated(g, node.input(0), factors)

@@ -12,6 +12,8 @@ from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.selection import Where
+from tpuconvert.schema.ops.shape_change import Squeeze
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import I32
 
@@ -135,7 +137,7 @@ def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, g.add(Permute((0, 2, 1, 3)), split), shape)
 
 
-@caffe_op("Reorg")
+@caffe_op("Reorg", "PassThrough")
 def reorg(node: CaffeNode, g: Graph) -> Value:
     """Planes into channels in darknet's order, which reads the input as [channels / s^2, height * s, width * s].
 
@@ -163,3 +165,30 @@ def batch_reindex(node: CaffeNode, g: Graph) -> Value:
     indices = node.shape(1)
     index = reshaped(g, g.add(Cast(out_dtype=I32), node.input(1)), (product(indices),))
     return g.add(IndexSelect(0), node.input(0), index)
+
+
+@caffe_op("Filter")
+def filter_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
+    """Of every tensor the images whose number in the last bottom is not 0; how many is known when the model runs."""
+    selector, shape = node.input(node.input_count - 1), node.shape(node.input_count - 1)
+    if any(extent != 1 for extent in shape[1:]):
+        raise node.fail(f"a selector of shape {list(shape)} instead of one number per image", kind=INVALID_NODE)
+    for index in range(node.input_count - 1):
+        if node.shape(index)[0] != shape[0]:
+            raise node.fail(f"{shape[0]} selectors for {list(node.shape(index))}", kind=INVALID_NODE)
+    chosen = g.add(Squeeze((1,)), g.add(Where(), reshaped(g, selector, (shape[0],))))
+    return [g.add(IndexSelect(0), node.input(index), chosen) for index in range(node.input_count - 1)]
+
+
+@caffe_op("Focus")
+def focus(node: CaffeNode, g: Graph) -> Value:
+    """Every second row and column, from the four corners of a block of 2 x 2, as channels (YOLOv5)."""
+    shape = node.shape(0)
+    if len(shape) != 4 or shape[2] % 2 or shape[3] % 2:
+        raise node.fail(f"an input of shape {list(shape)}", "supported: NCHW with even extents", INVALID_NODE)
+    corners = ((0, 0), (1, 0), (0, 1), (1, 1))
+    parts = [
+        g.add(Extract((0, 0, row, column), (*shape[:2], *shape[2:]), (1, 1, 2, 2)), node.input(0))
+        for row, column in corners
+    ]
+    return g.add(Concat(1), *parts)

@@ -1,31 +1,37 @@
 """Why some layer types have no converter, in words, with what to do about it."""
 
-_LOSS = "measures a loss, which only training needs", "delete the layer, or end the network before it: --outputs BLOB"
-_RUNTIME_BOXES = (
-    "its windows depend on boxes that are computed at run time",
-    "end the network before it (--outputs BLOB), or give a plugin",
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+_LOSS = "measures a loss, and another layer reads it", "delete both, or end the network before it: --outputs BLOB"
+_PLUGIN = "end the network before it (--outputs BLOB), or give a plugin that converts it (--plugin file.py)"
+_YOLO = "forks decode boxes and drop overlapping ones in different ways"
+REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "ContrastiveLoss": _LOSS,
+        "EuclideanLoss": _LOSS,
+        "HingeLoss": _LOSS,
+        "InfogainLoss": _LOSS,
+        "MultiBoxLoss": _LOSS,
+        "MultinomialLogisticLoss": _LOSS,
+        "Accum": ("resizes tensors to a common size and joins them, each fork in its own way", _PLUGIN),
+        "Correlation": ("its displacement windows have no operator", _PLUGIN),
+        "DataAugmentation": ("changes pictures for training", "delete it: prepare the pictures with --preprocess"),
+        "FlowWarp": ("samples at positions that are computed at run time", _PLUGIN),
+        "Python": ("runs arbitrary code", "give a plugin that converts this layer: --plugin file.py"),
+        "Pooling3D": ("pools over volumes: no float operator does", _PLUGIN),
+        "Recurrent": ("is the base of LSTM and RNN, not a layer of its own", "name the layer that is meant"),
+        "YoloDetectionOutput": (_YOLO, _PLUGIN),
+        "Yolov3DetectionOutput": (_YOLO, _PLUGIN),
+    }
 )
-_REASONS = {
-    "ContrastiveLoss": _LOSS,
-    "EuclideanLoss": _LOSS,
-    "HingeLoss": _LOSS,
-    "InfogainLoss": _LOSS,
-    "MultinomialLogisticLoss": _LOSS,
-    "MultiBoxLoss": _LOSS,
-    "ROIPooling": _RUNTIME_BOXES,
-    "PSROIPooling": _RUNTIME_BOXES,
-    "ROIAlign": _RUNTIME_BOXES,
-    "FlowWarp": ("samples at positions that are computed at run time", "end the network before it, or give a plugin"),
-    "Correlation": ("its displacement windows have no operator", "end the network before it, or give a plugin"),
-    "Unpooling": ("scatters to positions that are computed at run time", "use Deconvolution or Interp, or a plugin"),
-    "Python": ("runs arbitrary code", "give a plugin that converts this layer: --plugin file.py"),
-    "Recurrent": ("is the base of LSTM and RNN, not a layer of its own", "name the layer that is meant"),
-}
+"""Message and next step. A loss that nothing reads is left out without a word about operators."""
 
 
-def why_unsupported(layer_type: str) -> tuple[str, str]:
-    """Message and next step for a layer type without a converter."""
-    return _REASONS.get(
-        layer_type,
-        ("", "end the network before it (--outputs BLOB), or give a plugin that converts it (--plugin file.py)"),
-    )
+def why_unsupported(layer: Any) -> tuple[str, str]:
+    """Message and next step for a layer whose type has no converter."""
+    message, hint = REASONS.get(layer.type, ("", _PLUGIN))
+    if layer.type == "Python":
+        message += f": {layer.python_param.layer or '(no layer)'} of module '{layer.python_param.module}'"
+    return message, hint

@@ -107,11 +107,12 @@ def test_all_problems_are_told_at_once(tmp_path):
         layer("Foo", "foo_param { a: 1 }", "x", "f1", "foo_1")
         + layer("Foo", "", "f1", "f2", "foo_2")
         + layer("ReLU", "", "f2", "f3", "after_foo")
-        + layer("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }", "x", "p", "pool")
+        + layer("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 pad: 1 }", "x", "p", "pool")
         + layer("Convolution", "convolution_param { num_output: 2 kernel_size: 9 }", "x", "c", "too_big")
         + layer("ReLU", "relu_param { negative_slope: 0.1 curve: 3 }", "x", "r", "relu")
         + layer("ReLU", "", "nowhere", "n", "lost")
         + layer("EuclideanLoss", "", "x n", "l", "loss")
+        + layer("AbsVal", "", "l", "m", "after_loss")
         + "debug: 1",
     )
     with pytest.raises(UnsupportedError) as error:
@@ -119,14 +120,14 @@ def test_all_problems_are_told_at_once(tmp_path):
     found = {(p.kind.heading, p.node): p.message for p in error.value.problems}
     assert {key[1] for key in found} == {"", "foo_1", "foo_2", "pool", "too_big", "relu", "lost", "loss"}
     assert found["no TPU operator", "foo_1"] == ""
-    assert found["unsupported attribute", "pool"] == "pool: STOCHASTIC"
+    assert found["invalid node", "pool"] == "pad [1, 1] with pool STOCHASTIC"
     assert found["unsupported attribute", "relu"] == "relu_param.curve: 3"
-    assert found["unsupported attribute", ""] == "debug (line 10)"
+    assert found["unsupported attribute", ""] == "debug (line 11)"
     assert found["invalid node", "lost"] == "reads 'nowhere', which no layer before it makes"
     assert "loss" in found["no TPU operator", "loss"]
     assert ("invalid node", "too_big") in found
     text = str(error.value)
-    assert text.startswith("net.prototxt: 8 problems in 3 kinds (Caffe, 9 layers)")
+    assert text.startswith("net.prototxt: 8 problems in 3 kinds (Caffe, 10 layers)")
     assert "'foo_1', 'foo_2'" in text
     assert error.value.exit_code == 3
 

@@ -514,7 +514,7 @@ def test_data_layers_become_inputs(tmp_path, data, shape):
         ("Convolution", "convolution_param { num_output: 1 }", [(1, 2, 3, 4)], "kernel_size is missing"),
         ("Convolution", "convolution_param { num_output: 3 kernel_size: 1 group: 2 }", [(1, 2, 3, 4)], "2 groups"),
         ("Convolution", "convolution_param { num_output: 1 kernel_size: 1 axis: 2 }", [(1, 2, 3, 4)], "axis: 2"),
-        ("Convolution", "convolution_param { num_output: 1 kernel_size: 1 }", [(1, 2, 3, 4, 5)], "four axes"),
+        ("Convolution", "convolution_param { num_output: 1 kernel_size: 1 }", [(1, 2)], "spatial axes"),
         ("Convolution", "convolution_param { num_output: 1 kernel_size: 1 stride: 0 }", [(1, 2, 3, 4)], "1 or more"),
         ("Pooling", "pooling_param { kernel_size: 2 pad: 2 }", [(1, 2, 3, 4)], "must be below the kernel"),
         ("Pooling", "pooling_param { pool: MAX }", [(1, 2, 3, 4)], "has no kernel_size"),

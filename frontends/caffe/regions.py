@@ -1,0 +1,85 @@
+"""Layers of detectors that look at regions, and of those that predict boxes in a grid."""
+
+from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.host_position_pool import PositionSensitivePool
+from tpuconvert.schema.ops.host_proposals import Proposals
+from tpuconvert.schema.ops.host_regions import RoiMaxPool
+from tpuconvert.schema.ops.softmax import Softmax
+
+
+@caffe_op("ROIPooling")
+def roi_pooling(node: CaffeNode, g: Graph) -> Value:
+    """The largest pixel of every cell of every region: a host operator."""
+    p = node.params("roi_pooling_param")
+    op = RoiMaxPool(
+        output_height=p.whole("pooled_h"), output_width=p.whole("pooled_w"), spatial_scale=p.number("spatial_scale")
+    )
+    return g.add(op, node.input(0), _rois(node, g))
+
+
+@caffe_op("PSROIPooling")
+def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
+    """The mean of every cell of every region, each from a channel of its own: a host operator."""
+    p = node.params("psroi_pooling_param")
+    p.require("spatial_scale", "output_dim", "group_size")
+    op = PositionSensitivePool(
+        output_dim=p.whole("output_dim"), group_size=p.whole("group_size"), spatial_scale=p.number("spatial_scale")
+    )
+    return g.add(op, node.input(0), _rois(node, g))
+
+
+def _rois(node: CaffeNode, g: Graph) -> Value:
+    """Regions as [R, 5]; older layers give them with two more axes of extent 1."""
+    shape = node.shape(1)
+    if product(shape[1:]) != 5:
+        raise node.fail(f"regions of shape {list(shape)} instead of [R, 5]", kind=INVALID_NODE)
+    return reshaped(g, node.input(1), (shape[0], 5))
+
+
+@caffe_op("Proposal")
+def proposal(node: CaffeNode, g: Graph) -> list[Value]:
+    """Regions from scores and moved anchors: a host operator. Their number is fixed; unused rows are 0."""
+    p = node.params("proposal_param")
+    op = Proposals(
+        feat_stride=p.number("feat_stride"),
+        base_size=p.number("base_size"),
+        min_size=p.number("min_size"),
+        ratios=p.floats("ratio") or (0.5, 1.0, 2.0),
+        scales=p.floats("scale") or (8.0, 16.0, 32.0),
+        pre_nms_topn=p.whole("pre_nms_topn"),
+        post_nms_topn=p.whole("post_nms_topn"),
+        nms_threshold=p.number("iou_threshold" if p.has("iou_threshold") else "nms_thresh"),
+    )
+    info = node.shape(2)
+    if product(info) < 3 or product(info) != info[-1]:
+        raise node.fail(f"image information of shape {list(info)} instead of [1, 3]", kind=INVALID_NODE)
+    regions, scores = g.add_all(op, node.input(0), node.input(1), reshaped(g, node.input(2), (1, info[-1])))
+    return [regions, reshaped(g, scores, (op.post_nms_topn, 1))][: len(node.output_names)]
+
+
+@caffe_op("Region", "RegionYolo")
+def region(node: CaffeNode, g: Graph) -> Value:
+    """Darknet's activations of a grid: sigmoid of place and objectness, softmax or sigmoid of classes; sizes stay.
+
+    RegionYolo gives all numbers of an image as one axis where the classes go through softmax.
+    """
+    p = node.params("region_yolo_param" if node.type == "RegionYolo" else "region_param")
+    coords, classes, boxes, soft = p.whole("coords"), p.whole("classes"), p.whole("num"), p.flag("do_softmax")
+    p.ignore("anchors", "axis", "end_axis", "side", "bias_match", "jitter")
+    masks = len(p.ints("mask"))
+    boxes = boxes if soft or not masks else masks
+    shape = node.shape(0)
+    per_box = coords + 1 + classes
+    if len(shape) != 4 or coords < 2 or shape[1] != boxes * per_box:
+        text = f"{boxes} boxes of {coords} + 1 + {classes} numbers do not fit {list(shape)}"
+        raise node.fail(text, kind=INVALID_NODE)
+    grid = reshaped(g, node.input(0), (shape[0], boxes, per_box, shape[2] * shape[3]))
+    place, size, score, kinds = g.add_all(Split(2, 4, (2, coords - 2, 1, classes)), grid)
+    parts = [active(g, place, "SIGMOID"), size, active(g, score, "SIGMOID")]
+    parts.append(g.add(Softmax(2), kinds) if soft else active(g, kinds, "SIGMOID"))
+    y = g.add(Concat(2), *parts)
+    return reshaped(g, y, (shape[0], product(shape[1:])) if soft and node.type == "RegionYolo" else shape)

@@ -1,0 +1,128 @@
+"""proposals: regions where a detector of two stages looks again, from its first predictions, on the host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import may_equal, shapes_of
+from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
+from tpuconvert.schema.types import F32, Array, TensorType
+
+_REGION = 5
+
+
+@tpu_op("proposals", OpKind.HOST)
+@dataclass(frozen=True, kw_only=True)
+class Proposals(Op):
+    """The best boxes: anchors at every position, moved by the predictions, without those that overlap a better one.
+
+    Boxes are cut to the image; those with a side below ``min_size`` count with the score 0. Rows that are not needed
+    follow and are 0. Equal scores keep the order of positions (rows, columns, anchors).
+
+    Shapes: scores [1, 2 * A, H, W], of which the second half is that of objects; deltas [1, 4 * A, H, W]; info [1, K]
+    or [K], K at least 3: height and width of the image, and the scale of ``min_size``. A anchors: one per ratio and
+    scale. regions [post_nms_topn, 5] as (image, x1, y1, x2, y2), both corners inside; their scores [post_nms_topn].
+    Units: pixels of the image. Evaluated in binary64, overlaps in binary32.
+    Source: Ren et al., Faster R-CNN; the Caffe layer Proposal of its C++ ports.
+    """
+
+    feat_stride: float = 16.0
+    base_size: float = 16.0
+    min_size: float = 16.0
+    ratios: tuple[float, ...] = (0.5, 1.0, 2.0)
+    scales: tuple[float, ...] = (8.0, 16.0, 32.0)
+    pre_nms_topn: int = 6000
+    post_nms_topn: int = 300
+    nms_threshold: float = 0.7
+
+    inputs = (Operand("scores", (4,)), Operand("deltas", (4,)), Operand("info", (1, 2), coeff=True))
+    outputs = (Operand("regions", (2,)), Operand("region_scores", (1,)))
+    dtypes = on(F32)
+    locality = GLOBAL
+
+    def __post_init__(self) -> None:
+        if not (self.ratios and self.scales and min(*self.ratios, *self.scales, self.feat_stride, self.base_size) > 0):
+            raise ValueError(f"proposals: stride, size, ratios and scales must be positive, found {self}")
+        if min(self.pre_nms_topn, self.post_nms_topn) < 1:
+            raise ValueError(f"proposals: pre_nms_topn {self.pre_nms_topn}, post_nms_topn {self.post_nms_topn}")
+
+    @property
+    def anchor_count(self) -> int:
+        """Anchors per position."""
+        return len(self.ratios) * len(self.scales)
+
+    def infer(self, scores: TensorType, deltas: TensorType, info: TensorType) -> tuple[TensorType, TensorType]:
+        """Shapes: one image; two scores and four deltas per anchor."""
+        count = self.anchor_count
+        fits = (
+            may_equal(scores.shape[0], 1)
+            and may_equal(scores.shape[1], 2 * count)
+            and may_equal(deltas.shape[1], 4 * count)
+            and all(map(may_equal, scores.shape[2:], deltas.shape[2:]))
+        )
+        if not fits:
+            raise ShapeError(
+                f"{self.name} needs scores [1, {2 * count}, H, W] and deltas [1, {4 * count}, H, W], "
+                f"got {shapes_of((scores, deltas, info))}"
+            )
+        return TensorType(F32, (self.post_nms_topn, _REGION)), TensorType(F32, (self.post_nms_topn,))
+
+    def reference(self, scores: Array, deltas: Array, info: Array) -> tuple[Array, Array]:
+        """Decode, sort, suppress."""
+        height, width, scale = (float(number) for number in info.reshape(-1)[:3])
+        boxes = self._boxes(deltas[0].astype(np.float64), height, width)
+        found = scores[0, self.anchor_count :].transpose(1, 2, 0).reshape(-1).astype(np.float32)
+        sides = boxes[:, 2:] - boxes[:, :2] + 1
+        found = np.where((sides >= self.min_size * scale).all(axis=1), found, np.float32(0))
+        order = np.argsort(-found, kind="stable")[: self.pre_nms_topn]
+        corners = boxes.astype(np.float32)
+        kept = self._suppressed(corners, order)
+        regions = np.zeros((self.post_nms_topn, _REGION), np.float32)
+        chosen = np.zeros(self.post_nms_topn, np.float32)
+        regions[: len(kept), 1:], chosen[: len(kept)] = corners[kept], found[kept]
+        return regions, chosen
+
+    def anchors(self) -> Array:
+        """Corners [A, 4] around the first position: per ratio its scales."""
+        centre = (self.base_size - 1) / 2
+        rows = []
+        for ratio in self.ratios:
+            width = math.floor(math.sqrt(self.base_size**2 / ratio) + 0.5)
+            height = math.floor(width * ratio + 0.5)
+            for scale in self.scales:
+                half_width, half_height = (width * scale - 1) / 2, (height * scale - 1) / 2
+                rows.append((centre - half_width, centre - half_height, centre + half_width, centre + half_height))
+        return np.array(rows)
+
+    def _boxes(self, deltas: Array, height: float, width: float) -> Array:
+        """Corners [H * W * A, 4] in the image."""
+        rows, columns = deltas.shape[1:]
+        moves = deltas.reshape(self.anchor_count, 4, rows, columns).transpose(2, 3, 0, 1).reshape(-1, 4)
+        y, x = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
+        shifts = np.stack((x, y, x, y), axis=-1)[:, :, None] * self.feat_stride
+        anchors = (shifts + self.anchors()).reshape(-1, 4)
+        size = anchors[:, 2:] - anchors[:, :2] + 1
+        with np.errstate(over="ignore", invalid="ignore"):
+            centre = anchors[:, :2] + size / 2 + moves[:, :2] * size
+            half = np.exp(moves[:, 2:]) * size / 2
+            corners = np.concatenate((centre - half, centre + half), axis=1)
+        boxes: Array = np.clip(corners, 0, np.array((width - 1, height - 1) * 2))
+        return boxes
+
+    def _suppressed(self, boxes: Array, order: Array) -> list[int]:
+        """Indices of the boxes that stay, at most ``post_nms_topn``; corners are pixels, so sides are one longer."""
+        areas = (boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1)
+        kept: list[int] = []
+        while order.size and len(kept) < self.post_nms_topn:
+            best, order = int(order[0]), order[1:]
+            kept.append(best)
+            low, high = np.maximum(boxes[best, :2], boxes[order, :2]), np.minimum(boxes[best, 2:], boxes[order, 2:])
+            sides = np.maximum(high - low + 1, np.float32(0))
+            shared = sides[:, 0] * sides[:, 1]
+            overlap = shared / (areas[best] + areas[order] - shared)
+            order = order[overlap <= np.float32(self.nms_threshold)]
+        return kept
