@@ -17,7 +17,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caff
 FEW_SAMPLES = 10
 """Ranges of fewer samples than this are told to be uncertain."""
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Sequence[Dim]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Options:
         chip: the target.
         quantize: None for float, or one of QUANTIZE_MODES. A quantized source stays quantized without it.
         calibration_method: how thresholds are found.
-        input_shapes: extents that the source leaves open.
+        input_shapes: extents that the source leaves open; a name leaves one open (ONNX only).
         inputs: tensor names where the model is to begin; None for the source's own inputs.
         outputs: tensor names where the model is to end; None for the source's own outputs.
         preprocess: how pictures become the model's input.
@@ -55,7 +55,7 @@ class Options:
     chip: Chip = Chip.BM1686
     quantize: str | None = None
     calibration_method: Literal["mse", "kl", "minmax"] = "mse"
-    input_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    input_shapes: Mapping[str, Shape] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
     outputs: tuple[str, ...] | None = None
     preprocess: Preprocess | None = None
@@ -106,13 +106,17 @@ class Options:
             target,
             mode,
             cast(Literal["mse", "kl", "minmax"], calibration_method),
-            {name: tuple(int(extent) for extent in shape) for name, shape in (input_shapes or {}).items()},
+            {name: _shape(shape) for name, shape in (input_shapes or {}).items()},
             None if inputs is None else tuple(inputs),
             None if outputs is None else tuple(outputs),
             preprocess,
             strict_set,
             disabled,
         )
+
+
+def _shape(extents: Sequence[Dim]) -> Shape:
+    return tuple(extent if isinstance(extent, str) else int(extent) for extent in extents)
 
 
 def convert(
@@ -142,7 +146,8 @@ def convert(
         calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
             arrays or of ``{name: array}``.
         calibration_method: ``mse``, ``kl`` or ``minmax``.
-        input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``.
+        input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``. Of an ONNX
+            model a name keeps an extent open, as in ``("N", 3, 224, 224)``; so do names that the source itself has.
         inputs: tensor names where the model is to begin.
         outputs: tensor names where it is to end.
         preprocess: how pictures become the model's input; stored in the model.
@@ -243,6 +248,10 @@ def load_source(
 
     """
     kind = source_format(source)
+    named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
+    if named and kind != "onnx":
+        shape = format_shape(options.input_shapes[named[0]])
+        raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=str(source))
     arguments: dict[str, Any] = {
         "input_shapes": options.input_shapes or None,
         "inputs": options.inputs,
@@ -276,7 +285,6 @@ def finish(
 ) -> Model:
     """Make a model of the graph of a frontend, which is changed in place."""
     from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip, is_expandable, optimize
-    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
 
     progress.stage("optimize")
     trace = None if watch is None else watch.trace
@@ -288,26 +296,11 @@ def finish(
     is_quantized = is_quantized_source(graph)
     if is_quantized and calibration is not None:
         raise UsageError("the source is quantized already and keeps its own scales", hint="leave --calibration out")
-    reasons: Mapping[str, str] = {}
-    feeds: FeedSource | None = None
-    if options.quantize is not None and not is_quantized:
-        feeds = calibration_feeds(graph, options, calibration)
-        progress.tell(f"calibration: {feeds.description}")
-        notes += few_samples(feeds.samples)
-        prepare(graph)
-        progress.stage("calibrate", len(feeds))
-        ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
-        progress.stage("quantize")
-        reasons = quantize(graph, ranges, options.chip)
-    progress.stage("legalize")
-    legalized = legalize(graph, options.chip, reasons)
-    if feeds is not None:
-        progress.stage("refine", len(legalized.graph))
-        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
-    graph = legalized.graph
+    if options.quantize is not None or any(value.quant is not None for value in graph.values):
+        graph, more = _in_integers(graph, options, calibration, progress)
+        notes += more
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
-    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     notes += check_legality(graph, options.chip)
     graph.validate()
     return Model(
@@ -321,6 +314,33 @@ def finish(
             plugins=tuple(plugins_of(graph)),
         )
     )
+
+
+def _in_integers(
+    graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress
+) -> tuple[Graph, list[Note]]:
+    """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it."""
+    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
+
+    notes: list[Note] = []
+    reasons: Mapping[str, str] = {}
+    feeds: FeedSource | None = None
+    if options.quantize is not None and not is_quantized_source(graph):
+        feeds = calibration_feeds(graph, options, calibration)
+        progress.tell(f"calibration: {feeds.description}")
+        notes += few_samples(feeds.samples)
+        prepare(graph)
+        progress.stage("calibrate", len(feeds))
+        ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+        progress.stage("quantize")
+        reasons = quantize(graph, ranges, options.chip)
+    progress.stage("legalize")
+    legalized = legalize(graph, options.chip, reasons)
+    if feeds is not None:
+        progress.stage("refine", len(legalized.graph))
+        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
+    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    return legalized.graph, notes
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model
 from tpuconvert.report_notes import note_lines, operators_of
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
-from tpuconvert.verification import LAYER_SQNR, Verification
 from tpuconvert.wording import counted, several, shortened
+
+if TYPE_CHECKING:
+    from tpuconvert.verification import Verification
 
 Description = dict[str, Any]
 
@@ -165,6 +167,8 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
 
 def first_line(verification: Description) -> str:
     """On how many samples the comparison was made, and the first tensor that stands out."""
+    from tpuconvert.verification import LAYER_SQNR  # with everything that a comparison needs
+
     first = verification["first_difference"]
     samples = several(verification["samples"], "sample")
     lead = f"compared with the source on {samples} {verification['origin']}".rstrip()

@@ -92,7 +92,6 @@ def command(
     from tpuconvert.pipeline import convert_source, verify_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model, summary_text, verification_lines
-    from tpuconvert.verification import Thresholds
 
     target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")
     ensure_model_name(str(target), model, weights, calibration)
@@ -107,6 +106,8 @@ def command(
         converted = convert_source(model, weights, settings, calibration, progress=progress, watch=watch)
         verification = None
         if with_verification:
+            from tpuconvert.verification import Thresholds  # with everything that a comparison needs
+
             verification = verify_source(converted, model, weights, settings, calibration, progress=progress)
             verification.check(Thresholds.default(converted))
         progress.stage("write")
