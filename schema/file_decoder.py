@@ -17,6 +17,8 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.groups import Group, Grouping, Tiles
+from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
@@ -67,6 +69,7 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
         notes=tuple(Note(note.kind, note.node, note.message) for note in tables.notes),
         plugins=tables.plugins,
         metadata=_json_values(tables.metadata),
+        grouping=_grouping(tables),
     )
 
 
@@ -84,6 +87,20 @@ def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
         end = buffer.offset + buffer.size
         if end > weights_size:
             raise ValueError(f"constant {place} ends at byte {end} of {weights_size}")
+
+
+def _grouping(tables: tpum.Model) -> Grouping | None:
+    """The groups, which are runs of nodes that exist: whatever a file says, no run can leave the order of the nodes."""
+    stored = tables.grouping
+    if stored is None:
+        return None
+    groups = (
+        Group(item.first, item.count, Tiles(item.tiles_n, item.tiles_c, item.tiles_h), item.keeps_constants)
+        for item in stored.groups
+    )
+    grouping = Grouping(LocalMemory(stored.lanes, stored.lane_bytes, stored.row_bytes), tuple(groups))
+    grouping.check(len(tables.graph.nodes))
+    return grouping
 
 
 def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath, PureWindowsPath
 
 import numpy as np
@@ -20,6 +19,8 @@ from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.file_header import aligned
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
+from tpuconvert.schema.groups import Grouping
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams
 
 
@@ -66,6 +67,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         notes=tuple(tpum.Note(kind=note.kind, node=note.node, message=note.message) for note in model.notes),
         preprocessing=_entries(model.preprocessing),
         metadata=_entries(model.metadata),
+        grouping=_grouping(model.grouping),
     )
     return tables, constants.blobs
 
@@ -193,6 +195,26 @@ class _GraphEncoder:
         return tpum.Port(
             name=port.name, dtype=port.dtype, shape=self._shape(port.shape), quantization=_quantization(port.quant)
         )
+
+
+def _grouping(grouping: Grouping | None) -> tpum.Grouping | None:
+    if grouping is None:
+        return None
+    groups = (
+        tpum.Group(
+            first=group.first,
+            count=group.count,
+            tiles_n=group.tiles.n,
+            tiles_c=group.tiles.c,
+            tiles_h=group.tiles.h,
+            keeps_constants=group.keeps_constants,
+        )
+        for group in grouping.groups
+    )
+    memory = grouping.memory
+    return tpum.Grouping(
+        lanes=memory.lanes, lane_bytes=memory.lane_bytes, row_bytes=memory.row_bytes, groups=tuple(groups)
+    )
 
 
 def _source(source: Source) -> tpum.Source:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.groups import Grouping
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -39,6 +41,7 @@ class FileModel:
         notes: what the user should know.
         plugins: names of the plugins that define operators of the graph.
         metadata: everything else, as JSON values. The order of the keys is kept.
+        grouping: which nodes run together in on-chip memory, where that was planned.
     """
 
     graph: Graph
@@ -49,3 +52,4 @@ class FileModel:
     notes: tuple[Note, ...] = ()
     plugins: tuple[str, ...] = ()
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    grouping: Grouping | None = None

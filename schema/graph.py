@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
@@ -420,6 +420,11 @@ class Graph:
     def sort(self) -> None:
         """Put the nodes into an order in which they can run."""
         self._nodes = dict.fromkeys(self.sorted_nodes())
+
+    def reorder(self, nodes: Sequence[Node]) -> None:
+        """Put the nodes into another order in which they can run."""
+        assert len(nodes) == len(self._nodes) and set(nodes) == set(self._nodes), "other nodes"
+        self._nodes = dict.fromkeys(nodes)
 
     def validate(self) -> None:
         """Check the graph against itself. What it finds is a mistake of ours.

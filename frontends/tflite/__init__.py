@@ -13,6 +13,9 @@ def load(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    signature: str | None = None,
+    state: str = "reset",
+    keep_io_layout: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Read a TFLite file.
@@ -22,6 +25,9 @@ def load(
         input_shapes: extents for graph inputs that are to have another shape than the file's; in the file's layout.
         inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
         outputs: tensor names where it is to end.
+        signature: key of the signature to convert; without it the only one, or the first subgraph where there is none.
+        state: ``reset`` begins every run with the file's own state, ``ports`` makes state further inputs and outputs.
+        keep_io_layout: false makes inputs and outputs of four axes NCHW.
         limits: bounds on sizes.
 
     Returns:
@@ -36,7 +42,15 @@ def load(
     from tpuconvert.frontends.tflite.importer import import_model  # tflite is loaded only for a TFLite file
     from tpuconvert.frontends.tflite.reader import read_model
 
-    return import_model(read_model(path, limits), input_shapes=input_shapes, inputs=inputs, outputs=outputs)
+    return import_model(
+        read_model(path, limits),
+        input_shapes=input_shapes,
+        inputs=inputs,
+        outputs=outputs,
+        signature=signature,
+        state=state,
+        keep_io_layout=keep_io_layout,
+    )
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:

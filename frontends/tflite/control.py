@@ -33,7 +33,7 @@ def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     return node.inlined(then if condition.reshape(-1)[0] else otherwise, first=1)
 
 
-@tflite_op("WHILE")
+@tflite_op("WHILE", "STABLEHLO_WHILE")
 def while_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A loop whose condition is known before every pass: the passes one after the other."""
     return node.unrolled(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))

@@ -42,14 +42,14 @@ def dequantize(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("FAKE_QUANT")
 def fake_quant(node: TfliteNode, g: Graph) -> Value:
     """Rounds real numbers to the steps of a range that is moved so that 0 is one of them."""
-    low, high = float(node.option("min", 0.0)), float(node.option("max", 0.0))
+    low, high = np.float32(node.option("min", 0.0)), np.float32(node.option("max", 0.0))
     bits, first = node.option("num_bits"), int(bool(node.option("narrow_range", False)))
     if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
         raise node.fail(INVALID_NODE, f"num_bits {bits}, range {low} to {high}: 2 to 16 bits, a range around 0")
     last = (1 << bits) - 1
-    scale = np.float32((high - low) / (last - first))
-    zero = min(max(math.floor(first - low / float(scale) + 0.5), first), last)
-    bottom, top = float((first - zero) * scale), float((last - zero) * scale)
+    scale = (high - low) / np.float32(last - first)  # in binary32, as the kernel: it decides ties of the zero point
+    zero = min(max(math.floor(float(np.float32(first) - low / scale) + 0.5), first), last)
+    bottom, top = float(np.float32(first - zero) * scale), float(np.float32(last - zero) * scale)
     x = g.add(Clamp(Scalar.f32(bottom), Scalar.f32(top)), node.input(0))
     steps = recipes.muls(g, recipes.adds(g, x, -bottom), float(np.float32(1) / scale))
     whole = g.add(Floor(), recipes.adds(g, steps, 0.5))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -15,9 +17,11 @@ from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls, Rdivs
 from tpuconvert.schema.ops.bit_logic import BitXor
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.compare import Ges, Ne
+from tpuconvert.schema.ops.compare import Ges, Lts, Ne, Nes
 from tpuconvert.schema.ops.generation import NumberLike
+from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shift_by_amount import ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import I32, Scalar
@@ -203,6 +207,20 @@ def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
     logarithm = recipes.active(g, ActiveType.ACTIVE_LN, recipes.active(g, ActiveType.ACTIVE_ABSVAL, x))
     magnitude = recipes.active(g, ActiveType.ACTIVE_EXP, recipes.muls(g, logarithm, 1 / 3))
     return g.add(Mul(), recipes.sign(g, x), magnitude)
+
+
+@tflite_op("ATAN2")
+def atan2(node: TfliteNode, g: Graph) -> Value:
+    """The angle of the point (x, y) from -pi to pi, the tangent's inverse on the host; the sign of a zero y is lost."""
+    y, x = aligned(g, node.input(0), node.input(1))
+    shape = broadcast_shape(node, y, x)
+    is_left, is_below = g.add(Lts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), y)
+    side = recipes.adds(g, recipes.muls(g, is_below, -2 * math.pi), math.pi)  # pi above the axis, -pi below
+    base = g.add(InverseTrigonometry(InverseFunction.ATAN), g.add(Div(), y, x))
+    angle = g.add(Add(), base, g.add(Mul(), is_left, side))
+    is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0/0 has no quotient
+    zero = g.constant(np.zeros(1, np.float32), "zero")
+    return g.add(ConditionSelect(), expanded(node, is_anywhere, shape), angle, zero)
 
 
 @tflite_op("BITWISE_XOR")

@@ -14,7 +14,7 @@ import numpy as np
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.node import TfliteNode, folds
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES
-from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.types import Array
 
 Folded = Array | tuple[Array, ...] | None
@@ -351,5 +351,21 @@ def dequantize(node: TfliteNode) -> Folded:
 
 @folds("DENSIFY")
 def densify(node: TfliteNode) -> Folded:
-    """Weights that the exporter stored as sparse; dense ones pass."""
+    """Weights that the exporter stored as sparse, which have been filled up when they were read."""
     return node.constant(0)
+
+
+@folds("BITCAST")
+def bitcast(node: TfliteNode) -> Folded:
+    """The bytes of a constant read as another type; at run time there is no such operator."""
+    wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.ascontiguousarray(node.constant(0))
+    if wanted is None or node.quant(0) is not None or node.output_quant() is not None:
+        raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} as {node.output_tensor().type}")
+    sizes = array.itemsize, np.dtype(wanted).itemsize
+    if sizes[0] == sizes[1]:
+        return array.view(wanted)
+    if sizes[0] > sizes[1]:
+        return array[..., None].view(wanted)
+    if not array.ndim or array.shape[-1] * sizes[0] != sizes[1]:
+        raise node.fail(INVALID_NODE, f"{list(array.shape)} of {array.dtype} as {wanted}")
+    return array.view(wanted)[..., 0]

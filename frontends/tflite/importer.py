@@ -6,10 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tpuconvert.frontends.registry import Registration
+from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
-from tpuconvert.frontends.tflite.reader import ModelFile, Operator, Subgraph, Tensor
-from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, Tensors
+from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explained
+from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.signatures import Signature, choose
+from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
+from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -20,11 +25,11 @@ from tpuconvert.schema.errors import (
     ShapeError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value, static
-from tpuconvert.schema.types import F32, Array, TensorType, format_shape
+from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
-"""Registry domain of custom operators: ``register_converter("tflite", "MyOp", domain="custom")``."""
+"""Registry domain of custom operators; a plugin may leave it out: ``register_converter("tflite", "MyOp")``."""
 
 
 def import_model(
@@ -33,12 +38,17 @@ def import_model(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    signature: str | None = None,
+    state: str = StateMode.RESET.value,
+    keep_io_layout: bool = True,
 ) -> Graph:
-    """Convert the first subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
-    subgraph = file.subgraphs[0]
-    cut = _cut(file, subgraph, inputs, outputs)
+    """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
+    chosen = choose(file, signature)
+    subgraph = file.subgraphs[chosen.subgraph]
+    cut = _cut(file, subgraph, chosen, inputs, outputs)
     graph = Graph(subgraph.name or file.path.stem, file.file)
-    importer = _Importer(file, cut, graph)
+    states = States(graph, StateMode(state), assigned_variables(file))
+    importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout))
     tflite_op.discover()  # the evaluators of constants stand among the converters
     importer.add_inputs(dict(input_shapes or {}))
     for operator in cut.operators:
@@ -50,9 +60,16 @@ def import_model(
     return graph
 
 
-def _cut(file: ModelFile, subgraph: Subgraph, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Subgraph:
+def _cut(
+    file: ModelFile,
+    subgraph: Subgraph,
+    signature: Signature,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+) -> Subgraph:
     """The part of a subgraph between the named tensors; operators that no output needs are left out."""
     by_name = {tensor.name: tensor.index for tensor in subgraph.tensors}
+    by_name |= {name: index for index, name in signature.names(subgraph).items()}
 
     def indices(names: Sequence[str] | None, default: tuple[int, ...], what: str) -> tuple[int, ...]:
         if names is None:
@@ -67,7 +84,9 @@ def _cut(file: ModelFile, subgraph: Subgraph, inputs: Sequence[str] | None, outp
     needed = set(last)
     kept: list[Operator] = []
     for operator in reversed(subgraph.operators):
-        if needed.intersection(operator.outputs) and not set(operator.outputs) <= set(first):
+        is_needed = bool(needed.intersection(operator.outputs)) and not set(operator.outputs) <= set(first)
+        # What has no result changes state: it counts for what comes behind it, and at the end of the whole model.
+        if is_needed or (not operator.outputs and (kept or outputs is None)):
             kept.append(operator)
             needed.update(index for index in operator.inputs if index >= 0)
             needed.difference_update(first)
@@ -76,27 +95,39 @@ def _cut(file: ModelFile, subgraph: Subgraph, inputs: Sequence[str] | None, outp
 
 @dataclass
 class _Work:
-    """How much was written out from called subgraphs."""
+    """What an importer shares with those of the subgraphs that it calls; ``calls`` is how much was written out."""
 
+    states: States
+    signature: Signature
+    keep_io_layout: bool
     calls: int = 0
 
 
 class _Importer:
-    def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph, caller: _Importer | None = None) -> None:
+    def __init__(
+        self, file: ModelFile, subgraph: Subgraph, graph: Graph, work: _Work, caller: _Importer | None = None
+    ) -> None:
         self.file = file
-        self.subgraph = subgraph
+        self.called = subgraph
         self.graph = graph
         self.tensors = Tensors(file, subgraph, graph)
         self.problems: ProblemList = caller.problems if caller else ProblemList(str(file.path))
-        self.work: _Work = caller.work if caller else _Work()
+        self.work = work
         self.depth: int = caller.depth + 1 if caller else 0
+
+    @property
+    def states(self) -> States:
+        """What the model keeps between runs."""
+        return self.work.states
 
     # Ports
 
     def add_inputs(self, shapes: dict[str, Sequence[int]]) -> None:
-        for index in self.subgraph.inputs:
+        names = self.work.signature.inputs
+        for index in self.called.inputs:
             tensor = self.tensors.source(index)
-            given = shapes.pop(tensor.name, None)
+            name = names.get(index, tensor.name)
+            given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
             shape = tensor.shape if given is None else self._checked(tensor, given)
             if given is None and any(extent < 0 for extent in tensor.signature):
                 self.graph.notes.append(
@@ -111,12 +142,21 @@ class _Importer:
             except CannotConvert as problem:
                 self.problems.add(problem.kind, "input", tensor.name, problem.message, problem.hint)
                 dtype, quant = F32, None
-            port = Port(tensor.name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
+            if self._is_turned(tensor):
+                shape, quant = tuple(shape[axis] for axis in layout.NCHW), layout.permuted_quant(quant, layout.NCHW)
+            port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
             value = self.graph.input(tensor.name, TensorType(dtype, shape or (1,)), port, quant)
-            self.tensors.bind_input(tensor, value)
+            if self._is_turned(tensor):
+                self.tensors.bind(tensor, Permuted(value, layout.NCHW))
+            else:
+                self.tensors.bind_input(tensor, value)
         if shapes:
-            known = ", ".join(self.tensors.source(index).name for index in self.subgraph.inputs)
+            known = ", ".join(names.get(index, self.tensors.source(index).name) for index in self.called.inputs)
             raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {known}")
+
+    def _is_turned(self, tensor: Tensor) -> bool:
+        """Whether an input or output is NCHW by the user's wish: those of four axes."""
+        return not self.work.keep_io_layout and len(tensor.shape) == 4
 
     def _checked(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
         shape = tuple(given)
@@ -128,17 +168,29 @@ class _Importer:
         return shape
 
     def add_outputs(self) -> None:
-        for index in self.subgraph.outputs:
+        for index in self.called.outputs:
             tensor = self.tensors.source(index)
             try:
-                value, quant = self.tensors.value(tensor), self.tensors.quant(tensor)
-                shape = self.tensors.shape(tensor)
+                value, shape, quant = self._result(tensor)
             except CannotConvert as problem:
                 self.problems.add(problem.kind, "output", tensor.name, problem.message, problem.hint)
                 continue
-            self.graph.output(value, Port(tensor.name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant))
+            name = self.work.signature.outputs.get(index, tensor.name)
+            self.graph.output(value, Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant))
             if quant is not None:
                 self.graph.rescale = "tflite"
+        for port, state in self.states.results():
+            value = state if isinstance(state, Value) else self.graph.constant(state, port.name)
+            self.graph.output(value, port)
+
+    def _result(self, tensor: Tensor) -> tuple[Value, Shape, QuantParams | None]:
+        """The value of an output, its shape as the user sees it, and its quantization."""
+        quant = self.tensors.quant(tensor)
+        if self._is_turned(tensor):
+            value = self.tensors.permuted(tensor, layout.NCHW)
+            return value, value.shape, layout.permuted_quant(quant, layout.NCHW)
+        value = self.tensors.value(tensor)
+        return value, self.tensors.shape(tensor) if self.tensors.is_sized(tensor) else value.shape, quant
 
     # Operators
 
@@ -160,6 +212,7 @@ class _Importer:
     def _convert(self, node: TfliteNode) -> None:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):
             self.graph.rescale = "tflite"
+        self._check_sized(node)
         arrays = self._folded(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):
@@ -168,7 +221,9 @@ class _Importer:
             results = self._converted(node)
             for index, result in zip(node.operator.outputs, results, strict=True):
                 tensor = self.tensors.source(index)
-                if isinstance(result, Value | Permuted):
+                if isinstance(result, ComplexPair):
+                    self.tensors.bind_pair(tensor, result)
+                elif isinstance(result, Value | Permuted):
                     self._check_elements(node, result)
                     self.tensors.bind(tensor, result)
                 else:
@@ -176,9 +231,18 @@ class _Importer:
         for name, value in node.operator.options.unread():
             self.problems.add(UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={value!r}")
 
+    def _check_sized(self, node: TfliteNode) -> None:
+        """Only a cast takes a tensor whose extents are known when the model runs; TFLite sizes all others then too."""
+        for index in range(node.input_count):
+            if node.has_input(index) and not self.tensors.is_sized(node.tensor(index)) and node.op_type != "CAST":
+                message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"
+                hint = f"end the model before it (--outputs {self._names_before(node)})"
+                raise node.fail(UNKNOWN_SHAPE, message, hint)
+
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result
-        elements, most = math.prod(static(value.shape)), self.file.limits.max_tensor_elements
+        extents = [extent for extent in value.shape if isinstance(extent, int)]
+        elements, most = math.prod(extents), self.file.limits.max_tensor_elements
         if elements > most:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
 
@@ -198,34 +262,45 @@ class _Importer:
         return arrays
 
     def _converted(self, node: TfliteNode) -> tuple[Converted, ...]:
-        name, domain = node.op_type, ""
-        if name.startswith("CUSTOM:"):
-            name, domain = name.removeprefix("CUSTOM:"), CUSTOM_DOMAIN
-        found = tflite_op.find(name, version=node.operator.version, domain=domain)
+        found = self._converter(node.operator)
         if found is None:
-            hint = f"end the model before it (--outputs {self._names_before(node)}) or give a converter by --plugin"
-            raise node.fail(NO_OPERATOR, "", hint)
+            end = f"end the model before it (--outputs {self._names_before(node)})"
+            raise node.fail(NO_OPERATOR, *explained(node.op_type, node.operator.version, end))
         result = found.converter(node, self.graph)
         results: tuple[Converted, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
         if len(results) != len(node.operator.outputs):
             raise node.fail(INVALID_NODE, f"has {len(node.operator.outputs)} outputs, expected {len(results)}")
         return results
 
+    def _converter(self, operator: Operator) -> Registration | None:
+        """That of a builtin operator, or of a custom one: a plugin may name the custom domain or leave it out."""
+        if not operator.name.startswith(CUSTOM_PREFIX):
+            return tflite_op.find(operator.name, version=operator.version)
+        name = operator.name.removeprefix(CUSTOM_PREFIX)
+        found = tflite_op.find(name, version=operator.version, domain=CUSTOM_DOMAIN)
+        if found is None and name not in BUILTIN_NAMES:
+            found = tflite_op.find(name, version=operator.version)
+        return found
+
     # Subgraphs
+
+    def subgraph(self, node: TfliteNode, index: int) -> Subgraph:
+        """A subgraph as the file describes it."""
+        if not 0 <= index < len(self.file.subgraphs):
+            raise node.fail(INVALID_NODE, f"calls subgraph {index} of {len(self.file.subgraphs)}")
+        return self.file.subgraphs[index]
 
     def inline(self, node: TfliteNode, subgraph: int, inputs: list[Bound]) -> list[Bound]:
         """Convert the operators of another subgraph in the place of one operator."""
         limits = self.file.limits
-        if not 0 <= subgraph < len(self.file.subgraphs):
-            raise node.fail(INVALID_NODE, f"calls subgraph {subgraph} of {len(self.file.subgraphs)}")
-        called = self.file.subgraphs[subgraph]
+        called = self.subgraph(node, subgraph)
         if len(called.inputs) != len(inputs):
             raise node.fail(INVALID_NODE, f"gives {len(inputs)} inputs to subgraph {subgraph}")
         self.work.calls += 1 + len(called.operators)
         if self.depth >= limits.max_depth or self.work.calls > limits.max_unrolled_nodes:
             message = f"calls nested {self.depth} deep with {self.work.calls} operators written out"
             raise node.fail(TOO_LARGE, message, "the loop may have no end")
-        inner = _Importer(self.file, called, self.graph, self)
+        inner = _Importer(self.file, called, self.graph, self.work, self)
         for index, given in zip(called.inputs, inputs, strict=True):
             tensor = inner.tensors.source(index)
             if isinstance(given, Value):

@@ -12,8 +12,9 @@ import numpy as np
 
 from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
-from tpuconvert.frontends.tflite.reader import Operator, Tensor
-from tpuconvert.frontends.tflite.tensors import CannotConvert, Tensors
+from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.states import Key, States
+from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -22,11 +23,11 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     ProblemKind,
 )
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.types import Array, QuantParams, Scalar
+from tpuconvert.schema.types import Array, QuantParams, Scalar, TensorType
 
 tflite_op = registry("tflite")
 """Decorator of a converter: ``@tflite_op("CONV_2D")``. A custom operator is registered with ``domain="custom"``."""
@@ -34,11 +35,13 @@ tflite_op = registry("tflite")
 folds = ConverterRegistry("tflite constant")
 """Decorator of a constant evaluator: it gets the node, all inputs of which are constant, and returns arrays."""
 
+tflite_op.evaluators = folds
+
 Bound = Value | Array
 """A tensor between subgraphs: a value, or an array that is known now."""
 
-Converted = Value | Permuted | Array
-"""A result in the source's layout, one that is NCHW and still owes the way back, or an array that is known now."""
+Converted = Value | Permuted | Array | ComplexPair
+"""A result in the source's layout, one that is NCHW and still owes the way back, an array known now, or two parts."""
 
 FUSED_ACTIVATIONS: dict[str, Op] = {
     "RELU": Active(ActiveType.ACTIVE_RELU),
@@ -52,8 +55,15 @@ _ACTIVATION_NAMES = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"
 class Caller(Protocol):
     """Who can put the operators of another subgraph in the place of an operator."""
 
+    @property
+    def states(self) -> States:
+        """What the model keeps between runs."""
+
     def inline(self, node: TfliteNode, subgraph: int, inputs: list[Bound]) -> list[Bound]:
         """The results of a subgraph on these inputs."""
+
+    def subgraph(self, node: TfliteNode, index: int) -> Subgraph:
+        """A subgraph as the file describes it."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +236,35 @@ class TfliteNode:
             if not holds.all():
                 return tuple(state)
             state = self.caller.inline(self, body, state)
+
+    # State
+
+    def state(self, index: int) -> Value | None:
+        """A state input: what was put there last, or None for zeros and for an input that is not given."""
+        if not self.has_input(index):
+            return None
+        tensor = self.tensor(index)
+        if not tensor.is_variable:
+            return self.input(index)
+        key = id(self.tensors.subgraph), tensor.index
+        found = self.caller.states.get(key)
+        return found if isinstance(found, Value) else self.started(key, tensor, tensor.shape)
+
+    def set_state(self, index: int, value: Value) -> None:
+        """Put a value where a state input will find it."""
+        if self.has_input(index) and self.tensor(index).is_variable:
+            self.caller.states.set((id(self.tensors.subgraph), self.tensor(index).index), value)
+
+    def started(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
+        """State before its first change: an input of the model where the user asked for it, else None."""
+        dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
+        name = tensor.name if isinstance(key, tuple) else key
+        port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
+        return self.caller.states.start(key, port, TensorType(dtype, shape or (1,)))
+
+    def complex(self, index: int) -> ComplexPair:
+        """An input of complex numbers."""
+        return self.tensors.pair(self.tensor(index))
 
     # Options
 

@@ -5,6 +5,7 @@ Nothing behind this module touches the FlatBuffers accessors of the ``tflite`` p
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from flatbuffers import number_types
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA
+from tpuconvert.frontends.tflite.sparse import densified
 from tpuconvert.schema import flatbuffer_verifier
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Kind, verify
@@ -34,6 +36,9 @@ def _enum_names(enum: type) -> dict[int, str]:
 
 _TYPE_NAMES = _enum_names(tflite.TensorType)
 _OPERATOR_NAMES = _enum_names(tflite.BuiltinOperator)
+BUILTIN_NAMES = frozenset(_OPERATOR_NAMES.values())
+"""All builtin operators of the schema."""
+
 _NUMPY = {
     **{"FLOAT32": "<f4", "FLOAT16": "<f2", "FLOAT64": "<f8", "BOOL": "u1", "BFLOAT16": "<u2"},
     **{"INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8"},
@@ -72,7 +77,7 @@ class Tensor:
     buffer: int
     quantization: RawQuantization | None
     is_variable: bool
-    is_sparse: bool
+    sparsity: Any = None  # accessor of the verified table that says where the stored elements of a constant belong
 
 
 @dataclass(frozen=True)
@@ -126,6 +131,13 @@ class Options:
             raise KeyError(f"stores {self.table}, which has no field {name}")
         self._unread.discard(name)
         return self._read(name)
+
+    def peek(self, name: str) -> Any:
+        """The value of a field for somebody who does not convert the operator; 0 where it is not stored."""
+        if self._accessor is None or name not in self._fields:
+            return 0
+        value = self._read(name)
+        return 0 if value is None else value
 
     def unread(self) -> Iterator[tuple[str, Any]]:
         """Fields that nobody asked for and that say something other than their default."""
@@ -193,7 +205,7 @@ class ModelFile:
             ResourceLimitError: the tensor is larger than the limits allow.
         """
         raw = self._buffer(tensor.buffer)
-        if raw is None or tensor.is_sparse or tensor.is_variable:
+        if raw is None or tensor.is_variable:
             return None
         count = 1
         for extent in tensor.shape:
@@ -207,12 +219,26 @@ class ModelFile:
                 f"tensor '{tensor.name}' has {expected} bytes, more than {self.limits.max_constant_bytes}",
                 file=str(self.path),
             )
+        if tensor.sparsity is not None:
+            return self._dense(raw, tensor, itemsize)
         if len(raw) != expected:
             self.corrupt(
                 f"tensor '{tensor.name}' {tensor.type}{format_shape(tensor.shape)} needs {expected} bytes, "
                 f"its buffer has {len(raw)}"
             )
         return _elements(raw, tensor, count)
+
+    def _dense(self, raw: memoryview, tensor: Tensor, itemsize: int) -> Array:
+        """A sparse constant, filled up with zeros."""
+
+        def refuse(detail: str) -> NoReturn:
+            self.corrupt(f"the sparse tensor '{tensor.name}' {tensor.type}{format_shape(tensor.shape)} has {detail}")
+
+        stored = 2 * len(raw) if tensor.type == "INT4" else len(raw) // itemsize
+        if tensor.type != "INT4" and len(raw) % itemsize:
+            refuse(f"{len(raw)} bytes")
+        values = _elements(raw, dataclasses.replace(tensor, shape=(stored,)), stored)
+        return densified(values, tensor.shape, tensor.sparsity, refuse)
 
     def _buffer(self, index: int) -> memoryview | None:
         if index >= self.model.BuffersLength():
@@ -325,7 +351,7 @@ class _Structure:
             for i in range(source.OperatorsLength())
         )
         return Subgraph(
-            _text(source.Name()),
+            decoded(source.Name()),
             tensors,
             self._indices(source, "Inputs", len(tensors), where),
             self._indices(source, "Outputs", len(tensors), where),
@@ -342,7 +368,7 @@ class _Structure:
     def _tensor(self, source: Any, index: int, names: dict[str, int]) -> Tensor:
         type_number = source.Type()
         shape = _integers(source, "Shape")
-        name = _text(source.Name()) or f"tensor_{index}"
+        name = decoded(source.Name()) or f"tensor_{index}"
         names[name] = names.get(name, 0) + 1
         if names[name] > 1:  # the format allows equal names; ours are unique
             name = f"{name}#{names[name]}"
@@ -359,7 +385,7 @@ class _Structure:
             source.Buffer(),
             self._quantization(source.Quantization(), name),
             bool(source.IsVariable()),
-            source.Sparsity() is not None,
+            source.Sparsity(),
         )
 
     def _quantization(self, source: Any, name: str) -> RawQuantization | None:
@@ -381,7 +407,7 @@ class _Structure:
         number = max(code.DeprecatedBuiltinCode(), _later_code(code))  # codes above 126 only fit the later field
         name = _OPERATOR_NAMES.get(number, f"operator {number}")
         if name == "CUSTOM":
-            name = f"CUSTOM:{_text(code.CustomCode())}"
+            name = f"CUSTOM:{decoded(code.CustomCode())}"
         return Operator(
             index,
             name,
@@ -416,8 +442,19 @@ def _later_code(code: Any) -> int:
     return int(code._tab.Get(number_types.Int32Flags, offset + code._tab.Pos)) if offset else 0
 
 
-def _text(value: bytes | None) -> str:
+def decoded(value: bytes | None) -> str:
+    """A string of the file; empty where it is absent."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 
-__all__ = ["CorruptInputError", "ModelFile", "Operator", "Options", "Subgraph", "Tensor", "read_model"]
+__all__ = [
+    "BUILTIN_NAMES",
+    "CorruptInputError",
+    "ModelFile",
+    "Operator",
+    "Options",
+    "Subgraph",
+    "Tensor",
+    "decoded",
+    "read_model",
+]

@@ -13,12 +13,13 @@ from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIB
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Mul
-from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import Scalar
 
 
@@ -56,17 +57,22 @@ _FORWARD, _BACKWARD = _Places(1, 35, 36), _Places(18, 37, 38)
 _LAYER_NORMS = (20, 21, 22, 23)
 _AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
+_TANH = Active(ActiveType.ACTIVE_TANH)
+_FULL, _BASIC = 0, 1  # kernel_type of LSTM
+_TINY = 1e-8  # added to the variance of a layer normalization inside the cell
 _NODES_PER_STEP = 24
 
 
 class _Sequence:
-    """The steps of a sequence input, and the way back from the steps to one tensor."""
+    """The steps of a sequence input, and the way back from the steps to one tensor. ``single`` is one step, rank 2."""
 
-    def __init__(self, node: TfliteNode, g: Graph, time_major: bool) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, time_major: bool, *, single: bool = False) -> None:
         shape = node.shape(0)
-        if len(shape) != 3 or 0 in shape:
-            raise node.fail(INVALID_NODE, f"input {list(shape)} must have rank 3")
-        self.time_major = time_major
+        if len(shape) != (2 if single else 3) or 0 in shape:
+            raise node.fail(INVALID_NODE, f"input {list(shape)} must have rank {2 if single else 3}")
+        self.single, self.time_major = single, single or time_major
+        if single:
+            shape = (1, *shape)
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
         limit = node.tensors.file.limits.max_unrolled_nodes
@@ -86,6 +92,8 @@ class _Sequence:
 
     def joined(self, steps: list[Value]) -> Value:
         """The results of all steps in the layout of the source."""
+        if self.single:
+            return steps[0]
         size = static(steps[0].shape)[-1]
         stacked = steps[0] if len(steps) == 1 else self.g.add(Concat(axis=0), *steps)
         if self.time_major or self.batch == 1:
@@ -101,18 +109,6 @@ def _joined_weights(node: TfliteNode, g: Graph, places: list[int], name: str) ->
     if any(part.ndim != 2 or part.shape != parts[0].shape for part in parts):
         raise node.fail(INVALID_NODE, f"weights {[list(part.shape) for part in parts]} do not fit each other")
     return g.constant(np.ascontiguousarray(np.concatenate(parts).T), name)
-
-
-def _state(node: TfliteNode, index: int) -> Value | None:
-    """The state before the first step; None for zeros."""
-    if not node.has_input(index):
-        return None
-    if node.tensor(index).is_variable:
-        message = f"'{node.name}': the state starts at zero in every run; TFLite keeps it between runs"
-        if message not in node.graph.notes:
-            node.graph.notes.append(message)
-        return None
-    return node.input(index)
 
 
 def _clip(g: Graph, x: Value, limit: float) -> Value:
@@ -132,10 +128,36 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
     """Long short-term memory; without weights of the input gate that gate is one minus the forget gate."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     node.refuse_option("diagonal_recurrent_tensors", False)
-    if any(node.has_input(place) for place in _LAYER_NORMS):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "layer normalization inside the cell", "export the layer unfused")
     sequence = _Sequence(node, g, bool(node.option("time_major", False)))
-    return sequence.joined(_Lstm(node, g, _ONE_WAY).run(sequence))
+    return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
+
+
+@tflite_op("LSTM")
+def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
+    """One step of long short-term memory; the basic kernel takes and gives the state as plain tensors."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    kernel = node.option("kernel_type")
+    if kernel not in (_FULL, _BASIC):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"kernel_type={kernel}", "supported: FULL and BASIC")
+    if kernel == _BASIC:
+        return _basic_step(node, g)
+    sequence = _Sequence(node, g, time_major=True, single=True)
+    return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
+
+
+def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """Gates stand in the order input, update, forget, output. Results: output, cell, and both intermediate tensors."""
+    node.ignore_option("fused_activation_function", "cell_clip", "proj_clip")  # the kernel is fixed to tanh, unclipped
+    x, before, cell = node.input(0), node.input(1), node.input(4)
+    if len(node.operator.outputs) != 4 or node.rank(2) != 2:
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(2))}, {len(node.operator.outputs)} outputs")
+    every = g.add(Concat(axis=1), x, before)
+    weights = g.constant(np.ascontiguousarray(node.real(2).T), "weights")
+    sums = g.add(MatrixMul(), every, weights, g.constant(node.real(3).reshape(1, -1), "biases"))
+    gates = g.add_all(Split(axis=1, num=4), sums, names=("gate",) * 4)
+    enter, forget, leave = (g.add(_SIGMOID, gates[place]) for place in (0, 2, 3))
+    fresh = g.add(Add(), g.add(Mul(), forget, cell), g.add(Mul(), enter, g.add(_TANH, gates[1])))
+    return g.add(Mul(), leave, g.add(_TANH, fresh)), fresh, every, sums
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM")
@@ -163,7 +185,7 @@ def _both(
 
 
 class _Lstm:
-    def __init__(self, node: TfliteNode, g: Graph, places: _Places) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, places: _Places, norms: tuple[int, ...] = ()) -> None:
         self.node = node
         self.g = g
         self.places = places
@@ -178,6 +200,11 @@ class _Lstm:
             place = places.peephole(gate)
             if place is not None and node.has_input(place):
                 self.peepholes[gate] = g.constant(node.real(place).reshape(1, self.units), "peephole")
+        given = [gate for gate, place in enumerate(norms) if node.has_input(place)]
+        if given and given != self.gates:
+            raise node.fail(INVALID_NODE, "lacks the layer normalization of a gate")
+        self.norms = {gate: g.constant(node.real(norms[gate]).reshape(1, self.units), "norm") for gate in given}
+        self.shifts = {gate: g.constant(self._bias(gate).reshape(1, self.units), "shift") for gate in given}
         self.projection: Value | None = None
         self.projection_bias: Value | None = None
         if node.has_input(places.projection):
@@ -188,18 +215,21 @@ class _Lstm:
     def run(self, sequence: _Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
         node, g, places = self.node, self.g, self.places
-        biases = np.concatenate([self._bias(gate) for gate in self.gates])
+        biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
         weights = _joined_weights(node, g, [places.input_weights(gate) for gate in self.gates], "input_weights")
         recurrent = _joined_weights(
             node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
         )
         steps = sequence.projected(weights, g.constant(biases.reshape(1, -1), "biases"))
-        output, cell = _state(node, places.output_state), _state(node, places.cell_state)
+        output, cell = node.state(places.output_state), node.state(places.cell_state)
         outputs: list[Value] = []
         for step in reversed(steps) if backwards else steps:
             total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
             output, cell = self._step(total, cell)
             outputs.append(output)
+        assert output is not None and cell is not None, "a sequence has a step"
+        node.set_state(places.output_state, output)
+        node.set_state(places.cell_state, cell)
         return outputs[::-1] if backwards else outputs
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -214,7 +244,7 @@ class _Lstm:
         sums = dict(zip(self.gates, parts, strict=True))
         forget = g.add(_SIGMOID, self._peeked(1, sums[1], cell))
         enter = g.add(_SIGMOID, self._peeked(0, sums[0], cell)) if 0 in sums else g.add(Rsubs(Scalar.f32(1)), forget)
-        update = g.add(Mul(), enter, self._applied(sums[2]))
+        update = g.add(Mul(), enter, self._applied(self._normed(2, sums[2])))
         fresh = update if cell is None else g.add(Add(), g.add(Mul(), forget, cell), update)
         fresh = _clip(g, fresh, self.cell_clip)
         leave = g.add(_SIGMOID, self._peeked(3, sums[3], fresh))
@@ -225,9 +255,20 @@ class _Lstm:
         return output, fresh
 
     def _peeked(self, gate: int, total: Value, cell: Value | None) -> Value:
-        if gate not in self.peepholes or cell is None:
-            return total
-        return self.g.add(Add(), total, self.g.add(Mul(), cell, self.peepholes[gate]))
+        if gate in self.peepholes and cell is not None:
+            total = self.g.add(Add(), total, self.g.add(Mul(), cell, self.peepholes[gate]))
+        return self._normed(gate, total)
+
+    def _normed(self, gate: int, x: Value) -> Value:
+        """The sum of a gate over its standard deviation, scaled and shifted; the sum itself without such weights."""
+        if gate not in self.norms:
+            return x
+        g, mean = self.g, Reduce(method=ReduceMethodType.REDUCE_MEAN, axis_list=(1,), axis_num=1, keep_dims=True)
+        centred = g.add(Sub(), x, g.add(mean, x))
+        variance = g.add(mean, g.add(Active(ActiveType.ACTIVE_SQUARE), centred))
+        root = g.add(Active(ActiveType.ACTIVE_RSQRT), g.add(Adds(Scalar.f32(_TINY)), variance))
+        scaled = g.add(Mul(), g.add(Mul(), centred, root), self.norms[gate])
+        return g.add(Add(), scaled, self.shifts[gate])
 
     def _applied(self, x: Value) -> Value:
         return x if self.function is None else self.g.add(self.function, x)
@@ -251,6 +292,14 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
     return _both(node, g, sequence, forward, backward)
 
 
+@tflite_op("RNN")
+def rnn_step(node: TfliteNode, g: Graph) -> Value:
+    """One step of the simple recurrent cell."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    sequence = _Sequence(node, g, time_major=True, single=True)
+    return sequence.joined(_simple(node, g, sequence, 1))
+
+
 def _simple(node: TfliteNode, g: Graph, sequence: _Sequence, first: int, *, backwards: bool = False) -> list[Value]:
     """Weights, recurrent weights, bias and state stand behind each other from input ``first`` on."""
     function = _function(node)
@@ -260,10 +309,12 @@ def _simple(node: TfliteNode, g: Graph, sequence: _Sequence, first: int, *, back
     weights = _joined_weights(node, g, [first], "input_weights")
     recurrent = _joined_weights(node, g, [first + 1], "recurrent_weights")
     steps = sequence.projected(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"))
-    output = _state(node, first + 3)
+    output = node.state(first + 3)
     outputs: list[Value] = []
     for step in reversed(steps) if backwards else steps:
         total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
         output = total if function is None else g.add(function, total)
         outputs.append(output)
+    assert output is not None, "a sequence has a step"
+    node.set_state(first + 3, output)
     return outputs[::-1] if backwards else outputs

@@ -30,12 +30,13 @@ def scatter_nd(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM")
 def segment_sum(node: TfliteNode, g: Graph) -> Value:
-    """Rows of one constant number added up: a product with a matrix of zeros and ones."""
+    """Rows of one constant number added up: a product with a matrix of zeros and ones. Negative ones are left out."""
     numbers = np.asarray(node.ints(1), dtype=np.int64)
     if numbers.shape != node.shape(1) or not numbers.size or numbers.shape != node.shape(0)[:1]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(node.shape(0))}")
     count = node.one_int(2) if node.op_type == "UNSORTED_SEGMENT_SUM" else int(numbers[-1]) + 1
-    if numbers.min() < 0 or numbers.max() >= count:
+    may_leave_out = node.op_type == "UNSORTED_SEGMENT_SUM"
+    if int(numbers.max()) >= count or (int(numbers.min()) < 0 and not may_leave_out):
         raise node.fail(INVALID_NODE, f"a segment number lies outside 0 to {count - 1}")
     return _summed(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
 
@@ -48,10 +49,11 @@ def _linear(places: Array, extents: tuple[int, ...]) -> Array:
 
 
 def _summed(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
-    """Row ``targets[i]`` of the result is the sum of the rows i of an input."""
+    """Row ``targets[i]`` of the result is the sum of the rows i of an input; a negative target takes none."""
     node.check_size([count, len(targets)])
     choice = np.zeros((count, len(targets)), dtype=np.float32)
-    choice[targets, np.arange(len(targets))] = 1
+    sources = np.flatnonzero(targets >= 0)
+    choice[targets[sources], sources] = 1
     values = node.input(index)
     width = max(math.prod(shape) // max(count, 1), 1)
     rows = reshaped(g, as_float(g, values), (len(targets), width))

@@ -7,15 +7,14 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.tflite.indexing import strided_index
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.picking import cut, picked
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.concat import Split
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Scalar
 
 
@@ -38,9 +37,9 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
         if positions.step < 0:
             node.check_size([len(positions)])
             indices = g.constant(np.asarray(list(positions), dtype=np.int32), "positions")
-            x = _annotated(node, _picked(g, x, indices, axis))
+            x = _annotated(node, picked(g, x, indices, axis))
             ranges[axis] = range(len(positions))
-    x = _annotated(node, _extracted(g, x, ranges))
+    x = _annotated(node, cut(g, x, ranges))
     lengths = iter(ranges)
     result: list[int] = []
     for entry in index:
@@ -50,25 +49,12 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
     return reshaped(g, x, result)
 
 
-def _extracted(g: Graph, x: Value, ranges: list[range]) -> Value:
-    shape = static(x.shape)
-    if all(positions == range(extent) for positions, extent in zip(ranges, shape, strict=True)):
-        return x
-    start = tuple(positions[0] for positions in ranges)
-    end = tuple(positions[-1] + 1 for positions in ranges)
-    return g.add(Extract(start=start, end=end, stride=tuple(positions.step for positions in ranges)), x)
-
-
 def _annotated(node: TfliteNode, value: Value) -> Value:
     """A step on the way keeps the quantization of the input: nothing but the place of elements changed."""
     if value.quant is None and not value.is_constant:
         quant = node.quant(0)
         value.quant = quant if quant is None or quant.axis is None else None
     return value
-
-
-def _picked(g: Graph, x: Value, indices: Value, axis: int) -> Value:
-    return as_type_of(g, g.add(IndexSelect(dim=axis), as_float(g, x), indices), x)
 
 
 @tflite_op("SLICE")
@@ -81,7 +67,7 @@ def slice_(node: TfliteNode, g: Graph) -> Value:
     ranges = [range(b, e) for b, e in zip(begin, end, strict=True)]
     if any(b < 0 or e > extent or b >= e for b, e, extent in zip(begin, end, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"begin {list(begin)} and size {list(size)} for the shape {list(shape)}")
-    return _extracted(g, node.input(0), ranges)
+    return cut(g, node.input(0), ranges)
 
 
 @tflite_op("STABLEHLO_SLICE")
@@ -94,7 +80,7 @@ def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
     ranges = [range(b, e, s) for b, e, s in zip(*bounds, strict=True)]
     if any(not len(r) or r[0] < 0 or r[-1] >= extent for r, extent in zip(ranges, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"bounds {bounds} for the shape {list(shape)}")
-    return _extracted(g, node.input(0), ranges)
+    return cut(g, node.input(0), ranges)
 
 
 @tflite_op("SPLIT")
@@ -163,7 +149,7 @@ def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
     flat = reshaped(g, node.input(1), (batches, math.prod(index_shape[axis:])))
     rows = reshaped(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))
     table = reshaped(g, node.input(0), (batches * extent, *shape[axis + 1 :]))
-    return reshaped(g, _picked(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
+    return reshaped(g, picked(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
 
 
 @tflite_op("EMBEDDING_LOOKUP")
@@ -182,10 +168,10 @@ def _gathered(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -> V
         indices = g.constant(np.asarray(positions, dtype=np.int32), f"{node.tensor(index).name}:flat")
     else:
         indices = reshaped(g, node.input(index), (math.prod(index_shape),))
-    picked = _picked(g, x, indices, axis)
+    result = picked(g, x, indices, axis)
     if len(index_shape) != 1:
-        picked.quant = node.quant(data)
-    return reshaped(g, picked, (*shape[:axis], *index_shape, *shape[axis + 1 :]))
+        result.quant = node.quant(data)
+    return reshaped(g, result, (*shape[:axis], *index_shape, *shape[axis + 1 :]))
 
 
 @tflite_op("GATHER_ND")
@@ -211,7 +197,7 @@ def gather_nd(node: TfliteNode, g: Graph) -> Value:
             total = g.add(Add(), total, term)
         linear = reshaped(g, total, (count,))
     table = reshaped(g, node.input(0), (math.prod(shape[:depth]), *rest))
-    return reshaped(g, _picked(g, table, linear, 0), (*index_shape[:-1], *rest))
+    return reshaped(g, picked(g, table, linear, 0), (*index_shape[:-1], *rest))
 
 
 @tflite_op("REVERSE_V2")
@@ -221,5 +207,5 @@ def reverse(node: TfliteNode, g: Graph) -> Value:
     for axis in node.axes(node.ints(1), x.rank):
         extent = static(x.shape)[axis]
         node.check_size([extent])
-        x = _picked(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
+        x = picked(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
     return x

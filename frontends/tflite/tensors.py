@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -38,6 +39,14 @@ class CannotConvert(Exception):
         self.hint = hint
 
 
+@dataclass(frozen=True)
+class ComplexPair:
+    """A tensor of complex numbers, which the operator set does not have."""
+
+    real: Value
+    imaginary: Value
+
+
 class Tensors:
     """What each tensor of one subgraph is: an array known now, a graph value, or both.
 
@@ -57,6 +66,7 @@ class Tensors:
         self._forms: dict[int, dict[tuple[tuple[int, ...], bool], Value]] = {}
         self._constants: dict[tuple[int, bool], Value] = {}
         self._quants: dict[int, QuantParams | None] = {}
+        self._pairs: dict[int, ComplexPair] = {}
         self._final: set[int] = set()  # identities of values that already carry the name of a source tensor
 
     def source(self, index: int) -> Tensor:
@@ -135,7 +145,23 @@ class Tensors:
             raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
         return found
 
+    def pair(self, tensor: Tensor) -> ComplexPair:
+        """Both parts of a complex tensor that an operator computed."""
+        if tensor.index not in self._pairs:
+            raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' holds complex numbers that no RFFT2D made")
+        return self._pairs[tensor.index]
+
+    def is_sized(self, tensor: Tensor) -> bool:
+        """Whether the extents of a tensor are known before the model runs."""
+        value = self._values.get(tensor.index)
+        return value is None or all(isinstance(extent, int) for extent in value.shape)
+
     # Results
+
+    def bind_pair(self, tensor: Tensor, pair: ComplexPair) -> None:
+        """Say that an operator's result is complex; only who asks for the pair can read it."""
+        self._computed.add(tensor.index)
+        self._pairs[tensor.index] = pair
 
     def bind(self, tensor: Tensor, result: Value | Permuted) -> None:
         """Say which value an operator's result is; the value gets the tensor's name and quantization."""
@@ -211,8 +237,6 @@ class Tensors:
         if tensor.is_variable:
             message = f"tensor '{tensor.name}' is a variable that keeps its value between runs"
             return CannotConvert(INVALID_NODE, message, "export the model with its state as inputs and outputs")
-        if tensor.is_sparse:
-            return CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' is stored in a sparse form")
         if tensor.type not in _VALUE_TYPES:
             return CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
         self.file.corrupt(f"tensor '{tensor.name}' is read, but neither a constant nor computed before")

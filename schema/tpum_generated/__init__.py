@@ -9,7 +9,7 @@ from tpuconvert.schema.flatbuffer_tables import TableReader
 from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 
-SCHEMA_SHA256 = "eca5bb7cc1cca542b25cc21b14a534a0f734479b128330e1cca0460602fd26d5"
+SCHEMA_SHA256 = "5469b3d14adb3ee7080138e382908ecadbca7c26e986312a9f19778370100b5f"
 FILE_IDENTIFIER = b"TPUM"
 ROOT_TABLE = "Model"
 SCHEMA = Schema(
@@ -24,7 +24,9 @@ SCHEMA = Schema(
         "Graph": "name:str! file:str! rescale:str! symbols:[str] values:[Value] nodes:[Node] inputs:[i32] outputs:[i32] input_ports:[Port] output_ports:[Port] notes:[str]",
         "Note": "kind:str! node:str! message:str!",
         "Entry": "key:str! json:str!",
-        "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry]",
+        "Group": "first:i32 count:i32 tiles_n:i32=1 tiles_c:i32=1 tiles_h:i32=1 keeps_constants:bool",
+        "Grouping": "lanes:i32 lane_bytes:i64 row_bytes:i32 groups:[Group]",
+        "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry] grouping:Grouping",
     }
 )
 
@@ -285,6 +287,49 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Graph.nodes[first] and those behind it: they run together, part by part. Results are cut into `tiles_n` parts along
+    axis 0, `tiles_c` along axis 1, `tiles_h` along axis 2.
+    """
+
+    first: int = 0
+    count: int = 0
+    tiles_n: int = 1
+    tiles_c: int = 1
+    tiles_h: int = 1
+    keeps_constants: bool = False
+
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (0, "i", self.first, 0),
+                (1, "i", self.count, 0),
+                (2, "i", self.tiles_n, 1),
+                (3, "i", self.tiles_c, 1),
+                (4, "i", self.tiles_h, 1),
+                (5, "?", self.keeps_constants, False),
+            ]
+        )
+
+    @staticmethod
+    def unpack(table: TableReader) -> Group:
+        """Read the table from a verified buffer.
+
+        Raises:
+            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
+        """
+        return Group(
+            first=table.scalar(0, "i", 0),
+            count=table.scalar(1, "i", 0),
+            tiles_n=table.scalar(2, "i", 1),
+            tiles_c=table.scalar(3, "i", 1),
+            tiles_h=table.scalar(4, "i", 1),
+            keeps_constants=table.scalar(5, "?", False),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """A tensor between nodes. In `shape` a negative number -1-k is the symbolic dimension Graph.symbols[k]."""
 
@@ -402,6 +447,41 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """What stays in on-chip memory, in the order of Graph.nodes, and the memory that it was planned for."""
+
+    lanes: int = 0
+    lane_bytes: int = 0
+    row_bytes: int = 0
+    groups: tuple[Group, ...] = ()
+
+    def pack(self, writer: FlatBufferWriter) -> int:
+        """Write the table and return its place."""
+        return writer.table(
+            [
+                (1, "q", self.lane_bytes, 0),
+                (0, "i", self.lanes, 0),
+                (2, "i", self.row_bytes, 0),
+                (3, "O", writer.offsets([item.pack(writer) for item in self.groups]), 0),
+            ]
+        )
+
+    @staticmethod
+    def unpack(table: TableReader) -> Grouping:
+        """Read the table from a verified buffer.
+
+        Raises:
+            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
+        """
+        return Grouping(
+            lanes=table.scalar(0, "i", 0),
+            lane_bytes=table.scalar(1, "q", 0),
+            row_bytes=table.scalar(2, "i", 0),
+            groups=tuple(Group.unpack(item) for item in table.tables(3)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """`file` is the base name of the source file, `notes` what a reader of the report must know."""
 
@@ -471,6 +551,7 @@ class Model:
     notes: tuple[Note, ...] = ()
     preprocessing: tuple[Entry, ...] = ()
     metadata: tuple[Entry, ...] = ()
+    grouping: Grouping | None = None
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -485,6 +566,7 @@ class Model:
                 (7, "O", writer.offsets([item.pack(writer) for item in self.notes]), 0),
                 (8, "O", writer.offsets([item.pack(writer) for item in self.preprocessing]), 0),
                 (9, "O", writer.offsets([item.pack(writer) for item in self.metadata]), 0),
+                (10, "O", self.grouping.pack(writer) if self.grouping else 0, 0),
                 (1, "B", self.chip, 0),
             ]
         )
@@ -507,4 +589,5 @@ class Model:
             notes=tuple(Note.unpack(item) for item in table.tables(7)),
             preprocessing=tuple(Entry.unpack(item) for item in table.tables(8)),
             metadata=tuple(Entry.unpack(item) for item in table.tables(9)),
+            grouping=Grouping.unpack(grouping) if (grouping := table.table(10)) is not None else None,
         )

@@ -1,0 +1,70 @@
+"""Results whose size, or how much of them means something, depends on the data: WHERE and NON_MAX_SUPPRESSION."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.lowering import as_float, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.picking import picked
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.generation import ShapeFetch
+from tpuconvert.schema.ops.nms import NmsV2
+from tpuconvert.schema.ops.selection import Where
+from tpuconvert.schema.types import Scalar
+
+
+@tflite_op("WHERE")
+def where(node: TfliteNode, g: Graph) -> Value:
+    """The coordinates of the elements that are not 0, one row each."""
+    return g.add(Where(), as_float(g, node.input(0)))
+
+
+@tflite_op("NON_MAX_SUPPRESSION_V4")
+def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """Indices of the boxes that are taken, zeros behind them, and how many they are."""
+    taken = taken_boxes(node, g, node.input(0), node.input(1))
+    most = node.one_int(2)
+    return padded_list(g, taken, most), counted(g, taken)
+
+
+@tflite_op("NON_MAX_SUPPRESSION_V5")
+def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """As version 4, with the scores of the boxes that are taken; soft suppression has no operator."""
+    if node.has_input(5) and node.scalar(5) != 0.0:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"soft_nms_sigma={node.scalar(5)}", "supported: 0")
+    scores = node.input(1)
+    taken = taken_boxes(node, g, node.input(0), scores)
+    most = node.one_int(2)
+    own = picked(g, scores, taken, 0)
+    return padded_list(g, taken, most), padded_list(g, own, most), counted(g, taken)
+
+
+def taken_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
+    """Indices of the boxes above the score threshold that overlap no better one by the IoU threshold or more.
+
+    The operator keeps an overlap of exactly its threshold and TFLite does not, so it gets the next smaller number.
+    """
+    if node.rank(0) != 2 or node.rank(1) != 1 or node.shape(0) != (node.shape(1)[0], 4):
+        raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} and scores {list(node.shape(1))}")
+    most, overlap, score = node.one_int(2), node.scalar(3), node.scalar(4)
+    if most < 1:
+        raise node.fail(INVALID_NODE, f"at most {most} boxes")
+    below = float(np.nextafter(np.float32(overlap), np.float32(-np.inf)))
+    op = NmsV2(Scalar.f32(below), Scalar.f32(score), min(most, node.shape(1)[0]))
+    return g.add(op, *(g.add(Constdata(), value) if value.is_constant else value for value in (boxes, scores)))
+
+
+def padded_list(g: Graph, items: Value, length: int) -> Value:
+    """Items of unknown number, then zeros up to a known length."""
+    zeros = g.constant(np.zeros(length, items.dtype.numpy), "zeros")
+    every = g.add(Concat(axis=0), items, zeros)
+    return picked(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
+
+
+def counted(g: Graph, items: Value) -> Value:
+    """How many items there are."""
+    return reshaped(g, g.add(ShapeFetch(begin_axis=0, end_axis=1), items), (1,))

@@ -1,0 +1,45 @@
+"""SVDF: a filter over the last inputs whose weights are a product of rank one, or a sum of a few of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.picking import cut
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+
+
+@tflite_op("SVDF")
+def svdf(node: TfliteNode, g: Graph) -> Value:
+    """The newest product enters a memory, the oldest leaves it; the memory times the weights in time is the result."""
+    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
+    rank, feature, time = node.option("rank"), node.real(1), node.real(2)
+    shape = node.shape(0)
+    filters = feature.shape[0]
+    if rank < 1 or filters % rank or time.ndim != 2 or time.shape[0] != filters or feature.shape[1:] != shape[1:]:
+        message = f"rank {rank}, weights {list(feature.shape)} and {list(time.shape)} for {list(shape)}"
+        raise node.fail(INVALID_NODE, message)
+    batch, length = shape[0], time.shape[1]
+    weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
+    newest = reshaped(g, g.add(MatrixMul(), node.input(0), weights), (batch, filters, 1))
+    before = node.state(4)
+    if before is None:  # all zeros but the newest
+        memory = g.add(Mul(), newest, real_constant(g, time[None, :, -1:], "last_weights"))
+    else:
+        kept = cut(g, reshaped(g, before, (batch, filters, length)), [range(batch), range(filters), range(1, length)])
+        every = g.add(Concat(axis=2), kept, newest) if length > 1 else newest
+        node.set_state(4, reshaped(g, every, (batch, filters * length)))
+        memory = g.add(Mul(), every, real_constant(g, time[None], "time_weights"))
+    units = filters // rank
+    total = Reduce(method=ReduceMethodType.REDUCE_SUM, axis_list=(2,), axis_num=1, keep_dims=False)
+    filled = 1 if before is None else length
+    y = g.add(total, reshaped(g, memory, (batch, units, rank * filled)))
+    if node.has_input(3):
+        y = g.add(Add(), y, real_constant(g, node.real(3).reshape(1, units), "bias"))
+    return node.activated(y)

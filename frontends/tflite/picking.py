@@ -1,0 +1,89 @@
+"""Elements at places along an axis, and zeros between elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.types import I32, Array, Scalar
+
+
+def picked(g: Graph, x: Value, indices: Value, axis: int) -> Value:
+    """The slices of one axis that a tensor of rank 1 names; integers go through FLOAT32, exact below 2^24."""
+    return as_type_of(g, g.add(IndexSelect(dim=axis), as_float(g, x), indices), x)
+
+
+def picked_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
+    """The slices of one axis at known places."""
+    node.check_size([positions.size])
+    g = node.graph
+    return picked(g, x, g.constant(positions.reshape(-1).astype(np.int32), "positions"), axis)
+
+
+def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
+    """A box with steps; the value itself where that is everything.
+
+    Raises:
+        ValueError: the box is empty, which the importer reports with the operator.
+    """
+    if any(len(positions) == 0 for positions in ranges):
+        raise ValueError(f"nothing is left of {list(static(x.shape))}")
+    if all(positions == range(extent) for positions, extent in zip(ranges, static(x.shape), strict=True)):
+        return x
+    start = tuple(positions[0] for positions in ranges)
+    end = tuple(positions[-1] + 1 for positions in ranges)
+    return g.add(Extract(start=start, end=end, stride=tuple(positions.step for positions in ranges)), x)
+
+
+def joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Tensors behind each other."""
+    return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
+
+
+def padded(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
+    """A number around the tensor; a negative margin cuts."""
+    if any(margin > 0 for margin in (*low, *high)):
+        value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
+        margins = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
+        x = g.add(Pad(pad_val=value, paddings=margins), x)
+    ends = [extent + min(n, 0) for extent, n in zip(static(x.shape), high, strict=True)]
+    return cut(g, x, [range(max(-n, 0), end) for n, end in zip(low, ends, strict=True)])
+
+
+def spread(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
+    """``factor - 1`` numbers between neighbours along every axis."""
+    for axis, factor in enumerate(factors):
+        shape = static(x.shape)
+        if factor == 1 or shape[axis] == 1:
+            continue
+        column = reshaped(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+        none = [0] * column.rank
+        behind = list(none)
+        behind[axis + 1] = factor - 1
+        grown = reshaped(
+            g, padded(g, column, none, behind, number), (*shape[:axis], shape[axis] * factor, *shape[axis + 1 :])
+        )
+        ranges = [range(extent) for extent in static(grown.shape)]
+        ranges[axis] = range((shape[axis] - 1) * factor + 1)
+        x = cut(g, grown, ranges)
+    return x
+
+
+def clamped(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
+    """Positions from 0 to ``highest``; of one start, the ``length`` positions from there on."""
+    inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), as_float(g, starts))
+    if length > 1:
+        steps = g.constant(np.arange(length, dtype=np.float32), "steps")
+        inside = g.add(Add(), inside, steps)
+    return g.add(Cast(I32), inside)

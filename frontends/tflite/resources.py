@@ -1,0 +1,49 @@
+"""Resource variables: VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE, and CALL_ONCE, which gives them their first value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.node import Converted, TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.states import variable_name
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array
+
+
+@tflite_op("VAR_HANDLE")
+def var_handle(node: TfliteNode, g: Graph) -> Array:
+    """A number that stands for the variable."""
+    name = variable_name(node.option("container", "") or "", node.option("shared_name", "") or "")
+    return np.asarray(node.caller.states.handle(name), np.int64)
+
+
+@tflite_op("READ_VARIABLE")
+def read_variable(node: TfliteNode, g: Graph) -> Converted:
+    """What was assigned last in this run, or the state that the run began with."""
+    states, name = node.caller.states, _name(node)
+    found = states.get(name)
+    if found is None:
+        raise node.fail(INVALID_NODE, f"the variable '{name}' is read before anything is assigned to it")
+    if isinstance(found, np.ndarray) and states.is_changed(name):
+        found = node.started(name, node.output_tensor(), found.shape) or found
+    return found
+
+
+@tflite_op("ASSIGN_VARIABLE")
+def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """From here on the variable is the second input."""
+    given = node.bound(1)
+    node.caller.states.set(_name(node), given)
+    return ()
+
+
+@tflite_op("CALL_ONCE")
+def call_once(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
+    """The first values of variables, before the first run: they have to be known now."""
+    node.inlined(node.option("init_subgraph_index"))
+    return ()
+
+
+def _name(node: TfliteNode) -> str:
+    return node.caller.states.name(node.one_int(0))

@@ -1,0 +1,106 @@
+"""Sparse constants filled up with zeros.
+
+A sparse tensor lists its axes (and those of blocks inside of it) in the order of storage; each is dense, or keeps per
+position of the axes before it which indices have elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+
+from tpuconvert.schema.types import Array
+
+_SPARSE = 1
+
+
+class Refuse(Protocol):
+    """Ends reading with the reason."""
+
+    def __call__(self, detail: str) -> NoReturn:
+        """Raise."""
+
+
+def densified(values: Array, shape: tuple[int, ...], sparsity: Any, refuse: Refuse) -> Array:
+    """The dense tensor of a constant's stored elements.
+
+    Args:
+        values: what is stored, rank 1.
+        shape: of the dense tensor, checked against the limits by the caller.
+        sparsity: the accessor of its SparsityParameters.
+        refuse: called with the reason when the parts do not fit.
+    """
+    rank, order = len(shape), _numbers(sparsity, "TraversalOrder")
+    blocks = _numbers(sparsity, "BlockMap")
+    levels = len(order)
+    if sorted(order) != list(range(rank + len(blocks))) or levels != sparsity.DimMetadataLength():
+        refuse(f"a traversal order {order} over {rank} axes and {len(blocks)} blocks")
+    if any(not 0 <= axis < rank for axis in blocks) or len(set(blocks)) != len(blocks):
+        refuse(f"blocks of the axes {blocks}")
+    sizes = [sparsity.DimMetadata(level).DenseSize() for level in range(levels)]
+    block_of = {axis: sizes[order.index(rank + number)] for number, axis in enumerate(blocks)}
+    if any(size < 1 for size in block_of.values()) or any(shape[axis] % size for axis, size in block_of.items()):
+        refuse(f"blocks of {list(block_of.values())} elements in {list(shape)}")
+    extents = [
+        *(extent // block_of.get(axis, 1) for axis, extent in enumerate(shape)),
+        *map(block_of.__getitem__, blocks),
+    ]
+    where = np.zeros(1, np.int64)  # position among the elements of the levels so far
+    places = np.zeros((rank + len(blocks), 1), np.int64)
+    for level, axis in enumerate(order):
+        metadata, extent = sparsity.DimMetadata(level), extents[axis]
+        if metadata.Format() == _SPARSE:
+            parents, index, where = _children(metadata, where, extent, values.size, refuse)
+        else:
+            if sizes[level] != extent or where.size * extent > values.size:
+                refuse(f"a dense level of {sizes[level]} for {extent} places")
+            parents, index = np.repeat(np.arange(where.size), extent), np.tile(np.arange(extent), where.size)
+            where = (where[:, None] * extent + np.arange(extent)).reshape(-1)
+        places = places[:, parents]
+        places[axis] = index
+    if where.size != values.size:
+        refuse(f"{values.size} stored elements for {where.size} places")
+    target = places[:rank].copy()
+    for number, axis in enumerate(blocks):
+        target[axis] = target[axis] * block_of[axis] + places[rank + number]
+    dense = np.zeros(shape, values.dtype)
+    dense[tuple(target)] = values[where]
+    return dense
+
+
+def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refuse) -> tuple[Array, Array, Array]:
+    """Of a sparse level: the number of the parent, the index and the position of every element."""
+    segments, indices = _sparse_vector(metadata, "ArraySegments"), _sparse_vector(metadata, "ArrayIndices")
+    if not segments.size or int(where.max(initial=-1)) + 1 >= segments.size or (np.diff(segments) < 0).any():
+        refuse("a sparse level whose segments do not rise or are too few")
+    if int(segments[0]) < 0 or int(segments[-1]) > indices.size or indices.size > most:
+        refuse("a sparse level whose segments leave its indices")
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= extent):
+        refuse(f"a sparse level with an index outside of {extent} places")
+    counts = segments[where + 1] - segments[where]
+    parents = np.repeat(np.arange(where.size), counts)
+    offsets = np.arange(parents.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    positions = segments[where][parents] + offsets
+    return parents, indices[positions], positions
+
+
+def _sparse_vector(metadata: Any, name: str) -> Array:
+    """The numbers of a union of vectors of several widths."""
+    import tflite
+
+    classes = {1: tflite.Int32Vector, 2: tflite.Uint16Vector, 3: tflite.Uint8Vector}
+    kind, stored = getattr(metadata, f"{name}Type")(), getattr(metadata, name)()
+    if stored is None or kind not in classes:
+        return np.zeros(0, np.int64)
+    vector = classes[kind]()
+    vector.Init(stored.Bytes, stored.Pos)
+    return np.zeros(0, np.int64) if vector.ValuesIsNone() else vector.ValuesAsNumpy().astype(np.int64)
+
+
+def _numbers(source: Any, name: str) -> list[int]:
+    if getattr(source, f"{name}IsNone")():
+        return []
+    found: Sequence[int] = getattr(source, f"{name}AsNumpy")().tolist()
+    return list(found)

@@ -1,0 +1,82 @@
+"""RFFT2D as products with constant matrices, and what reads complex numbers: REAL, IMAG, COMPLEX_ABS.
+
+The operator set has no complex numbers: a complex tensor is a pair of values, which only these operators take.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.picking import padded
+from tpuconvert.frontends.tflite.tensors import ComplexPair
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import Array
+
+
+@tflite_op("RFFT2D")
+def rfft2d(node: TfliteNode, g: Graph) -> ComplexPair:
+    """The discrete Fourier transform of the last two axes; of the last one only the bins up to the middle."""
+    lengths, shape = node.ints(1), node.shape(0)
+    if len(lengths) != 2 or len(shape) < 2 or min(lengths) < 1:
+        raise node.fail(INVALID_NODE, f"lengths {list(lengths)} for {list(shape)}")
+    height, width = lengths
+    bins = width // 2 + 1
+    node.check_size([max(2 * height, width), max(2 * height, 2 * bins)])
+    none = [0] * (len(shape) - 2)
+    x = padded(g, node.input(0), [*none, 0, 0], [*none, height - shape[-2], width - shape[-1]], 0.0)
+    count = math.prod(shape[:-2])
+    rows = reshaped(g, x, (count * height, width))
+    across = g.add(MatrixMul(), rows, real_constant(g, _across(width, bins), "across"))  # [.., bins, part]
+    columns = g.add(Permute(order=(0, 2, 1, 3)), reshaped(g, across, (count, height, bins, 2)))
+    flat = reshaped(g, columns, (count * bins, height * 2))
+    down = g.add(MatrixMul(), flat, real_constant(g, _down(height), "down"))
+    planes = g.add(Permute(order=(3, 0, 2, 1)), reshaped(g, down, (count, bins, height, 2)))
+    parts = g.add_all(Split(axis=0, num=2), planes, names=("real", "imaginary"))
+    real, imaginary = (reshaped(g, part, (*shape[:-2], height, bins)) for part in parts)
+    return ComplexPair(real, imaginary)
+
+
+def _across(length: int, bins: int) -> Array:
+    """[length, bins * 2]: real and imaginary part of exp(-2 pi i k n / length)."""
+    angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(bins))
+    return np.stack((np.cos(angle), -np.sin(angle)), -1).reshape(length, bins * 2)
+
+
+def _down(length: int) -> Array:
+    """[length * 2, length * 2]: the complex transform, parts beside each other on both axes."""
+    angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(length))
+    matrix = np.empty((length, 2, length, 2))
+    matrix[:, 0] = np.stack((np.cos(angle), -np.sin(angle)), -1)
+    matrix[:, 1] = np.stack((np.sin(angle), np.cos(angle)), -1)
+    return matrix.reshape(length * 2, length * 2)
+
+
+@tflite_op("REAL")
+def real(node: TfliteNode, g: Graph) -> Value:
+    """The real part."""
+    return node.complex(0).real
+
+
+@tflite_op("IMAG")
+def imag(node: TfliteNode, g: Graph) -> Value:
+    """The imaginary part."""
+    return node.complex(0).imaginary
+
+
+@tflite_op("COMPLEX_ABS")
+def complex_abs(node: TfliteNode, g: Graph) -> Value:
+    """The root of the sum of both squares."""
+    pair = node.complex(0)
+    squares = (recipes.active(g, ActiveType.ACTIVE_SQUARE, part) for part in (pair.real, pair.imaginary))
+    return recipes.active(g, ActiveType.ACTIVE_SQRT, g.add(Add(), *squares))

@@ -1,0 +1,222 @@
+"""StableHLO operators that name their axes: products, convolution, gathering and slices by inputs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.picking import clamped, cut, padded, picked, picked_at, spread
+from tpuconvert.frontends.tflite.writing import flat_places
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shift_by_amount import ArithLshift
+
+Order = tuple[int, ...]
+
+
+def permuted(g: Graph, x: Value, order: Order) -> Value:
+    """The axes in another order; the value itself where nothing changes."""
+    return x if order == tuple(range(len(order))) else g.add(Permute(order=order), x)
+
+
+@tflite_op("STABLEHLO_DOT_GENERAL")
+def dot_general(node: TfliteNode, g: Graph) -> Value:
+    """Products over contracted axes: result axes are batch, then those of the left side, then those of the right."""
+    node.ignore_option("precision_config")  # how a machine may round; here the product is exact
+    batch = node.option("lhs_batching_dimensions", ()), node.option("rhs_batching_dimensions", ())
+    inner = node.option("lhs_contracting_dimensions", ()), node.option("rhs_contracting_dimensions", ())
+    shapes = node.shape(0), node.shape(1)
+    free = [[axis for axis in range(len(s)) if axis not in b + i] for s, b, i in zip(shapes, batch, inner, strict=True)]
+    for named, shape in zip(zip(batch, inner, strict=True), shapes, strict=True):
+        if any(not 0 <= axis < len(shape) for axis in named[0] + named[1]):
+            raise node.fail(INVALID_NODE, f"axes {named} of {list(shape)}")
+    extents = [[shapes[side][axis] for axis in axes] for axes_of in (batch, inner) for side, axes in enumerate(axes_of)]
+    if extents[0] != extents[1] or extents[2] != extents[3]:
+        raise node.fail(INVALID_NODE, f"{list(shapes[0])} times {list(shapes[1])}")
+    count, depth = math.prod(extents[0]), math.prod(extents[2])
+    rows, columns = (math.prod(shapes[side][axis] for axis in free[side]) for side in (0, 1))
+    a = permuted(g, as_float(g, node.input(0)), (*batch[0], *free[0], *inner[0]))
+    b = permuted(g, as_float(g, node.input(1)), (*batch[1], *inner[1], *free[1]))
+    if count == 1:
+        product = g.add(MatrixMul(), reshaped(g, a, (rows, depth)), reshaped(g, b, (depth, columns)))
+    else:
+        product = g.add(BatchMatmul(), reshaped(g, a, (count, rows, depth)), reshaped(g, b, (count, depth, columns)))
+    left, right = ([shapes[side][axis] for axis in free[side]] for side in (0, 1))
+    return as_type_of(g, reshaped(g, product, (*extents[0], *left, *right)), node.input(0))
+
+
+@tflite_op("STABLEHLO_CONVOLUTION")
+def convolution(node: TfliteNode, g: Graph) -> Value:
+    """Convolution whose axes are named: permuted to channels first, one, two or three spatial axes."""
+    node.ignore_option("precision_config")  # how a machine may round; here the product is exact
+    node.refuse_option("batch_group_count", 1)
+    spatial = len(node.option("input_spatial_dimensions", ()))
+    if not 1 <= spatial <= 3 or node.rank(0) != spatial + 2 or node.rank(1) != spatial + 2:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{spatial} spatial axes", "supported: 1, 2 or 3")
+    ones = (1,) * spatial
+    strides, dilations = node.option("window_strides", ()) or ones, node.option("rhs_dilation", ()) or ones
+    spreads, margins = node.option("lhs_dilation", ()) or ones, node.option("padding", ()) or (0,) * (2 * spatial)
+    data, kernel, result = _axes(node)
+    x = spread(g, permuted(g, node.input(0), data), (1, 1, *spreads))
+    w = permuted(g, node.input(1), kernel)
+    mirrored = node.option("window_reversal", ()) or (False,) * spatial
+    for axis, is_mirrored in enumerate(mirrored):
+        if is_mirrored:
+            w = picked_at(node, w, 2 + axis, np.arange(static(w.shape)[2 + axis])[::-1])
+    if min(margins) < 0:  # a negative margin cuts
+        low, high = ([0, 0, *(min(n, 0) for n in margins[side::2])] for side in (0, 1))
+        x, margins = padded(g, x, low, high, 0.0), tuple(max(n, 0) for n in margins)
+    y = _product(node, x, w, tuple(strides), tuple(dilations), tuple(margins))
+    return permuted(g, y, tuple(int(axis) for axis in np.argsort(result)))
+
+
+def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
+    """For data, kernel and result: which axis of the source is N, C, then the spatial ones (O, I ... of a kernel)."""
+    found = []
+    for batch, feature, spatial in (
+        ("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
+        ("kernel_output_feature_dimension", "kernel_input_feature_dimension", "kernel_spatial_dimensions"),
+        ("output_batch_dimension", "output_feature_dimension", "output_spatial_dimensions"),
+    ):
+        axes = (node.option(batch), node.option(feature), *node.option(spatial, ()))
+        if sorted(axes) != list(range(node.rank(0))):
+            raise node.fail(INVALID_NODE, f"{batch}, {feature} and {spatial} name the axes {list(axes)}")
+        found.append(axes)
+    return found[0], found[1], found[2]
+
+
+def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Order, margins: Order) -> Value:
+    """Channels first; one spatial axis runs as two with a height of 1."""
+    g, groups = node.graph, node.option("feature_group_count", 1)
+    if len(strides) == 3:
+        front, back, top, bottom, left, right = margins
+        stride, dilation = (strides[0], strides[1], strides[2]), (dilations[0], dilations[1], dilations[2])
+        return g.add(Conv3d(groups, dilation, (front, back, top, bottom, left, right), stride), x, w)
+    if len(strides) == 1:
+        n, c, length = static(x.shape)
+        x, w = reshaped(g, x, (n, c, 1, length)), reshaped(g, w, (*static(w.shape)[:2], 1, static(w.shape)[2]))
+        strides, dilations, margins = (1, *strides), (1, *dilations), (0, 0, *margins)
+    op = Conv(
+        dh=dilations[0],
+        dw=dilations[1],
+        pad_h_t=margins[0],
+        pad_h_b=margins[1],
+        pad_w_l=margins[2],
+        pad_w_r=margins[3],
+        stride_h=strides[0],
+        stride_w=strides[1],
+        groups=groups,
+    )
+    y = g.add(op, x, w)
+    if node.rank(0) == 3:
+        n, c, _, length = static(y.shape)
+        return reshaped(g, y, (n, c, length))
+    return y
+
+
+@tflite_op("STABLEHLO_DYNAMIC_SLICE")
+def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
+    """A box at a corner that is moved so that the box fits; a corner from the data picks along every axis."""
+    shape, sizes = node.shape(0), node.option("slice_sizes", ())
+    if len(sizes) != len(shape) or node.input_count != 1 + len(shape):
+        raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} for {list(shape)}")
+    if any(not 1 <= size <= extent for size, extent in zip(sizes, shape, strict=True)):
+        raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)}")
+    x = node.input(0)
+    for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True)):
+        if size == extent:
+            continue
+        if node.is_constant(1 + axis):
+            start = min(max(node.one_int(1 + axis), 0), extent - size)
+            ranges = [range(e) for e in static(x.shape)]
+            ranges[axis] = range(start, start + size)
+            x = cut(g, x, ranges)
+        else:
+            x = picked(g, x, clamped(g, node.input(1 + axis), extent - size, size), axis)
+    return x
+
+
+@tflite_op("STABLEHLO_GATHER")
+def gather(node: TfliteNode, g: Graph) -> Value:
+    """Boxes at indices: known ones pick single elements, others are rows of one axis."""
+    node.ignore_option("indices_are_sorted")  # a promise that makes some machines faster
+    offset, collapsed = node.option("offset_dims", ()), node.option("collapsed_slice_dims", ())
+    axes, vector, sizes = (
+        node.option("start_index_map", ()),
+        node.option("index_vector_dim"),
+        node.option("slice_sizes", ()),
+    )
+    shape, index_shape = node.shape(0), node.shape(1)
+    batch = tuple(extent for axis, extent in enumerate(index_shape) if axis != vector)
+    kept = [axis for axis in range(len(shape)) if axis not in collapsed]
+    depth = index_shape[vector] if 0 <= vector < len(index_shape) else 1
+    fits = len(sizes) == len(shape) and len(axes) == depth and len(offset) == len(kept)
+    if (
+        not fits
+        or any(not 0 <= axis < len(shape) for axis in axes)
+        or any(not 1 <= s <= e for s, e in zip(sizes, shape, strict=True))
+    ):
+        raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)} at {list(index_shape)}")
+    rank = len(batch) + len(offset)
+    places = [axis for axis in range(rank) if axis not in offset]  # of the batch axes in the result
+    if len(places) != len(batch):
+        raise node.fail(INVALID_NODE, f"offset_dims {list(offset)}")
+    if node.is_constant(1):
+        return _known_boxes(node, batch, kept, places)
+    whole = all(
+        size == (1 if axis in axes else extent) for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True))
+    )
+    if len(axes) != 1 or tuple(collapsed) != tuple(axes) or not whole:
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            "boxes at indices that depend on the model's inputs",
+            "supported: whole slices of one axis",
+        )
+    rows = picked(
+        g, node.input(0), clamped(g, reshaped(g, node.input(1), (math.prod(index_shape),)), shape[axes[0]] - 1), axes[0]
+    )
+    first = axes[0]
+    taken = reshaped(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
+    now = [*range(first), *range(first + len(batch), rank)]  # where the kept axes stand
+    order = [0] * rank
+    for position, place in enumerate(offset):
+        order[place] = now[position]
+    for position, place in enumerate(places):
+        order[place] = first + position
+    return permuted(g, taken, tuple(order))
+
+
+def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[int]) -> Value:
+    shape, sizes, axes = node.shape(0), node.option("slice_sizes", ()), node.option("start_index_map", ())
+    vector, offset, indices = node.option("index_vector_dim"), node.option("offset_dims", ()), node.constant(1)
+    table = indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
+    extents = [0] * (len(batch) + len(offset))
+    for place, extent in zip(places, batch, strict=True):
+        extents[place] = extent
+    for place, axis in zip(offset, kept, strict=True):
+        extents[place] = sizes[axis]
+    node.check_size([len(shape), *extents])
+    positions = np.indices(extents).reshape(len(extents), -1)
+    starts = table[tuple(positions[place] for place in places)].astype(np.int64)
+    target = np.zeros((len(shape), positions.shape[1]), np.int64)
+    for number, axis in enumerate(axes):
+        target[axis] = np.clip(starts[..., number], 0, shape[axis] - sizes[axis])
+    for place, axis in zip(offset, kept, strict=True):
+        target[axis] += positions[place]
+    flat = flat_places(node, target.T, shape)
+    x = reshaped(node.graph, node.input(0), (math.prod(shape),))
+    return reshaped(node.graph, picked_at(node, x, 0, flat), extents)
+
+
+@tflite_op("STABLEHLO_SHIFT_LEFT")
+def shift_left(node: TfliteNode, g: Graph) -> Value:
+    """Bits moved to the left."""
+    return g.add(ArithLshift(), *aligned(g, node.input(0), node.input(1)))

@@ -1,0 +1,140 @@
+"""Reductions that name their function or hold it as a subgraph: REDUCE_WINDOW and the StableHLO reductions and sort."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.bodies import combination, falls
+from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.picking import cut, padded, spread
+from tpuconvert.frontends.tflite.writing import COMBINATIONS
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.ordering import Sort
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.types import I32
+
+_METHODS = {
+    "ADD": ReduceMethodType.REDUCE_SUM,
+    "MUL": ReduceMethodType.REDUCE_PROD,
+    "MAXIMUM": ReduceMethodType.REDUCE_MAX,
+    "MINIMUM": ReduceMethodType.REDUCE_MIN,
+}
+_FUNCTIONS = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "MINIMUM", "MAXIMUM")  # ALL and ANY of truth values at the end
+
+
+@tflite_op("REDUCE_WINDOW")
+def reduce_window(node: TfliteNode, g: Graph) -> Value:
+    """One function over windows of a tensor that has been spread by zeros of that function."""
+    function = node.option("reduce_function")
+    if not 1 <= function < len(_FUNCTIONS):
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduce_function={function}")
+    shape, strides, spreads, dilations = (node.ints(index) for index in range(2, 6))
+    margins = (0,) * (2 * len(shape))
+    return _windows(node, _FUNCTIONS[function], shape, strides, spreads, dilations, margins)
+
+
+@tflite_op("STABLEHLO_REDUCE_WINDOW")
+def stablehlo_reduce_window(node: TfliteNode, g: Graph) -> Value:
+    """The same with padding, the function being a subgraph."""
+    if node.input_count != 2:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
+    rank = node.rank(0)
+    ones = (1,) * rank
+    shape = node.option("window_dimensions", ones)
+    strides, spreads = node.option("window_strides", ()) or ones, node.option("base_dilations", ()) or ones
+    dilations, margins = node.option("window_dilations", ()) or ones, node.option("padding", ()) or (0,) * (2 * rank)
+    function = combination(node, node.option("body_subgraph_index"))
+    return _windows(node, function, shape, strides, spreads, dilations, margins)
+
+
+def _windows(
+    node: TfliteNode,
+    function: str,
+    shape: Sequence[int],
+    strides: Sequence[int],
+    spreads: Sequence[int],
+    dilations: Sequence[int],
+    margins: Sequence[int],
+) -> Value:
+    """Axis after axis: a window of one axis is the combination of as many shifted copies as it has places."""
+    g, rank = node.graph, node.rank(0)
+    lists = (shape, strides, spreads, dilations)
+    if any(len(numbers) != rank or min(numbers, default=1) < 1 for numbers in lists) or len(margins) != 2 * rank:
+        raise node.fail(INVALID_NODE, f"windows {list(shape)}, strides {list(strides)} for {list(node.shape(0))}")
+    if sum(shape) > node.tensors.file.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many places")
+    first, x = node.scalar(1), node.input(0)
+    op, _ = COMBINATIONS[function]
+    neutral = _neutral(node, function, first)
+    x = padded(g, spread(g, as_float(g, x), spreads, neutral), margins[::2], margins[1::2], neutral)
+    for axis in range(rank):
+        reach = dilations[axis] * (shape[axis] - 1)
+        extent = static(x.shape)[axis]
+        if extent <= reach:
+            raise node.fail(INVALID_NODE, f"a window of {reach + 1} places over {extent} elements")
+        ranges = [range(e) for e in static(x.shape)]
+        parts = []
+        for place in range(shape[axis]):
+            start = place * dilations[axis]
+            ranges[axis] = range(start, extent - reach + start, strides[axis])
+            parts.append(cut(g, x, ranges))
+        x = parts[0]
+        for part in parts[1:]:
+            x = g.add(op, x, part)
+    return as_type_of(g, x, node.input(0))
+
+
+def _neutral(node: TfliteNode, function: str, given: float) -> float:
+    """The number that a window begins with, which has to be one that changes nothing."""
+    dtype = node.input(0).dtype
+    low, high = (-math.inf, math.inf) if dtype.is_float else (float(dtype.min), float(dtype.max))
+    largest = float(np.finfo(np.float32).max)
+    harmless = {
+        "ADD": (0.0,),
+        "MUL": (1.0,),
+        "MAXIMUM": (low, -largest, 0.0) if node.tensor(0).type == "BOOL" else (low, -largest),
+        "MINIMUM": (high, largest, 1.0) if node.tensor(0).type == "BOOL" else (high, largest),
+    }[function]
+    if given not in harmless:
+        message = f"a first value of {given} for {function}"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, f"supported: {', '.join(map(str, harmless))}")
+    return given
+
+
+@tflite_op("STABLEHLO_REDUCE")
+def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
+    """Sum, product or extreme along axes, where the body is that one function."""
+    if node.input_count != 2:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
+    function = combination(node, node.option("body_subgraph_index"))
+    x, first = node.input(0), node.scalar(1)
+    axes = node.axes(node.option("dimensions", ()), node.rank(0))
+    op, neutral = COMBINATIONS[function]
+    if not axes:
+        return x
+    reduced = g.add(
+        Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), as_float(g, x)
+    )
+    if first != neutral and first not in (float(x.dtype.min), float(x.dtype.max)):
+        reduced = g.add(op, reduced, expanded(node, as_float(g, node.input(1)), static(reduced.shape)))
+    return as_type_of(g, reduced, x)
+
+
+@tflite_op("STABLEHLO_SORT")
+def stablehlo_sort(node: TfliteNode, g: Graph) -> Value:
+    """One tensor sorted along an axis, where the comparator is a plain less or greater."""
+    node.ignore_option("is_stable")  # equal elements of one tensor cannot be told apart
+    if node.input_count != 1:
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count} tensors sorted together", "supported: one")
+    falling = falls(node, node.option("comparator_subgraph_index"))
+    axis = node.axis(node.option("dimension"), node.rank(0))
+    x = node.input(0)
+    _, values = g.add_all(
+        Sort(dim=axis, descending=falling, index_dtype=I32), as_float(g, x), names=("order", "sorted")
+    )
+    return reshaped(g, as_type_of(g, values, x), node.shape(0))

@@ -1,0 +1,61 @@
+"""How tensors lie in on-chip memory: channels are dealt out to lanes, planes begin at aligned places.
+
+One lane holds, for every index of axis 0 and every channel that is its own, a plane of H * W elements. The filters of a
+convolution lie with their output channels in the lanes, each in one piece. Filters that do not stay are loaded one per
+lane, used, and replaced by the next ones.
+
+The functions take numbers, or NumPy arrays of numbers to lay out many sizes at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.hardware import LocalMemory
+
+
+def shape4(value: Value) -> tuple[int, int, int, int]:
+    """The extents along N, C and H, and the product of the others."""
+    shape = static(value.shape)
+    n, c, h = (*shape[:3], 1, 1)[:3]
+    return n, c, h, math.prod(shape[3:])
+
+
+def size_of(value: Value) -> int:
+    """Bytes of one element."""
+    return value.dtype.bits // 8
+
+
+def bytes_of(value: Value) -> int:
+    """Bytes of the whole tensor in global memory."""
+    return math.prod(static(value.shape)) * size_of(value)
+
+
+def lane_bytes(memory: LocalMemory, n: Any, c: Any, plane: Any) -> Any:
+    """Bytes of one lane for n * c planes of ``plane`` bytes each."""
+    row = memory.row_bytes
+    return n * -(-c // memory.lanes) * (-(-plane // row) * row)
+
+
+def constant_lane_bytes(memory: LocalMemory, node: Node, place: int, lengths: tuple[Any, Any, Any], stays: bool) -> Any:
+    """Bytes of one lane for a part of a constant operand.
+
+    Args:
+        memory: of the chip.
+        node: the reader.
+        place: of the operand.
+        lengths: of the part along the operand's first three axes.
+        stays: whether it stays for all parts; otherwise it is there while the node runs.
+    """
+    value = node.inputs[place]
+    assert value is not None
+    if isinstance(node.op, ConvolutionParams) and place == 1:
+        shape = static(value.shape)
+        filters = lengths[0] if node.op.weight_layout == "OIHW" else lengths[1] * node.op.groups
+        count = shape[0] if node.op.weight_layout == "OIHW" else shape[1] * node.op.groups
+        return lane_bytes(memory, 1, filters if stays else 1, bytes_of(value) // max(count, 1))
+    n, c, h = lengths
+    return lane_bytes(memory, n, c, h * shape4(value)[3] * size_of(value))

@@ -1,0 +1,111 @@
+"""Which nodes run together: dynamic programming over the order in which nodes run.
+
+The best plan for the first nodes ends with a node on its own or with a group; what stands before is the best plan for
+that. All groups of bounded length are tried, each cut in every way. Windows of nodes that are alike, as repeated blocks
+have them, are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tpuconvert.optimizer.grouping.candidates import Candidates
+from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
+from tpuconvert.optimizer.grouping.orders import depth_first, distance
+from tpuconvert.optimizer.grouping.segment import Segment
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.groups import Group, Grouping
+from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
+from tpuconvert.schema.types import Chip
+
+LONGEST = 32
+"""Nodes of a group. Time grows with it; what longer groups save is one tensor in so many nodes."""
+
+PATIENCE = 1500
+"""So many different ends of groups are looked at; then groups get SHORTEST, and time stays in proportion to nodes."""
+
+SHORTEST = 6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Groups over an order of nodes.
+
+    Args:
+        order: of the nodes.
+        groups: runs of it.
+        weight: traffic in bytes, with what is computed again weighed in bytes.
+    """
+
+    order: tuple[Node, ...]
+    groups: tuple[Group, ...]
+    weight: float
+
+
+def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, longest: int = LONGEST) -> Grouping:
+    """Find the groups of a graph, whose nodes are put into the order that they are runs of.
+
+    Args:
+        graph: sorted; the order of its nodes may change, nothing else.
+        chip: the target.
+        memory: on-chip memory, by default that of the chip.
+        longest: most nodes of a group.
+    """
+    hardware = hardware_of(chip)
+    memory = memory or hardware.memory
+    order = min(graph.nodes, depth_first(graph), key=distance)
+    graph.reorder(order)
+    return Grouping(memory, plan_order(graph, order, chip, hardware, memory, longest).groups)
+
+
+def plan_order(
+    graph: Graph, order: Sequence[Node], chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST
+) -> Plan:
+    """The best groups among runs of an order."""
+    known = FactsOfGraph(graph, order, chip, hardware)
+    batches = {shape.n for facts in known.facts if facts is not None for shape in facts.shapes}
+    candidates = Candidates(memory, batches)
+    ends: dict[tuple[int, ...], list[tuple[float, int] | None]] = {}
+    weights = [0.0]
+    choices: list[tuple[int, int]] = []  # number of nodes, and the way of cutting them
+    begin = 0
+    for end, facts in enumerate(known.facts):
+        weight, choice = weights[end] + known.moved[end], (1, 0)
+        if facts is None:
+            begin = end + 1
+        else:
+            size = longest if len(ends) < PATIENCE else min(longest, SHORTEST)
+            window = [item for item in known.facts[max(begin, end + 1 - size) : end + 1] if item is not None]
+            key = tuple([item.like for item in window])
+            if key not in ends:
+                ends[key] = _groups_ending(window, end, candidates)
+            for count, found in enumerate(ends[key], 1):
+                if count > 1 and found is not None and weights[end + 1 - count] + found[0] < weight:
+                    weight, choice = weights[end + 1 - count] + found[0], (count, found[1])
+        weights.append(weight)
+        choices.append(choice)
+    return Plan(tuple(order), _groups(choices, candidates), weights[-1])
+
+
+def _groups_ending(window: Sequence[Facts], end: int, candidates: Candidates) -> list[tuple[float, int] | None]:
+    """The best way of cutting the last node, the last two, ...: as many as fit."""
+    segment = Segment(candidates, end, len(window))
+    found = []
+    for facts in reversed(window):
+        if not segment.add(facts):
+            break
+        found.append(segment.best())
+    return found
+
+
+def _groups(choices: Sequence[tuple[int, int]], candidates: Candidates) -> tuple[Group, ...]:
+    groups = []
+    stop = len(choices)
+    while stop:
+        count, way = choices[stop - 1]
+        if count > 1:
+            tiles, keeps = candidates.ways[way]
+            groups.append(Group(stop - count, count, tiles, keeps))
+        stop -= count
+    return tuple(reversed(groups))

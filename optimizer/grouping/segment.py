@@ -1,0 +1,161 @@
+"""The cost of all groups that end at one node, for every way of cutting them: grown node by node towards the front.
+
+What a node has to compute is decided by the nodes behind it. A node that joins in front changes nothing of what has
+been found, except that its results are no longer loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Ints, Part, Shape
+from tpuconvert.optimizer.grouping.facts import Facts, Operand
+
+
+@dataclass
+class _Live:
+    """A value in on-chip memory between two steps; steps count back from the end of the group."""
+
+    part: Part
+    shape: Shape
+    first: int
+    last: int
+
+
+class Segment:
+    """Nodes up to one that is the last.
+
+    Args:
+        candidates: the ways of cutting.
+        end: place of the last node.
+        longest: most nodes.
+    """
+
+    def __init__(self, candidates: Candidates, end: int, longest: int) -> None:
+        count = len(candidates.ways)
+        self._candidates = candidates
+        self._end = end
+        self._used: Ints = np.zeros((longest, count), np.int64)
+        self._kept: Ints = np.zeros(count, np.int64)
+        self._moved: Ints = np.zeros(count, np.int64)
+        self._repeated: npt.NDArray[np.float64] = np.zeros(count)
+        self._possible: Bools = np.ones(count, np.bool_)
+        self._live: dict[int, _Live] = {}
+        self._size = 0
+        self._roots: list[int] = []
+        self._readers: dict[int, list[int]] = {}
+        self._pieces = 0
+
+    def add(self, facts: Facts) -> bool:
+        """Put a node in front. Returns whether some way of cutting still fits into the memory."""
+        step = self._size
+        self._size += 1
+        self._connect(facts, step)
+        part = self._wanted(facts)
+        for is_cut, can_cut in zip(self._candidates.is_cut, facts.can_cut, strict=True):
+            if not can_cut:
+                self._possible &= ~is_cut
+        for place, number in enumerate(facts.results):
+            self._produce(number, part, facts.shapes[place], step)
+            if facts.last_readers[place] > self._end:
+                n, c, h, row = facts.shapes[place]
+                self._moved += n * c * h * row
+                self._possible &= self._candidates.has_parts(n, c, h)
+        for operand in facts.operands:
+            if operand.value < 0:
+                lanes, kept, moved = self._candidates.constant(facts, operand, part)
+                self._used[step] += lanes
+                self._kept += kept
+                self._moved += moved
+            else:
+                self._use(operand, self._needed(operand, part, facts.shapes[0]), step)
+        if facts.steps:
+            self._repeated += facts.steps * self._candidates.repetition(part, facts.shapes[0])
+        peak = np.maximum.reduce(self._used[: self._size]) + self._kept
+        self._possible &= peak <= self._candidates.memory.lane_bytes
+        return bool(self._possible.any())
+
+    def best(self) -> tuple[float, int] | None:
+        """The least weight and the way that has it; None when the nodes are not connected."""
+        if self._pieces != 1:
+            return None
+        weight = np.where(self._possible, self._moved + self._repeated, np.inf)
+        way = int(weight.argmin())
+        return float(weight[way]), way
+
+    def _connect(self, facts: Facts, step: int) -> None:
+        """Join the node with those that read its results. Reading the same value connects nothing."""
+        self._roots.append(step)
+        self._pieces += 1
+        for number in facts.results:
+            for reader in self._readers.get(number, ()):
+                mine, other = self._root(step), self._root(reader)
+                if mine != other:
+                    self._roots[other] = mine
+                    self._pieces -= 1
+        for operand in facts.operands:
+            if operand.value >= 0:
+                self._readers.setdefault(operand.value, []).append(step)
+
+    def _root(self, step: int) -> int:
+        while self._roots[step] != step:
+            step = self._roots[step]
+        return step
+
+    def _wanted(self, facts: Facts) -> Part:
+        """What has to be computed: what nodes behind it read, and equal parts of results that leave."""
+        wanted: Part | None = None
+        extent = facts.shapes[0].h
+        for number, shape, reader in zip(facts.results, facts.shapes, facts.last_readers, strict=True):
+            parts = [self._live[number].part] if number in self._live else []
+            if reader > self._end:
+                parts.append(Part(True, True, self._candidates.equal_rows(shape.h)))
+            for part in parts:
+                wanted = part if wanted is None else self._candidates.join(wanted, part, extent)
+        assert wanted is not None, f"nobody reads {facts.node}"
+        return wanted
+
+    def _needed(self, operand: Operand, part: Part, result: Shape) -> Part:
+        cut_n, cut_c, cut_h = operand.cuts
+        extent = operand.shape.h
+        if cut_h is None:
+            rows = self._candidates.whole_rows(extent)
+        elif cut_h.is_same and extent == result.h:
+            rows = part.rows
+        else:
+            rows = self._candidates.cut_rows(part.rows, cut_h, extent)
+        return Part(cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c, rows)
+
+    def _produce(self, number: int, part: Part, shape: Shape, step: int) -> None:
+        """A result is made here: it is not loaded after all, and lives from here on."""
+        lanes, _ = self._candidates.size(part, shape)
+        known = self._live.pop(number, None)
+        if known is None:
+            self._used[step] += lanes
+            return
+        before, loaded = self._candidates.size(known.part, shape)
+        self._moved -= loaded
+        self._used[known.last : known.first + 1] += lanes - before
+        self._used[known.first + 1 : step + 1] += lanes
+
+    def _use(self, operand: Operand, part: Part, step: int) -> None:
+        """A value is read here: loaded here, so far, and kept for those that read it later."""
+        known = self._live.get(operand.value)
+        if known is None:
+            lanes, loaded = self._candidates.size(part, operand.shape)
+            self._live[operand.value] = _Live(part, operand.shape, step, step)
+            self._used[step] += lanes
+            self._moved += loaded
+            return
+        both = self._candidates.join(known.part, part, operand.shape.h)
+        lanes, loaded = self._candidates.size(both, operand.shape)
+        if both != known.part:
+            before, counted = self._candidates.size(known.part, operand.shape)
+            self._used[known.last : known.first + 1] += lanes - before
+            self._moved += loaded - counted
+            known.part = both
+        self._used[known.first + 1 : step + 1] += lanes
+        known.first = step

@@ -1,0 +1,244 @@
+"""Which parts of its operands a node needs for a part of its results.
+
+A part is an interval of indices along one of the axes that groups are cut along: N, C and H are axes 0, 1 and 2 of
+every tensor in a group, whatever its rank. A rule says for one axis which interval of each operand belongs to an
+interval of the results; None says that results cannot be computed in parts along that axis.
+
+Operators without a rule can be in a group, which is then not cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tpuconvert.schema.convolution_params import ConvolutionParams
+from tpuconvert.schema.extents import normalize_axis
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import ActivationFunction
+from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, ScalarArithmetic
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.bit_logic import ScalarLogic, TensorLogic
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.logical_shift import LogicalShift
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.round_to_integer import Rounding
+from tpuconvert.schema.ops.selection import ConditionSelect, Select
+from tpuconvert.schema.ops.shift_arithmetic import ShiftArithmetic
+from tpuconvert.schema.ops.shift_by_amount import ShiftByScalar, ShiftByTensor
+from tpuconvert.schema.ops.smooth_activation import CompositeActivation
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.softmax_int import SoftmaxInt
+from tpuconvert.schema.ops.trigonometry import Trigonometric
+from tpuconvert.schema.ops.upsample import Upsample
+
+N, C, H = AXES = 0, 1, 2
+
+
+class Cut(NamedTuple):
+    """The interval of an operand: from (start * step + first) / divisor to ((stop-1) * step + last) / divisor.
+
+    Both are rounded down, the last index is included, and what lies outside of the operand is left out.
+    ``axis`` is the operand's axis, which for a weight is not that of the results.
+    """
+
+    axis: int
+    step: int = 1
+    first: int = 0
+    last: int = 0
+    divisor: int = 1
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the operand's interval is that of the results."""
+        return self[1:] == (1, 0, 0, 1)
+
+    def of(self, start: int, stop: int, extent: int) -> tuple[int, int]:
+        """The interval [start, stop) of an operand of that extent."""
+        low = (start * self.step + self.first) // self.divisor
+        high = ((stop - 1) * self.step + self.last) // self.divisor + 1
+        return max(low, 0), min(high, extent)
+
+
+Rule = tuple[Cut | None, ...] | None
+"""Per operand the part that is needed, None for all of it (and for an absent one); or None: there are no parts."""
+
+
+def rules(node: Node) -> tuple[Rule, Rule, Rule]:
+    """The rules of a node for N, C and H. All extents must be numbers."""
+    for kinds, rule in _RULES:
+        if isinstance(node.op, kinds):
+            return rule(node, N), rule(node, C), rule(node, H)
+    return None, None, None
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return static(value.shape)
+
+
+def _extent(value: Value, axis: int) -> int:
+    """Extent along an axis; 1 along those that the value does not have."""
+    return _shape(value)[axis] if axis < value.type.rank else 1
+
+
+def _alike(node: Node, axis: int) -> Rule:
+    """Element by element: operands have the extents of the result, or are expanded from 1."""
+    result = node.outputs[0]
+    if axis >= result.type.rank:
+        return None
+    cuts: list[Cut | None] = []
+    for value in node.inputs:
+        if value is None or all(extent == 1 for extent in _shape(value)):
+            cuts.append(None)
+        elif value.type.rank != result.type.rank:
+            return None
+        else:
+            cuts.append(Cut(axis) if _extent(value, axis) == _extent(result, axis) else None)
+    return tuple(cuts)
+
+
+def _first_alike(node: Node, axis: int) -> Rule:
+    """The first operand has the shape of the result; the others are small and belong to the channels."""
+    if axis == C and len(node.inputs) > 1:
+        return None
+    return _moving(node, axis)
+
+
+def _moving(node: Node, axis: int) -> Rule:
+    """The first operand in the same parts, the others as a whole."""
+    if axis >= node.outputs[0].type.rank:
+        return None
+    return (Cut(axis), *[None] * (len(node.inputs) - 1))
+
+
+def _convolution(node: Node, axis: int) -> Rule:
+    op = node.op
+    assert isinstance(op, ConvolutionParams), op
+    x, w = node.inputs[:2]
+    assert x is not None and w is not None
+    if axis == N:
+        return _moving(node, axis)
+    if axis == C:
+        return _output_channels(node, op, x, w)
+    reach = op.dh * (_shape(w)[2] - 1) + 1
+    if op.weight_layout == "OIHW":
+        if max(op.pad_h_t, op.pad_h_b) >= reach:  # a window, and so a part, might hold nothing but padding
+            return None
+        return (Cut(H, op.stride_h, -op.pad_h_t, reach - 1 - op.pad_h_t), *[None] * (len(node.inputs) - 1))
+    if reach < op.stride_h or op.pad_h_b < 0:  # some results belong to no row of x
+        return None
+    first = op.pad_h_t - reach + op.stride_h  # rounded up
+    return (Cut(H, 1, first, op.pad_h_t, op.stride_h), *[None] * (len(node.inputs) - 1))
+
+
+def _output_channels(node: Node, op: ConvolutionParams, x: Value, w: Value) -> Rule:
+    """All of x for some of the filters; of a depthwise convolution the same channels of x."""
+    if op.weight_layout != "OIHW" or not w.is_constant:  # the filters of a part are not a part of a value's channels
+        return None
+    is_depthwise = _shape(x)[C] == _shape(w)[0] == op.groups
+    if op.groups != 1 and not is_depthwise:
+        return None
+    bias = (Cut(C),) if len(node.inputs) > 2 and node.inputs[2] is not None else (None,) * (len(node.inputs) - 2)
+    return (Cut(C) if is_depthwise else None, Cut(0), *bias)
+
+
+def _pool(node: Node, axis: int) -> Rule:
+    op = node.op
+    assert isinstance(op, Pool), op
+    if axis != H:
+        return _moving(node, axis)
+    if op.is_global_pooling:
+        return (None,)
+    return _windows(op.kernel_h, op.stride_h, op.pad_h, op.pad_h + op.pad_h_offset)
+
+
+def _pool_int(node: Node, axis: int) -> Rule:
+    op = node.op
+    assert isinstance(op, PoolInt), op
+    if axis != H:
+        return _moving(node, axis)
+    if not op.is_avg_pooling:  # places of maxima are counted from the first row of the plane
+        return None
+    return _windows(op.kernel_h, op.stride_h, op.pad_h_t, op.pad_h_b)
+
+
+def _windows(kernel: int, stride: int, before: int, after: int) -> Rule:
+    if max(before, after) >= kernel:
+        return None
+    return (Cut(H, stride, -before, kernel - 1 - before),)
+
+
+def _reduce(node: Node, axis: int) -> Rule:
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, Reduce) and x is not None, op
+    reduced = {normalize_axis(op.name, item, x.type) for item in op.axis_list[: op.axis_num]}
+    if axis in reduced and op.keep_dims:
+        return (None,)
+    if axis >= node.outputs[0].type.rank or (not op.keep_dims and min(reduced, default=axis + 1) <= axis):
+        return None
+    return (Cut(axis),)
+
+
+def _along_one_axis(node: Node, axis: int) -> Rule:
+    """Elements along one axis depend on each other."""
+    x = node.inputs[0]
+    assert x is not None
+    along = C if isinstance(node.op, SoftmaxInt) else normalize_axis(node.op.name, node.op.axis, x.type)
+    return None if axis == along or axis >= x.type.rank else tuple(Cut(axis) for _ in node.inputs)
+
+
+def _extract(node: Node, axis: int) -> Rule:
+    op = node.op
+    assert isinstance(op, Extract), op
+    if axis >= len(op.start):
+        return None
+    return (Cut(axis, op.stride[axis], op.start[axis], op.start[axis]),)
+
+
+def _pad(node: Node, axis: int) -> Rule:
+    op = node.op
+    assert isinstance(op, Pad), op
+    is_padded = any(op.paddings[2 * axis : 2 * axis + 2])
+    return None if is_padded or axis >= len(op.paddings) // 2 else (Cut(axis),)
+
+
+def _upsample(node: Node, axis: int) -> Rule:
+    assert isinstance(node.op, Upsample), node.op
+    return (Cut(axis, divisor=node.op.scale if axis == H else 1),)
+
+
+_RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], Callable[[Node, int], Rule]], ...] = (
+    (
+        (
+            *(ActivationFunction, BinaryArithmetic, ArithmeticShift, Axpy, ScalarArithmetic, ScalarLogic, TensorLogic),
+            *(Cast, Clamp, ScalarComparison, TensorComparison, DequantIntToFp32, LogicalShift, RequantFp32ToInt),
+            *(RequantInt32, Rounding, ConditionSelect, Select, ShiftArithmetic, ShiftByScalar, ShiftByTensor),
+            *(CompositeActivation, Trigonometric),
+        ),
+        _alike,
+    ),
+    (BatchNorm, _first_alike),
+    (Lut, _moving),
+    (ConvolutionParams, _convolution),
+    (Pool, _pool),
+    (PoolInt, _pool_int),
+    (Reduce, _reduce),
+    ((Softmax, SoftmaxInt, Concat), _along_one_axis),
+    (Extract, _extract),
+    (Pad, _pad),
+    (Upsample, _upsample),
+)
