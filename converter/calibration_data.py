@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -17,6 +17,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 

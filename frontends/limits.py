@@ -1,6 +1,7 @@
 """How much of a stranger's file is accepted: every bound that a frontend checks, in one place."""
 
-from dataclasses import dataclass
+
+from tpuconvert.schema.light_dataclass import dataclass
 
 
 @dataclass(frozen=True)

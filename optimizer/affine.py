@@ -12,13 +12,12 @@ Folding, for a product with weights W and bias B:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.engine import Skip
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm

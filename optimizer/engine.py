@@ -11,7 +11,6 @@ import importlib
 import pkgutil
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import tpuconvert.optimizer.rules
 from tpuconvert.optimizer.annotations import rounds_between
@@ -19,6 +18,7 @@ from tpuconvert.optimizer.pattern import Match, Pattern, match
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
 __all__ = ["Replacement", "RewriteRule", "Skip", "Trace", "rule", "rules_of", "run_rules"]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tpuconvert.schema.graph import Graph, Node, Source, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
 

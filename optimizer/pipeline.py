@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -13,6 +12,7 @@ from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.light_dataclass import dataclass
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")
 """Rule stages in running order. All of them run again until a whole round changes nothing."""

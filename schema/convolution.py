@@ -12,13 +12,13 @@ Source: sections 4 and 8 of the operator set's semantics.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 _TILE_BYTES = 4 << 20

@@ -6,8 +6,9 @@ All problems of a model are gathered in a ``ProblemList`` and told once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NoReturn
+
+from tpuconvert.schema.light_dataclass import dataclass
 
 _MOST_NAMES = 6
 """So many node names are written out per group; the rest is counted."""

@@ -17,7 +17,8 @@ All numbers are little-endian; offsets count bytes from the start of the file:
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from tpuconvert.schema.light_dataclass import dataclass
 
 MAGIC = b"TPUM\r\n\x1a\n"
 FORMAT_VERSION = 1

@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from tpuconvert.schema.light_dataclass import dataclass
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
@@ -63,6 +64,9 @@ class Limits:
 
     max_depth: int = 64
     max_visits: int = 2_000_000
+
+
+USUAL_LIMITS = Limits()
 
 
 class Kind(Enum):
@@ -214,7 +218,7 @@ def verify(
     schema: Schema,
     root: str,
     identifier: bytes | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = USUAL_LIMITS,
     *,
     check_alignment: bool = True,
     allow_unknown_union_tags: bool = False,

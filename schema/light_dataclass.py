@@ -9,19 +9,22 @@ classes and walk over the names of the fields. Type checkers see the standard de
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen: bool, kw_only: bool = False):
+    def dataclass(*, frozen: bool, eq: bool = True, kw_only: bool = False):
         """As the decorator of the standard library, for classes that do not change.
 
         A field that is set in ``__post_init__`` is set with ``object.__setattr__``, as there.
 
         Args:
             frozen: true; said as it is in the standard library.
+            eq: whether objects are equal when their fields are, instead of only to themselves.
             kw_only: whether fields can only be given by name.
 
         """
@@ -30,10 +33,11 @@ else:
         def decorate(cls: type) -> type:
             made = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
             items = dataclasses.fields(made)
-            made.__field_names__ = tuple(item.name for item in items)
+            made.__field_names__ = tuple(item.name for item in items if item.repr)
+            made.__compared__ = staticmethod(_getter(tuple(item.name for item in items if item.compare)))
             made.__init__ = _init_of(items)
-            for name, method in _METHODS.items():
-                if name not in cls.__dict__:  # what a class says itself stays
+            for name, method in _METHODS.items():  # what a class says itself stays
+                if name not in cls.__dict__ and (eq or name not in ("__eq__", "__hash__")):
                     setattr(made, name, method)
             return made
 
@@ -76,17 +80,19 @@ def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    values = self.__dict__
-    return tuple([values[name] for name in self.__field_names__])
+def _getter(names: tuple[str, ...]) -> Callable[[Any], object]:
+    """What gives the values of these attributes, as something to compare and to hash."""
+    return operator.attrgetter(*names) if names else lambda _: ()
 
 
-def _eq(self: Any, other: object) -> bool:
-    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+def _eq(self: Any, other: Any) -> bool:
+    if other.__class__ is not self.__class__:
+        return NotImplemented
+    return cast(bool, self.__compared__(self) == self.__compared__(other))
 
 
 def _hash(self: Any) -> int:
-    return hash(_values(self))
+    return hash(self.__compared__(self))
 
 
 def _repr(self: Any) -> str:

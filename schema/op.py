@@ -10,10 +10,11 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
 

@@ -13,12 +13,12 @@ import math
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.tpum_generated import AttributeKind as Kind
 from tpuconvert.schema.types import DType, Scalar

@@ -5,15 +5,17 @@ Source: section 1 and 17 of the operator set's semantics.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tpuconvert.schema.light_dataclass import dataclass
 
 Array = npt.NDArray[Any]
 
@@ -145,7 +147,7 @@ Dim = int | str
 Shape = tuple[Dim, ...]
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)  # made and compared more often than anything else
 class TensorType:
     """Data type and shape of one tensor. Ranks run from 1 to 8; rank 0 does not exist here."""
 

@@ -5,7 +5,6 @@ zeros and then is an ordinary convolution with flipped weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv

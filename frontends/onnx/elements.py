@@ -5,11 +5,11 @@ integers to eight bits. The graph has neither BOOL nor 64-bit types: section 1 o
 Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, DType
 
 

@@ -1,7 +1,6 @@
 """Attention and MultiHeadAttention of ONNX Runtime's own domain."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import batched_product, matmul_values
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.compare import Gt
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata

@@ -6,7 +6,7 @@ malformed model, so they are never called here.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -24,6 +24,7 @@ from tpuconvert.frontends.onnx.messages import (
 )
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.light_dataclass import dataclass
 
 NEWEST_OPSET = 28
 """The newest opset of the default domain whose meaning is known here."""

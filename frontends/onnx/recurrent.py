@@ -4,7 +4,6 @@ The products with the input are one matrix product for all steps; each step adds
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array, Scalar

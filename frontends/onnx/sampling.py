@@ -6,7 +6,6 @@ interpolation, which has as many taps as the product of those of its axes.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from tpuconvert.frontends.onnx.activation import round_half_even
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.compare import Ges, Gts, Les
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect

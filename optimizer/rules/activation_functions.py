@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub

@@ -93,3 +93,22 @@ def test_inherits_fields_and_methods(decorate: Callable[..., Any]) -> None:
 
     assert Named(1, 2.0, (), "there").name == "there"
     assert Named(1) == Named(2), "what a class says itself stays"
+
+
+@BOTH
+def test_fields_and_classes_that_are_not_compared(decorate: Callable[..., Any]) -> None:
+    @decorate(frozen=True)
+    class Partly:
+        """Equal whatever the note says."""
+
+        x: int
+        note: str = dataclasses.field(default="", compare=False)
+
+    @decorate(frozen=True, eq=False)
+    class Itself:
+        """Equal to itself alone."""
+
+        x: int
+
+    assert Partly(1, "a") == Partly(1, "b") and hash(Partly(1, "a")) == hash(Partly(1, "b"))
+    assert Itself(1) != Itself(1) and len({Itself(1), Itself(1)}) == 2
