@@ -10,6 +10,7 @@ import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
 from tpuconvert.optimizer.quantize.annotate import share_scales
+from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, find_lowering, integer_type
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
@@ -99,7 +100,7 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
     function = find_lowering(node.op.name, lowering.chip)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
-    return function(node, lowering)
+    return onnx_form(node, lowering) or function(node, lowering)
 
 
 def _keep(node: Node, lowering: Lowering) -> None:

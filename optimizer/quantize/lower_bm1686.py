@@ -14,7 +14,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     result_params,
     with_params,
 )
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, lowers, ratios
+from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering, Product, lowers, ratios
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
     is_average_pool,
@@ -81,7 +81,7 @@ def matrix_product(node: Node, lowering: Lowering) -> Lowered:
 @lowers("batch_matmul", chips=CHIP)
 def runtime_product(node: Node, lowering: Lowering) -> Lowered:
     """A product of two computed operands: the leading axes are batches of matrix_mul_v2, a transpose is a flag."""
-    if lowering.rescale:
+    if lowering.rescale not in ("", ONNX):
         return Declined("how the source rounds a product of two activations is not stated")
     reason = why_no_runtime_product(node, lowering.chip)
     if reason:

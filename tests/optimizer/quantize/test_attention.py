@@ -129,9 +129,11 @@ def test_what_the_chip_has_no_product_for_stays_float_and_says_why(chip, shape, 
     assert reason in found
 
 
-def test_a_source_with_scales_of_its_own_keeps_its_float_product():
+@pytest.mark.parametrize(("rescale", "floats"), [("tflite", ["batch_matmul"]), ("onnx", [])])
+def test_product_of_a_quantized_source(rescale, floats):
+    """ONNX says how QLinearMatMul rounds; TFLite's kernels do not all agree about theirs."""
     graph = Graph("q", "q.onnx")
-    graph.rescale = "onnx"
+    graph.rescale = rescale
     params = QuantParams.per_tensor(0.1, 0, I8)
     a, b = (
         graph.input(name, TensorType(F32, (1, 2, 3, 3)), Port(name, "int8", (1, 2, 3, 3), params), params)
@@ -140,5 +142,4 @@ def test_a_source_with_scales_of_its_own_keeps_its_float_product():
     y = graph.add(BatchMatmul(), a, b, name="y")
     y.quant = params
     graph.output(y, Port("y", "int8", (1, 2, 3, 3), params))
-    (found,) = legalize(graph, Chip.BM1686).float_nodes
-    assert (found.node, found.op) == ("y", "batch_matmul")
+    assert [item.op for item in legalize(graph, Chip.BM1686).float_nodes] == floats

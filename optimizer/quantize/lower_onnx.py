@@ -1,0 +1,137 @@
+"""Integer forms for BM1686 that give what the quantized operators of ONNX give where the general ones round otherwise.
+
+A form that is not meant for a node leaves it to the general one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.binary32_sum import LARGEST, Sum, find_sum
+from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
+from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering
+from tpuconvert.optimizer.quantize.traits import is_average_pool, is_product, whole_window
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I32, Chip, QuantParams
+
+_PART_BITS = LARGEST.bit_length()
+
+SourceForm = Callable[[Node, Lowering], Lowered | None]
+
+
+def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
+    """The form of a node whose operands and results are quantized; None leaves it to the general form."""
+    if lowering.rescale != ONNX:
+        return None
+    # The bias is no operand here: it is rounded to the unit of the sum, far below a step of the result.
+    for operand in node.inputs[:2] if is_product(node.op) or node.op.name in (*_FORMS, "sub") else ():
+        if operand is not None and operand.is_constant and operand.stored is None:
+            return Declined(f"its operand '{operand.name}' is real numbers in the source")
+    form = _FORMS.get(node.op.name) if lowering.chip is Chip.BM1686 else None
+    return None if form is None else form(node, lowering)
+
+
+def _params(value: Value | None) -> QuantParams:
+    assert value is not None and value.quant is not None
+    return value.quant
+
+
+def _are_plain_bytes(*found: QuantParams) -> bool:
+    return all(params.dtype.bits == 8 and params.axis is None for params in found)
+
+
+def _sum(node: Node, lowering: Lowering) -> Lowered | None:
+    """Operands times 22-bit integers in the proportion of their scales, their sum, one rescale."""
+    name, params = node.outputs[0].name, result_params(node)
+    left, right = (_params(value) for value in node.inputs)
+    if not _are_plain_bytes(left, right, params):
+        return None
+    found = find_sum(left, right, params)
+    if found is None:
+        return None
+    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    addends = (found.addend, 0)
+    terms = [
+        _whole_multiple(lowering, value, part, addend, f"{name}:operand{index}")
+        for index, (value, part, addend) in enumerate(zip(values, found.parts, addends, strict=True))
+    ]
+    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
+    total.quant = QuantParams.per_tensor(left.scale[0] / found.parts[0], 0, I32)
+    return with_params((lowering.g.add(_rescale(found, params), total, name=name),), params)
+
+
+def _whole_multiple(lowering: Lowering, x: Value, part: int, addend: int, name: str) -> Value:
+    """(x - zero point) * part + addend as INT32, exactly."""
+    op = RequantInt32(
+        multiplier_val=part << (31 - _PART_BITS),
+        shift_val=_PART_BITS,
+        offset_val=addend - _params(x).zero_point[0] * part,
+        mode=RequantMode.TFLITE_LSHIFT,
+        out_dtype=I32,
+    )
+    return lowering.g.add(op, x, name=name)
+
+
+def _rescale(found: Sum, params: QuantParams) -> RequantInt32:
+    return RequantInt32(
+        multiplier_val=found.multiplier,
+        shift_val=found.shift,
+        offset_val=params.zero_point[0],
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        round_mode=found.rounding,
+        out_dtype=params.dtype,
+    )
+
+
+def _product(node: Node, lowering: Lowering) -> Lowered | None:
+    """The exact product of the integers without their zero points, then a rescale."""
+    name, params = node.outputs[0].name, result_params(node)
+    left, right = (_params(value) for value in node.inputs)
+    if not _are_plain_bytes(left, right, params):
+        return None
+    values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    wide = [lowering.widen(value, 0, f"{name}:operand{index}") for index, value in enumerate(values)]
+    product = lowering.g.add(Mul(out_dtype=I32), *wide, name=f"{name}:int32")
+    factor = np.float32(left.scale[0]) * np.float32(right.scale[0]) / np.float32(params.scale[0])
+    return (lowering.requantize_as_binary32(product, [float(factor)], params, name),)
+
+
+def _average(node: Node, lowering: Lowering) -> Lowered | None:
+    """Sums of whole windows as a convolution with ones, then a rescale by binary32(s_x / (s_y * elements)).
+
+    At one scale an average of an odd number of elements is never a tie: pool_int gives the same.
+    """
+    (x,) = node.inputs
+    name, params = node.outputs[0].name, result_params(node)
+    own = _params(x)
+    assert x is not None and isinstance(node.op, Pool)
+    if not is_average_pool(node.op) or not _are_plain_bytes(own, params):
+        return None
+    window = whole_window(node)
+    if window is None:
+        return Declined("its windows reach beyond the image, where pool_int would round twice")
+    count = math.prod(window)
+    if own == params and count % 2:
+        return None
+    channels = x.shape[1]
+    assert isinstance(channels, int)
+    op = ConvV2(
+        stride_h=1 if node.op.is_global_pooling else node.op.stride_h,
+        stride_w=1 if node.op.is_global_pooling else node.op.stride_w,
+        groups=channels,
+        izp_val=own.zero_point[0],
+    )
+    ones = lowering.g.constant(np.ones((channels, 1, *window), np.int8), f"{name}:ones")
+    total = lowering.g.add(op, lowering.quantized(x), ones, name=f"{name}:int32")
+    factor = np.float32(own.scale[0]) / (np.float32(params.scale[0]) * np.float32(count))
+    return (lowering.requantize_as_binary32(total, [float(factor)], params, name),)
+
+
+_FORMS: dict[str, SourceForm] = {"add": _sum, "mul": _product, "pool": _average}
