@@ -9,7 +9,7 @@ already has came from the optimizer; every other one from quantization, or in a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -282,24 +282,31 @@ def _check_same_ports(source: Graph, model: Model) -> None:
             )
 
 
+def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
+    """Open extents per port, as far as nothing says what to take: a number of samples, which stands in front, is 1."""
+    samples = {port.shape[0] for port in ports if len(port.shape) > 1}
+    found = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
+    found = {name: [extent for extent in extents if extent not in samples] for name, extents in found.items()}
+    return {name: extents for name, extents in found.items() if extents}
+
+
 def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
     """Samples where there are no real ones: normal numbers, or the whole range of an 8-bit integer type.
 
+    An open number of samples is 1.
+
     Raises:
-        UsageError: an extent is not known.
+        UsageError: another extent is not known.
 
     """
+    for name, extents in unknown_extents(ports).items():
+        raise UsageError(f"input '{name}' has no fixed shape ({', '.join(extents)})", hint="give samples with --data")
     generator = np.random.default_rng(seed)
     feeds = []
     for _ in range(count):
         feed: dict[str, Array] = {}
         for port in ports:
-            shape = [extent for extent in port.shape if isinstance(extent, int)]
-            free = [extent for extent in port.shape if isinstance(extent, str)]
-            if free:
-                raise UsageError(
-                    f"input '{port.name}' has no fixed shape ({', '.join(free)})", hint="give samples with --data"
-                )
+            shape = [extent if isinstance(extent, int) else 1 for extent in port.shape]
             dtype = np.dtype(port.dtype)
             if dtype.kind == "f":
                 feed[port.name] = generator.standard_normal(shape).astype(dtype)

@@ -98,14 +98,14 @@ def command(
 def _feed(model: Model, source: str | None, seed: int) -> Feed:
     """The one sample that every run takes."""
     from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.verification import random_feeds
+    from tpuconvert.schema.errors import UsageError
+    from tpuconvert.verification import random_feeds, unknown_extents
 
     ports = model.graph.input_ports
     if source is not None:
         return next(iter(load_feeds(source, ports, model.preprocess)))
-    for port in ports:
-        free = [extent for extent in port.shape if isinstance(extent, str)]
-        ensure(not free, f"input '{port.name}' has no fixed shape ({', '.join(free)})", hint="give --input FILE.npz")
+    for name, extents in unknown_extents(ports).items():
+        raise UsageError(f"input '{name}' has no fixed shape ({', '.join(extents)})", hint="give --input FILE.npz")
     return random_feeds(ports, 1, seed)[0]
 
 

@@ -30,7 +30,8 @@ def source_options(function: F) -> F:
                 "--input-shapes",
                 metavar="NAME=1,3,224,224",
                 multiple=True,
-                help="Extents of an input whose shape the source leaves open. Several: repeat it.",
+                help="Extents of an input whose shape the source leaves open; of an ONNX model a name keeps one open, "
+                "as in N,3,224,224. Several: repeat it.",
             ),
             click.option("--inputs", metavar="NAMES", help="Tensor names where the model is to begin, with commas."),
             click.option("--outputs", metavar="NAMES", help="Tensor names where the model is to end, with commas."),
@@ -68,8 +69,8 @@ def plugin_option(function: F) -> F:
     )(function)
 
 
-def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Read ``NAME=1,3,224,224``; a part with ``=`` begins the next name.
+def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
+    """Read ``NAME=N,3,224,224``; a part with ``=`` begins the next name. Letters name an extent that stays open.
 
     Raises:
         UsageError: not of that form.
@@ -78,7 +79,7 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     from tpuconvert.schema.errors import UsageError
 
     hint = "--input-shapes NAME=1,3,224,224"
-    shapes: dict[str, list[int]] = {}
+    shapes: dict[str, list[int | str]] = {}
     for text in texts:
         name = ""
         for part in text.split(","):
@@ -87,9 +88,10 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
                 if name in shapes:
                     raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
                 shapes[name] = []
-            if not name or not part.strip().isdigit():
+            extent = part.strip()
+            if not name or not (extent.isdigit() or extent.isidentifier()):
                 raise UsageError(f"'{text}' is not a shape", hint=hint)
-            shapes[name].append(int(part))
+            shapes[name].append(int(extent) if extent.isdigit() else extent)
     return {name: tuple(extents) for name, extents in shapes.items()}
 
 

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Dim
 
 
 def load(
     path: str | os.PathLike[str],
     *,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
@@ -19,7 +20,7 @@ def load(
 
     Args:
         path: the file; external data are looked for next to it.
-        input_shapes: extents for graph inputs whose shape the file leaves open, or that are to have another one.
+        input_shapes: extents for graph inputs whose shape the file leaves open; a name leaves one open.
         inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
         outputs: tensor names where it is to end.
         limits: bounds on sizes.

@@ -9,20 +9,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.node import CannotConvertError
+from tpuconvert.frontends.onnx.open_extents import is_one
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shape_change import Reshape, reshape_params
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import Array, DType, QuantParams, Scalar, format_shape
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
 
 BINARY: dict[str, tuple[type[Op], type[Op], type[Op]]] = {
     "add": (Add, Adds, Adds),
@@ -36,24 +40,37 @@ BINARY: dict[str, tuple[type[Op], type[Op], type[Op]]] = {
 
 
 def extents(value: Value) -> tuple[int, ...]:
-    """The static shape of a value."""
-    if not value.type.is_static:
-        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(value.shape)} is not known")
-    return value.type.static_shape
+    """The extents of a value. One may be open (see ``open_extents``), but none may depend on data."""
+    if any("?" in str(extent) for extent in value.shape):
+        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(value.shape)} depends on data")
+    return open_extents.from_shape(value.shape)
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
-    """The elements of x in another shape, all of whose extents are given."""
-    target = tuple(int(extent) for extent in shape) or (1,)
-    if target == x.shape:
+    """The elements of x in another shape, all of whose extents are given; some may be open."""
+    wanted = open_extents.to_shape(shape) or (1,)
+    if wanted == x.shape:
         return x
-    if 0 in target or -1 in target:
-        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {list(target)}")
+    if 0 in wanted or -1 in wanted:
+        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
+    if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
+        params = reshape_params(x.shape, wanted)
+        if params is None:
+            raise _not_reshaped(x, wanted)
+        return g.add(Reshape(params), x)
+    target = static(wanted)
     if x.is_constant:
         quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
         stored = None if quant is None or x.stored is None else x.stored.reshape(target)
         return g.constant(x.array.reshape(target), x.name, quant, stored)
     return g.add(Reshape(target), x)
+
+
+def _not_reshaped(x: Value, wanted: Sequence[Dim]) -> Exception:
+    """The error for a shape that a reshape cannot say while extents are open."""
+    names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
+    names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+    return open_extents.OpenExtentError(names[0])
 
 
 def _reshaped_params(quant: QuantParams, old: tuple[int, ...], new: tuple[int, ...]) -> QuantParams | None:
@@ -110,22 +127,25 @@ def align(g: Graph, *values: Value) -> list[Value]:
 
 def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     """The elements of x repeated along its axes of extent 1, after axes were put in front."""
-    target = tuple(int(extent) for extent in shape)
+    target = tuple(shape)
     own = (1,) * (len(target) - x.rank) + extents(x)
-    if any(have not in (1, want) for have, want in zip(own, target, strict=True)):
+    if any(not is_one(have) and have != want for have, want in zip(own, target, strict=True)):
         raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
     x = reshape(g, x, own)
-    times = tuple(want // have for have, want in zip(own, target, strict=True))
+    times = tuple(int(want // have) for have, want in zip(own, target, strict=True))
     return x if set(times) == {1} else g.add(Tile(times), x)
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The common shape of operands, aligned on the right."""
-    try:
-        return tuple(int(extent) for extent in np.broadcast_shapes(*(tuple(shape) for shape in shapes)))
-    except ValueError as error:
-        text = " and ".join(str(list(shape)) for shape in shapes)
-        raise CannotConvertError(INVALID_NODE, f"shapes {text} do not broadcast") from error
+    found: list[int] = []
+    for axis in range(-max(map(len, shapes), default=0), 0):
+        longer = [shape[axis] for shape in shapes if len(shape) >= -axis and not is_one(shape[axis])]
+        if any(extent != longer[0] for extent in longer[1:]):
+            text = " and ".join(str(list(shape)) for shape in shapes)
+            raise CannotConvertError(INVALID_NODE, f"shapes {text} do not broadcast")
+        found.append(longer[0] if longer else 1)
+    return tuple(found)
 
 
 def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
@@ -279,10 +299,23 @@ def cut(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> V
     shape = extents(x)
     if (start, end, step) == (0, shape[axis], 1):
         return x
+    if any(map(open_extents.is_open, shape)):
+        return _cut_beside_open(g, x, axis, range(start, end, step))
     starts = tuple(start if k == axis else 0 for k in range(len(shape)))
     ends = tuple(end if k == axis else extent for k, extent in enumerate(shape))
     steps = tuple(step if k == axis else 1 for k in range(len(shape)))
     return extract(g, x, starts, ends, steps)
+
+
+def _cut_beside_open(g: Graph, x: Value, axis: int, taken: range) -> Value:
+    """As ``cut`` where other axes are open, which ``extract`` would have to name the ends of."""
+    extent = extents(x)[axis]
+    if taken.step == 1:
+        sizes = [taken.start, len(taken), extent - taken.stop]
+        parts = g.add_all(Split(axis=axis, num=sum(map(bool, sizes)), size=tuple(filter(None, sizes))), x)
+        return parts[1 if taken.start else 0]
+    index = g.constant(np.array(taken, np.int32), name="index")
+    return cast(g, g.add(IndexSelect(dim=axis), as_float(g, x), index), x.dtype)
 
 
 def extract(g: Graph, x: Value, start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value:

@@ -7,6 +7,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import elements, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.frontends.onnx.open_extents import is_shape_tensor
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
@@ -24,7 +25,8 @@ def _operands(node: OnnxNode) -> list[Array]:
         axis = node.axis(node.attr("axis", arrays[0].ndim - arrays[1].ndim), max(arrays[0].ndim, 1))
         behind = arrays[0].ndim - axis - arrays[1].ndim
         arrays[1] = arrays[1].reshape(arrays[1].shape + (1,) * max(behind, 0))
-    if any(array.dtype != arrays[0].dtype for array in arrays):
+    kinds = {array.dtype for array in arrays if not is_shape_tensor(array)}
+    if len(kinds) > 1:
         raise node.fail(INVALID_NODE, f"operands of different types: {', '.join(str(a.dtype) for a in arrays)}")
     node.budget(np.broadcast_shapes(*(array.shape for array in arrays)), 8)
     return arrays
@@ -34,6 +36,8 @@ def _divide(a: Array, b: Array) -> Array:
     """Integers are divided towards zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
+    if is_shape_tensor(a):
+        return np.asarray(a // b)  # of open extents only exact quotients
     if (b == 0).any():
         raise ValueError("integer division by zero")
     quotient = np.abs(a) // np.abs(b)
@@ -152,6 +156,8 @@ def cast_array(array: Array, target: Element) -> Array:
         widened: Array = np.asarray(rounded.astype(np.uint32)).view(np.float32)
         widened[np.isnan(np.atleast_1d(array))] = np.nan
         return widened.reshape(array.shape)
+    if is_shape_tensor(array) and target.is_integer:
+        return array
     if target is elements.BOOL:
         return np.not_equal(array, 0)
     return array.astype(target.numpy)

@@ -6,10 +6,10 @@ Each computes the size of its result first; what would be larger than the limit 
 import math
 
 import numpy as np
-from onnx import SparseTensorProto, TensorProto
 
-from tpuconvert.frontends.onnx import shape_rules
+from tpuconvert.frontends.onnx import open_extents, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
+from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
@@ -22,13 +22,13 @@ def shape(node: OnnxNode, _: Graph) -> Array:
     found = node.shape(0)
     start = node.attr("start", 0) if node.version >= 15 else 0
     end = node.attr("end", len(found)) if node.version >= 15 else len(found)
-    return np.array(found[slice(*slice(start, end).indices(len(found)))], np.int64)
+    return open_extents.extents_array(found[slice(*slice(start, end).indices(len(found)))])
 
 
 @folds("Size", since=1)
 def size(node: OnnxNode, _: Graph) -> Array:
     """Number of elements of the input."""
-    return np.array(math.prod(node.shape(0)), np.int64)
+    return open_extents.extents_array(math.prod(node.shape(0)))
 
 
 @folds("Constant", since=1)
@@ -132,7 +132,7 @@ def gather(node: OnnxNode, _: Graph) -> Array:
     axis = node.axis(node.attr("axis", 0), data.ndim)
     indices = _checked_indices(node, indices, data.shape[axis])
     node.budget(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.itemsize)
-    return np.take(data, indices, axis=axis)
+    return np.asarray(np.take(data, indices, axis=axis))  # of objects NumPy returns a single one as it is
 
 
 @folds("GatherElements", since=11)

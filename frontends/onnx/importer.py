@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto, ValueInfoProto
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, quantization, quantized_inputs
-from tpuconvert.frontends.onnx.elements import Element, element_of
+from tpuconvert.frontends.onnx import cutting, input_types, open_extents, quantization, quantized_inputs
+from tpuconvert.frontends.onnx.elements import INT64, Element, element_of
+from tpuconvert.frontends.onnx.messages import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+)
 from tpuconvert.frontends.onnx.node import (
     CannotConvertError,
     Converted,
@@ -28,6 +35,8 @@ from tpuconvert.frontends.onnx.node import (
     onnx_op,
 )
 from tpuconvert.frontends.onnx.not_representable import reason
+from tpuconvert.frontends.onnx.open_extents import OpenExtentError
+from tpuconvert.frontends.onnx.open_problems import OpenProblems, check_parameters, open_extent_of
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -51,7 +60,7 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.types import Array, DType, TensorType, format_shape
+from tpuconvert.schema.types import Array, Dim, DType, TensorType, format_shape
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
@@ -64,7 +73,7 @@ def import_model(
     model: OnnxModel,
     *,
     limits: Limits,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
@@ -112,12 +121,13 @@ class _Importer:
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
+        self._open = OpenProblems()
         self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
     def run(
-        self, shapes: Mapping[str, Sequence[int]], inputs: Sequence[str] | None, outputs: Sequence[str] | None
+        self, shapes: Mapping[str, Sequence[Dim]], inputs: Sequence[str] | None, outputs: Sequence[str] | None
     ) -> Graph:
         self._check_opsets()
         source = self._model.graph
@@ -137,6 +147,7 @@ class _Importer:
         self._declare_inputs(starts, shapes, scope, nodes)
         self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
+        self._open.tell(self._problems, self._graph)
         self._problems.raise_if_any()
         quantization.drop_copies(self._graph)
         self._graph.prune()
@@ -180,10 +191,10 @@ class _Importer:
             self._graph.notes.append(f"{len(unused)} nodes that no output depends on were left out: {some}")
 
     def _declare_inputs(
-        self, names: Sequence[str], shapes: Mapping[str, Sequence[int]], scope: _Scope, nodes: Sequence[NodeProto]
+        self, names: Sequence[str], shapes: Mapping[str, Sequence[Dim]], scope: _Scope, nodes: Sequence[NodeProto]
     ) -> None:
-        finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
-        types = finder.find(names, self._problems, self._graph.notes)
+        self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
+        types = finder.find(names, self._problems)
         for name in names:
             if name not in types:
                 scope.tensors[name] = None
@@ -219,6 +230,9 @@ class _Importer:
                 value = self._materializer.value(tensor)
             except CannotConvertError as error:
                 self._problems.add(error.kind, "graph output", name, error.message, error.hint)
+                continue
+            except OpenExtentError as error:
+                self._open.add("graph output", name, error.extent, [tensor])
                 continue
             self._graph.output(value, Port(name, tensor.element.numpy.name, tensor.shape, tensor.quant))
 
@@ -257,6 +271,9 @@ class _Importer:
         except CannotConvertError as error:
             if not isinstance(error, _AlreadyToldError):
                 self._problems.add(error.kind, proto.op_type, name, error.message, error.hint, error.needs)
+            self._leave_open(proto, scope)
+        except OpenExtentError as error:
+            self._open.add(proto.op_type, name, error.extent, inputs)
             self._leave_open(proto, scope)
         else:
             for key, tensor in zip(proto.output, results, strict=False):
@@ -321,8 +338,10 @@ class _Importer:
                 "depends on the model's inputs; only constant operands are supported",
                 needs=_roots(inputs),
             )
+        before = len(self._graph)
         with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
             converted = self._guarded(node, (fold or converter).converter)  # type: ignore[union-attr]  # one is set
+        check_parameters(self._graph.latest(len(self._graph) - before))
         self._check_read(node)
         return self._finish(node, converted, scope)
 
@@ -330,21 +349,27 @@ class _Importer:
         """Run a converter; whatever a hostile model makes it stumble over leaves as one of our errors."""
         try:
             converted = converter(node, self._graph) if callable(converter) else None
-        except (CannotConvertError, TpuConvertError) as error:
+        except (CannotConvertError, TpuConvertError, OpenExtentError) as error:
             if isinstance(error, ShapeError):
                 raise CannotConvertError(INVALID_NODE, error.message) from error
             raise
-        except (ValueError, OverflowError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
+            if extent := open_extent_of(node.inputs):  # NumPy met one where it wants a number
+                raise OpenExtentError(extent) from error
+            if isinstance(error, ValueError):
+                raise CannotConvertError(INVALID_NODE, str(error)) from error
+            raise self._internal(node, error) from error
+        except OverflowError as error:
             raise CannotConvertError(INVALID_NODE, str(error)) from error
         except MemoryError as error:
             raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
         except Exception as error:
-            raise InternalError(
-                f"{node.op_type} could not be converted: {type(error).__name__}: {error}",
-                file=self._file,
-                node=node.name,
-            ) from error
+            raise self._internal(node, error) from error
         return converted if isinstance(converted, (list, tuple)) else [converted]  # type: ignore[list-item]
+
+    def _internal(self, node: OnnxNode, error: Exception) -> InternalError:
+        what = f"{node.op_type} could not be converted: {type(error).__name__}: {error}"
+        return InternalError(what, file=self._file, node=node.name)
 
     def _check_read(self, node: OnnxNode) -> None:
         for name, proto in node.attributes.items():
@@ -383,6 +408,8 @@ class _Importer:
             return OnnxTensor(name, item.element, item.array.shape, item.array)
         if isinstance(item, (np.ndarray, np.generic)):
             array = np.asarray(item)
+            if open_extents.is_shape_tensor(array):
+                return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
             element = _kept_element(node, array)
             return OnnxTensor(name, element, array.shape, array)
         result = item if isinstance(item, Result) else Result(item)
@@ -435,11 +462,8 @@ class _Importer:
             scope.tensors[name] = self._stand_in(info) if info is not None else None
 
     def _stand_in(self, info: ValueInfoProto) -> OnnxTensor | None:
-        element, declared = input_types.declared_element(info), input_types.declared_shape(info)
-        if element is None or declared is None or len(declared) > self._limits.max_rank:
-            return None
-        shape = tuple(extent for extent in declared if isinstance(extent, int))
-        if len(shape) != len(declared):
+        element, shape = input_types.declared_element(info), self._input_types.shape_in_file(info)
+        if element is None or shape is None:
             return None
         value = self._graph.input(info.name, TensorType(element.graph, shape or (1,)))
         return OnnxTensor(info.name, element, shape, None, value)

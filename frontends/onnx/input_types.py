@@ -1,15 +1,15 @@
 """Element types and shapes of the tensors where the graph begins: what the file says, completed by the caller."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from onnx import GraphProto, ValueInfoProto
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
+from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
-from tpuconvert.schema.types import format_shape
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]
 """Extents as a file states them: a number, a name, or None where it says nothing."""
@@ -17,10 +17,10 @@ Declared = tuple[int | str | None, ...]
 
 @dataclass(frozen=True)
 class InputType:
-    """Element type and static extents of one input; () for rank 0."""
+    """Element type and extents of one input; () for rank 0."""
 
     element: Element
-    shape: tuple[int, ...]
+    shape: Shape
 
 
 def declared_shape(info: ValueInfoProto) -> Declared | None:
@@ -48,27 +48,31 @@ def infos_of(graph: GraphProto) -> dict[str, ValueInfoProto]:
     return {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
 
 
+_SYMBOL = re.compile(r"[^\W\d]\w*\Z")
+_NO_LETTER = re.compile(r"\W+")
+
+
 class InputTypes:
     """Finds the types of all inputs of one model; names of open extents mean the same number everywhere.
 
     Args:
         infos: what the file says.
-        given: shapes from the caller, by input name.
+        given: shapes from the caller, by input name; a name in the place of a number leaves that extent open.
         limits: bounds.
         file: for messages.
     """
 
     def __init__(
-        self, infos: Mapping[str, ValueInfoProto], given: Mapping[str, Sequence[int]], limits: Limits, file: str
+        self, infos: Mapping[str, ValueInfoProto], given: Mapping[str, Sequence[Dim]], limits: Limits, file: str
     ) -> None:
         self._infos = infos
         self._given = given
         self._limits = limits
         self._file = file
-        self._extents: dict[str, int] = {}
+        self._extents: dict[str, Dim] = {}
 
-    def find(self, names: Sequence[str], problems: ProblemList, notes: list[str]) -> dict[str, InputType]:
-        """Types per input name; what stays open becomes a problem, an open batch becomes 1 with a note.
+    def find(self, names: Sequence[str], problems: ProblemList) -> dict[str, InputType]:
+        """Types per input name; what cannot be known becomes a problem.
 
         Raises:
             UsageError: a given shape does not fit the model.
@@ -86,12 +90,21 @@ class InputTypes:
         found: dict[str, InputType] = {}
         for name in names:
             element = self._element(name, problems)
-            shape = self._given_shape(name) if name in self._given else self._file_shape(name, problems, notes)
-            if shape is not None and math.prod(shape) > self._limits.max_tensor_elements:
+            shape = self._given_shape(name) if name in self._given else self._file_shape(name, problems)
+            size = math.prod(extent for extent in shape or () if isinstance(extent, int))
+            if shape is not None and size > self._limits.max_tensor_elements:
                 problems.add(TOO_LARGE, "graph input", name, f"its shape is {format_shape(shape)}")
             elif element is not None and shape is not None:
                 found[name] = InputType(element, shape)
         return found
+
+    def shape_in_file(self, info: ValueInfoProto) -> Shape | None:
+        """The shape that the file states of any tensor, in the names of the inputs; None where it says too little."""
+        declared = declared_shape(info)
+        if declared is None or len(declared) > self._limits.max_rank:
+            return None
+        shape = tuple(self._extents.get(said, "") if isinstance(said, str) else said for said in declared)
+        return tuple(extent for extent in shape if extent) if all(shape) else None
 
     def _element(self, name: str, problems: ProblemList) -> Element | None:
         info = self._infos.get(name)
@@ -105,15 +118,20 @@ class InputTypes:
             problems.add(UNSUPPORTED_TYPE, "graph input", name, f"its type is {what}", "supported: tensors of numbers")
         return element
 
-    def _given_shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(extent) for extent in self._given[name])
+    def _given_shape(self, name: str) -> Shape:
+        return tuple(extent if isinstance(extent, str) else int(extent) for extent in self._given[name])
 
     def _bind(self, name: str) -> None:
         shape = self._given_shape(name)
-        if any(extent < 1 for extent in shape):
-            raise UsageError(f"input_shapes: {name}={list(shape)} has an extent below 1", file=self._file)
+        if any(isinstance(extent, int) and extent < 1 for extent in shape):
+            raise UsageError(f"input_shapes: {name}={format_shape(shape)} has an extent below 1", file=self._file)
+        if any(isinstance(extent, str) and not _SYMBOL.match(extent) for extent in shape):
+            raise UsageError(
+                f"input_shapes: {name}={format_shape(shape)}: extents are numbers, or names of letters and digits",
+                file=self._file,
+            )
         if len(shape) > self._limits.max_rank:
-            raise UsageError(f"input_shapes: {name}={list(shape)} has more than {self._limits.max_rank} axes")
+            raise UsageError(f"input_shapes: {name}={format_shape(shape)} has more than {self._limits.max_rank} axes")
         info = self._infos.get(name)
         declared = declared_shape(info) if info is not None else None
         if declared is None:
@@ -123,7 +141,9 @@ class InputTypes:
         )
         if not fits:
             text = format_shape("?" if extent is None else extent for extent in declared)
-            raise UsageError(f"input_shapes: {name}={list(shape)} does not fit the model's {text}", file=self._file)
+            raise UsageError(
+                f"input_shapes: {name}={format_shape(shape)} does not fit the model's {text}", file=self._file
+            )
         for said, extent in zip(declared, shape, strict=True):
             if isinstance(said, str) and self._extents.setdefault(said, extent) != extent:
                 raise UsageError(
@@ -131,7 +151,7 @@ class InputTypes:
                     file=self._file,
                 )
 
-    def _file_shape(self, name: str, problems: ProblemList, notes: list[str]) -> tuple[int, ...] | None:
+    def _file_shape(self, name: str, problems: ProblemList) -> Shape | None:
         info = self._infos.get(name)
         declared = declared_shape(info) if info is not None else None
         if declared is None:
@@ -148,28 +168,18 @@ class InputTypes:
                 UNKNOWN_SHAPE, "graph input", name, f"has {len(declared)} axes, more than {self._limits.max_rank}"
             )
             return None
-        extents = [self._extents.get(said) if isinstance(said, str) else said for said in declared]
-        if len(extents) > 1 and extents[0] is None:
-            extents[0] = 1
-            if isinstance(declared[0], str):
-                self._extents[declared[0]] = 1
-            symbol = f" '{declared[0]}'" if declared[0] else ""
-            notes.append(
-                f"input '{name}': the open batch extent{symbol} is taken as 1; --input-shapes sets another one"
-            )
-        known = [extent for extent in extents if extent is not None]
-        if len(known) < len(extents):
-            text = format_shape("?" if extent is None else extent for extent in declared)
-            example = ",".join(
-                str(extent) if extent is not None else f"<{said or f'extent {axis}'}>"
-                for axis, (extent, said) in enumerate(zip(extents, declared, strict=True))
-            )
-            problems.add(
-                UNKNOWN_SHAPE,
-                "graph input",
-                name,
-                f"its shape {text} leaves extents open",
-                f"state them, with numbers for what is in angle brackets:  --input-shapes {name}={example}",
-            )
-            return None
-        return tuple(known)
+        return tuple(
+            said if isinstance(said, int) else self._open(said or f"{name}_{axis}", is_named=said is not None)
+            for axis, said in enumerate(declared)
+        )
+
+    def _open(self, said: str, is_named: bool) -> Dim:
+        """What an open extent is: a number or name that the caller gave, or a name like the file's."""
+        if is_named and said in self._extents:
+            return self._extents[said]
+        symbol = _NO_LETTER.sub("_", said)
+        symbol = symbol if _SYMBOL.match(symbol) else f"n{symbol}"
+        while symbol in self._extents.values():
+            symbol += "_"
+        self._extents[said if is_named else f"{said} of no name"] = symbol
+        return symbol

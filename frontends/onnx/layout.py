@@ -9,6 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit, shape_rules
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -91,13 +92,16 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
         counts = {part.axis: part.count for part in parts}
         target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
         return Folded(np.empty(target, node.element(0).numpy), node.element(0))
-    start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
-    for part in parts:
-        if part.step > 0:
-            start[part.axis], step[part.axis] = part.start, part.step
-            end[part.axis] = part.start + part.step * (part.count - 1) + 1
-    if start != [0] * len(shape) or tuple(end) != shape or step != [1] * len(shape):
-        x = emit.extract(g, x, start, end, step)
+    forward = [part for part in parts if part.step > 0]
+    if any(map(is_open, shape)):
+        for part in forward:
+            x = emit.cut(g, x, part.axis, part.start, part.last + 1, part.step)
+    else:
+        start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
+        for part in forward:
+            start[part.axis], end[part.axis], step[part.axis] = part.start, part.last + 1, part.step
+        if start != [0] * len(shape) or tuple(end) != shape or step != [1] * len(shape):
+            x = emit.extract(g, x, start, end, step)
     for part in parts:
         if part.step < 0:
             x = picked(g, x, part.axis, np.array(part.indices, np.int32))

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from onnx import AttributeProto, GraphProto, NodeProto
-
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import elements, open_extents
 from tpuconvert.frontends.onnx.elements import Element, element_of
+from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.schema.errors import (
@@ -54,7 +53,8 @@ class OnnxTensor:
         name: in the file.
         element: element type in the file.
         shape: in the file; () for rank 0, which the graph holds as [1].
-        array: the elements of a constant, in the file's type (64-bit integers stay 64-bit).
+        array: the elements of a constant, in the file's type (64-bit integers stay 64-bit); objects where they are
+            extents of which one is open.
         value: the graph value that carries it; None as long as a constant is not used in the graph.
         quant: set where the file has integers and ``value`` carries the real numbers that they stand for.
         roots: inputs of the model that a tensor which is no constant is computed from.
@@ -105,6 +105,8 @@ class Materializer:
         if tensor.value is not None:
             return tensor.value
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
+        if extent := open_extents.first_open(tensor.array):
+            raise open_extents.OpenExtentError(str(extent))
         known = self._made.get(id(tensor))
         if known is None:
             known = tensor, self._graph.constant(_narrow(tensor.array, tensor.name), name=tensor.name)
@@ -210,6 +212,8 @@ class OnnxNode:
     def ints(self, index: int) -> tuple[int, ...]:
         """A constant input as Python integers."""
         array = self.constant(index)
+        if open_extents.is_shape_tensor(array):
+            return tuple(array.reshape(-1))
         if array.dtype.kind not in "iu":
             raise CannotConvertError(INVALID_NODE, f"input {index} must hold integers, not {array.dtype}")
         return tuple(int(item) for item in array.reshape(-1))
@@ -221,18 +225,21 @@ class OnnxNode:
             raise CannotConvertError(
                 INVALID_NODE, f"input {index} must have one element, not shape {list(array.shape)}"
             )
-        return cast(float, array.reshape(-1)[0].item())
+        (found,) = array.reshape(-1).tolist()
+        return cast(float, found)
 
     def element(self, index: int) -> Element:
         """Element type of an input in the file."""
         return self.tensor(index).element
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Extents of an input in the file: () for rank 0."""
+        """Extents of an input in the file: () for rank 0. One may be open (see ``open_extents``)."""
         shape = self.tensor(index).shape
-        if not all(isinstance(extent, int) for extent in shape):
-            raise CannotConvertError(UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}")
-        return cast(tuple[int, ...], shape)
+        if any("?" in str(extent) for extent in shape):
+            raise CannotConvertError(
+                UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}, which depends on data"
+            )
+        return open_extents.from_shape(shape)
 
     def rank(self, index: int) -> int:
         """Number of axes of an input in the file."""
@@ -339,7 +346,7 @@ class OnnxNode:
         """
         size = item_bytes
         for extent in shape:
-            size *= int(extent)
+            size *= int(extent)  # an open one has no number
         given = sum(t.array.nbytes for t in self.inputs if t is not None and t.array is not None)
         if size > max(self.limits.max_folded_bytes, given):
             raise CannotConvertError(

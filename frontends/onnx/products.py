@@ -7,6 +7,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.open_extents import OpenExtentError, is_open, open_within
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -86,12 +87,15 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
     left, right = emit.extents(a), emit.extents(b)
     m, k, n = left[-2], left[-1], right[-1]
     batch = emit.broadcast_shape(left[:-2], right[:-2])
-    if math.prod(right[:-2]) == 1:
+    can_join_rows = sum(map(is_open, left[:-1])) <= 1  # a reshape can take apart again what has one open extent
+    if can_join_rows and math.prod(right[:-2]) == 1:
         rows = emit.reshape(g, a, (math.prod(left[:-1]), k))
         y = matrix_product(g, rows, emit.reshape(g, b, (k, n)))
         return emit.reshape(g, y, (*batch, m, n))
+    if extent := open_within([*left, *right]):
+        raise OpenExtentError(extent)  # the chips take floating-point products one by one
     count = math.prod(batch)
-    if count > node.limits.max_unrolled_nodes:  # a chip without batched products takes them one by one
+    if count > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{count} separate matrix products")
     rank = len(batch) + 2
     a, b = (emit.reshape(g, x, (1,) * (rank - x.rank) + emit.extents(x)) for x in (a, b))
@@ -175,9 +179,7 @@ def _contract(
     columns = [letter for letter in b_term if letter not in shared]
     sizes = dict(zip(b_term, emit.extents(b), strict=True))
     for letter, extent in zip(a_term, emit.extents(a), strict=True):
-        if 1 not in (extent, sizes.get(letter, extent)) and sizes.get(letter, extent) != extent:
-            raise node.fail(INVALID_NODE, f"index '{letter}' has extents {extent} and {sizes[letter]}")
-        sizes[letter] = max(extent, sizes.get(letter, extent))
+        (sizes[letter],) = emit.broadcast_shape((extent,), (sizes.get(letter, 1),))
     a = _arranged(g, a, a_term, [*batch, *rows, *inner], sizes)
     b = _arranged(g, b, b_term, [*batch, *inner, *columns], sizes)
 

@@ -1,5 +1,6 @@
 """Reductions over axes, positions of extremes, running sums."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -186,7 +187,7 @@ def along_axis(g: Graph, x: Value, axis: int, matrix: np.ndarray) -> Value:
     last = x.rank - 1
     order = [k for k in range(x.rank) if k != axis] + [axis]
     moved = emit.permute(g, x, order)
-    rows = emit.reshape(g, moved, (int(np.prod(shape, dtype=np.int64)) // shape[axis], shape[axis]))
+    rows = emit.reshape(g, moved, (math.prod(shape[k] for k in order[:last]), shape[axis]))
     y = matrix_product(g, rows, emit.float_constant(g, np.ascontiguousarray(matrix), "matrix"))
     y = emit.reshape(g, y, (*(shape[k] for k in order[:last]), matrix.shape[1]))
     return emit.permute(g, y, [order.index(k) for k in range(x.rank)])

@@ -6,7 +6,6 @@ interpolate, picking by index, or a product with the weights themselves.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -17,6 +16,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.reduction import along_axis
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -308,8 +308,11 @@ def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> 
 
 def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[_AxisResize]:
     shape = node.shape(0)
-    if len(sizes) != len(axes) or min(sizes, default=1) < 1:
+    if len(sizes) != len(axes) or any(size < 1 for size in sizes):
         raise node.fail(INVALID_NODE, f"sizes {list(sizes)} for {len(axes)} axes")
+    if policy == "stretch":  # an open extent that stays has no ratio
+        changed = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if str(size) != str(shape[axis])]
+        axes, sizes = [axis for axis, _ in changed], [size for _, size in changed]
     outs, scales = list(sizes), [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, sizes, strict=True)]
     if policy != "stretch":
         common = min(scales) if policy == "not_larger" else max(scales)

@@ -6,10 +6,11 @@ opset means.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
+from tpuconvert.frontends.onnx.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
+from tpuconvert.schema.light_dataclass import dataclass
 
 
 def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
@@ -33,7 +34,7 @@ def reshape_target(node: OnnxNode) -> tuple[int, ...]:
         raise node.fail(INVALID_NODE, f"target shape {target}")
     count = math.prod(shape)
     if -1 in target:
-        known = -math.prod(target)
+        known = math.prod(extent for extent in target if extent != -1)
         if known == 0 or count % known:
             raise node.fail(INVALID_NODE, f"shape {list(shape)} does not fit {target}")
         target[target.index(-1)] = count // known
@@ -57,7 +58,7 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
     shape = node.shape(0)
     axes = attr_or_input(node, "axes", 1, 13)
     if axes is None:
-        return tuple(extent for extent in shape if extent != 1)
+        return tuple(extent for extent in shape if extent != 1)  # whether an open one goes, its number decides
     removed = node.axes(axes, len(shape))
     if any(shape[axis] != 1 for axis in removed):
         raise node.fail(INVALID_NODE, f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
@@ -128,9 +129,18 @@ class AxisSlice:
     count: int
 
     @property
+    def last(self) -> int:
+        """The last index that is taken."""
+        return self.start + self.step * (self.count - 1)
+
+    @property
     def indices(self) -> range:
         """The indices that are taken."""
         return range(self.start, self.start + self.step * self.count, self.step)
+
+
+_TO_THE_END = 2**31 - 1
+"""From this bound on a slice takes an axis to its end, however long it is."""
 
 
 def slices(node: OnnxNode) -> list[AxisSlice]:
@@ -153,6 +163,8 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
             raise node.fail(INVALID_NODE, "a step is 0")
+        if is_open(shape[axis]) and (start, step) == (0, 1) and (end >= _TO_THE_END or end == shape[axis]):
+            continue
         taken = range(*slice(start, end, step).indices(shape[axis]))
         if step < 0 and end < -shape[axis]:
             taken = range(*slice(start, None, step).indices(shape[axis]))

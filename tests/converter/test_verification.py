@@ -158,5 +158,11 @@ def test_random_feeds_have_the_declared_types_and_repeat() -> None:
         ("d", "bool", ()),
     ]
     assert all(np.array_equal(one[name], two[name]) for one, two in zip(first, again, strict=True) for name in one)
-    with pytest.raises(UsageError, match="no fixed shape"):
-        random_feeds([Port("x", "float32", ("N", 3))], 1)
+
+
+def test_random_feeds_take_one_sample_and_need_other_extents() -> None:
+    (feed,) = random_feeds([Port("x", "float32", ("N", 3)), Port("mask", "float32", (5, "N"))], 1)
+    assert {name: array.shape for name, array in feed.items()} == {"x": (1, 3), "mask": (5, 1)}
+    for shape in (("N", "H"), ("T",)):
+        with pytest.raises(UsageError, match="no fixed shape"):
+            random_feeds([Port("x", "float32", shape)], 1)

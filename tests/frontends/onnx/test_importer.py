@@ -129,23 +129,18 @@ def open_model(*shape: int | str | None) -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("batch", ["N", None, -1, 0, "?"])
-def test_open_batch_becomes_one_with_a_note(batch: int | str | None, tmp_path: Path) -> None:
-    graph = graph_of(open_model(batch, 3, 4), tmp_path)
-    assert graph.inputs[0].shape == (1, 3, 4)
-    assert any("input 'x'" in note and "taken as 1" in note for note in graph.notes)
-    pinned = graph_of(open_model(batch, 3, 4), tmp_path, input_shapes={"x": (8, 3, 4)})
+@pytest.mark.parametrize(
+    ("batch", "symbol"), [("N", "N"), ("batch size", "batch_size"), ("2*n", "n2_n"), (None, "x_0"), (-1, "x_0")]
+)
+def test_open_extents_stay_open_with_a_note(batch: int | str | None, symbol: str, tmp_path: Path) -> None:
+    graph = graph_of(open_model(batch, 3, "W"), tmp_path)
+    assert graph.inputs[0].shape == graph.outputs[0].shape == (symbol, 3, "W")
+    assert graph.notes == [f"extents of the inputs that stay open: {symbol}, W; --input-shapes sets numbers"]
+    pinned = graph_of(open_model(batch, 3, "W"), tmp_path, input_shapes={"x": (8, 3, 4)})
     assert pinned.outputs[0].shape == (8, 3, 4)
     assert pinned.notes == []
-
-
-def test_other_open_extents_are_told_with_the_next_step(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError) as caught:
-        load(saved(open_model("N", 3, "height", None), tmp_path))
-    assert "its shape [N, 3, height, ?] leaves extents open" in str(caught.value)
-    assert "--input-shapes x=1,3,<height>,<extent 3>" in str(caught.value)
-    graph = graph_of(open_model("N", 3, "height", None), tmp_path, input_shapes={"x": (1, 3, 20, 30)})
-    assert graph.inputs[0].shape == (1, 3, 20, 30)
+    named = graph_of(open_model(batch, 3, "W"), tmp_path, input_shapes={"x": ("samples", 3, 4)})
+    assert named.outputs[0].shape == named.output_ports[0].shape == ("samples", 3, 4)
 
 
 def test_one_name_means_one_extent(tmp_path: Path) -> None:
@@ -157,6 +152,8 @@ def test_one_name_means_one_extent(tmp_path: Path) -> None:
     assert [value.shape for value in graph.inputs] == [(2, 7), (2, 7)]
     with pytest.raises(UsageError, match="'width' is 7 in one input and 8 in b"):
         load(saved(proto, tmp_path), input_shapes={"a": (2, 7), "b": (2, 8)})
+    graph = graph_of(proto, tmp_path, input_shapes={"b": ("n", "W")})
+    assert [value.shape for value in graph.inputs] == [("n", "W"), ("n", "W")]
 
 
 @pytest.mark.parametrize(
@@ -166,9 +163,11 @@ def test_one_name_means_one_extent(tmp_path: Path) -> None:
         ({"x": (1, 3)}, r"x=\[1, 3\] does not fit the model's \[2, 3, \?\]"),
         ({"x": (1, 3, 5)}, r"does not fit"),
         ({"x": (2, 3, 0)}, r"an extent below 1"),
+        ({"x": (2, "C", 5)}, r"x=\[2, C, 5\] does not fit"),
+        ({"x": (2, 3, "a+b")}, r"numbers, or names of letters and digits"),
     ],
 )
-def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], complaint: str, tmp_path: Path) -> None:
+def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int | str, ...]], complaint: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=complaint):
         load(saved(open_model(2, 3, None), tmp_path), input_shapes=shapes)
 

@@ -1,0 +1,104 @@
+"""Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tpuconvert.frontends.onnx import open_extents
+from tpuconvert.frontends.onnx.node import OnnxTensor
+from tpuconvert.frontends.onnx.open_extents import OpenExtentError
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.types import Shape, format_shape
+
+
+@dataclass(frozen=True)
+class _Problem:
+    op: str
+    node: str
+    extent: str
+    tensor: str
+    shape: Shape
+
+
+class OpenProblems:
+    """Gathers them, so that all tell the same shapes to type."""
+
+    def __init__(self) -> None:
+        self._found: list[_Problem] = []
+
+    def add(self, op: str, node: str, extent: str, tensors: Iterable[OnnxTensor | None]) -> None:
+        """Note that a node with these inputs has to know an extent."""
+        name, shape = _where(extent, tensors)
+        self._found.append(_Problem(op, node, extent, name, shape))
+
+    def tell(self, problems: ProblemList, graph: Graph) -> None:
+        """Turn them into problems of the model; where there are none, note which extents stay open."""
+        symbols = {name for problem in self._found for name in open_extents.names_in(problem.extent)}
+        hint = _hint(graph, symbols)
+        for problem in self._found:
+            where = f"'{problem.tensor}' has the shape {format_shape(problem.shape)}" if problem.tensor else "an input"
+            problems.add(
+                UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number: {where}", hint
+            )
+        names = dict.fromkeys(extent for port in graph.input_ports for extent in port.shape if isinstance(extent, str))
+        if names and not self._found:
+            said = ", ".join(names)
+            graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
+
+
+def _where(extent: str, tensors: Iterable[OnnxTensor | None]) -> tuple[str, Shape]:
+    """The tensor that has the extent, or the one with extents of the same names."""
+    names = open_extents.names_in(extent)
+    given = [(tensor.name, _extents_of(tensor)) for tensor in tensors if tensor is not None]
+    for name, shape in given:
+        if extent in shape:
+            return name, shape
+    for name, shape in given:
+        if any(isinstance(item, str) and names & open_extents.names_in(item) for item in shape):
+            return name, shape
+    return "", ()
+
+
+def _extents_of(tensor: OnnxTensor) -> Shape:
+    """The shape of a tensor, or the extents that are its elements."""
+    if tensor.array is not None and open_extents.is_shape_tensor(tensor.array):
+        return open_extents.to_shape(list(tensor.array.flat))
+    return tensor.shape
+
+
+def _hint(graph: Graph, symbols: set[str]) -> str:
+    """The option with numbers for some names; of the others the names themselves."""
+    shapes = []
+    blanks = False
+    for port in graph.input_ports:
+        if symbols.isdisjoint(str(extent) for extent in port.shape):
+            continue
+        texts = []
+        for axis, extent in enumerate(port.shape):
+            is_asked = extent in symbols
+            blanks = blanks or (is_asked and axis > 0)
+            texts.append(str(extent) if not is_asked else "1" if axis == 0 else f"<{extent}>")
+        shapes.append(f"{port.name}={','.join(texts)}")
+    if not shapes:
+        return ""
+    how = "with numbers for what is in angle brackets:  " if blanks else "state a number, for example:  "
+    return f"{how}--input-shapes {','.join(shapes)}"
+
+
+def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
+    """An open extent of some tensors, empty where there is none."""
+    shapes = (_extents_of(tensor) for tensor in tensors if tensor is not None)
+    return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
+
+
+def check_parameters(nodes: Iterable[Node]) -> None:
+    """Whether the parameters of new nodes are numbers.
+
+    Raises:
+        OpenExtentError: a converter wrote an open extent into one.
+    """
+    for node in nodes:
+        for item in dataclasses.fields(node.op):
+            if extent := open_extents.open_within(getattr(node.op, item.name)):
+                raise OpenExtentError(extent)

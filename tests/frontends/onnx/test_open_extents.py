@@ -1,0 +1,280 @@
+"""Networks whose inputs leave extents open: imported, saved, loaded and run with several numbers for them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx_models import graph_of, model, ramp, saved
+
+import tpuconvert as tc
+from tpuconvert.__main__ import main
+from tpuconvert.frontends.onnx import load
+from tpuconvert.frontends.onnx.open_extents import OpenExtent, OpenExtentError, extents_array
+from tpuconvert.schema.errors import UnsupportedError, UsageError
+from tpuconvert.schema.types import Array
+
+Given = tuple[Sequence[NodeProto], dict[str, Array]]
+
+
+def i64(*numbers: int) -> Array:
+    return np.array(numbers, np.int64)
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(op, inputs.split(), [output], name=output, **attributes)
+
+
+def opened(nodes: Sequence[NodeProto], constants: dict[str, Array], *shape: int | str | None) -> onnx.ModelProto:
+    """A model from x to y with an input of this shape."""
+    proto = model(nodes, {"x": ramp(1)}, ["y"], constants, opset=17)
+    proto.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, shape))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    return proto
+
+
+def classifier() -> onnx.ModelProto:
+    """Two branches, pooled, joined, flattened by -1, and classified."""
+    nodes = [
+        node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1]), node("Relu", "c1", "r1"),
+        node("MaxPool", "r1", "p1", kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", "p1 w2", "c2", pads=[1, 1, 1, 1], group=2), node("Add", "c2 p1", "s"),
+        node("AveragePool", "p1", "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), node("Concat", "s a", "j", axis=1),
+        node("GlobalAveragePool", "j", "g"), node("Reshape", "g flat", "f"), node("Gemm", "f w3 b3", "l", transB=1),
+        node("Softmax", "l", "y", axis=-1),
+    ]  # fmt: skip
+    constants = {
+        "w1": ramp(4, 3, 3, 3, seed=1), "b1": ramp(4, seed=2), "w2": ramp(4, 2, 3, 3, seed=3), "flat": i64(-1, 8),
+        "w3": ramp(5, 8, seed=4), "b3": ramp(5, seed=5),
+    }  # fmt: skip
+    return opened(nodes, constants, "N", 3, 8, 8)
+
+
+def exported_view() -> onnx.ModelProto:
+    """How exporters write ``x.view(x.size(0), -1)``, once with a division of the size."""
+    nodes = [
+        node("Shape", "x", "size"), node("Gather", "size zero", "n", axis=0), node("Unsqueeze", "n front", "n1"),
+        node("Concat", "n1 rest", "target", axis=0), node("Reshape", "x target", "flat"),
+        node("Mul", "n1 two", "n2"), node("Div", "n2 two", "n3"), node("Cast", "n3", "n4", to=TensorProto.INT64),
+        node("Concat", "n4 rows", "back", axis=0), node("Reshape", "flat back", "y"),
+    ]  # fmt: skip
+    constants = {"zero": np.array(0), "front": i64(0), "rest": i64(-1), "two": i64(2), "rows": i64(6, 2)}
+    return opened(nodes, constants, "N", 3, 4)
+
+
+def mixer() -> onnx.ModelProto:
+    """Products with constant matrices from both sides, as in a layer of a network on patches of a picture."""
+    nodes = [
+        node("LayerNormalization", "x g b", "n"), node("MatMul", "n w1", "m"), node("Add", "m b1", "h"),
+        node("Erf", "h", "e"), node("Mul", "h e", "act"), node("MatMul", "act w2", "o"), node("Add", "x o", "s"),
+        node("Transpose", "s", "t", perm=[0, 2, 1]), node("MatMul", "t w3", "u"), node("Softmax", "u", "p", axis=1),
+        node("Sum", "p t p", "z"), node("Unsqueeze", "z one", "wide"), node("Squeeze", "wide one", "y"),
+    ]  # fmt: skip
+    constants = {
+        "g": ramp(8, seed=1), "b": ramp(8, seed=2), "w1": ramp(8, 6, seed=3), "b1": ramp(6, seed=4), "one": i64(1),
+        "w2": ramp(6, 8, seed=5), "w3": ramp(5, 5, seed=6),
+    }  # fmt: skip
+    return opened(nodes, constants, "batch", 5, 8)
+
+
+def attention() -> onnx.ModelProto:
+    """Products of computed operands, two heads, open in samples and tokens."""
+    nodes = [
+        node("Shape", "x", "size"), node("Slice", "size zero two", "lead"),
+        node("Concat", "lead split", "heads", axis=0),
+        *(node("MatMul", f"x w{k}", f"m{k}") for k in "qkv"), *(node("Reshape", f"m{k} heads", k) for k in "qkv"),
+        node("Transpose", "q", "qt", perm=[0, 2, 1, 3]), node("Transpose", "k", "kt", perm=[0, 2, 3, 1]),
+        node("Transpose", "v", "vt", perm=[0, 2, 1, 3]), node("MatMul", "qt kt", "scores"),
+        node("Div", "scores root", "scaled"), node("Softmax", "scaled", "p", axis=-1), node("MatMul", "p vt", "o"),
+        node("Transpose", "o", "ot", perm=[0, 2, 1, 3]), node("Concat", "lead width", "joined", axis=0),
+        node("Reshape", "ot joined", "of"), node("Add", "of x", "sum"), node("LayerNormalization", "sum g b", "y"),
+    ]  # fmt: skip
+    constants = {"zero": i64(0), "two": i64(2), "split": i64(2, 4), "width": i64(8), "root": np.float32([2])}
+    weights = {f"w{k}": ramp(8, 8, seed=index, low=-1, high=1) for index, k in enumerate("qkv")}
+    return opened(nodes, {**constants, **weights, "g": ramp(8, seed=4), "b": ramp(8, seed=5)}, "batch", "tokens", 8)
+
+
+def upscaler() -> onnx.ModelProto:
+    """Open in samples only; the border is cut, the rest doubled, rows are turned round."""
+    nodes = [
+        node("Slice", "x low high axes", "cut"), node("Resize", "cut none scales", "wide", mode="linear"),
+        node("Slice", "wide last first rows back", "turned"), node("ReduceMean", "turned", "m", axes=[1], keepdims=1),
+        node("Sub", "turned m", "d"), node("Flatten", "d", "y"),
+    ]  # fmt: skip
+    constants = {
+        "low": i64(0, 1, 1), "high": i64(2**31 - 1, 5, -1), "axes": i64(0, 2, 3), "none": np.float32([]),
+        "scales": np.float32([1, 1, 2, 2]), "last": i64(-1), "first": i64(-(2**31)), "rows": i64(2), "back": i64(-1),
+    }  # fmt: skip
+    return opened(nodes, constants, None, 2, 6, 6)
+
+
+NETWORKS = {
+    "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
+    "view": (exported_view, [(1, 3, 4), (5, 3, 4)]),
+    "mixer": (mixer, [(1, 5, 8), (3, 5, 8)]),
+    "upscaler": (upscaler, [(1, 2, 6, 6), (3, 2, 6, 6)]),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_runs_with_several_numbers_after_saving_and_loading(name: str, tmp_path: Path) -> None:
+    make, shapes = NETWORKS[name]
+    proto = make()
+    tc.convert(saved(proto, tmp_path)).save(tmp_path / "net.tpum")
+    for backend in ("auto", "reference"):
+        with tc.Session(tc.load(tmp_path / "net.tpum"), backend=backend) as session:
+            assert any(isinstance(extent, str) for extent in session.inputs[0].shape)
+            for seed, shape in enumerate(shapes):
+                x = ramp(*shape, seed=seed)
+                (expected,) = ReferenceEvaluator(proto).run(["y"], {"x": x})
+                np.testing.assert_allclose(session.run({"x": x})["y"], expected, atol=2e-5, rtol=2e-4)
+
+
+def test_names_are_the_same_at_the_border(tmp_path: Path) -> None:
+    converted = tc.convert(saved(classifier(), tmp_path), input_shapes={"x": ("samples", 3, 8, 8)})
+    with tc.Session(converted) as session:
+        assert session.inputs[0].shape == ("samples", 3, 8, 8)
+        assert session.outputs[0].shape == ("samples", 5)
+        with pytest.raises(UsageError, match=r"the model takes \[samples=2, 3, 8, 8\]"):
+            session.run({"x": ramp(2, 3, 8, 9)})
+    pinned = tc.convert(saved(classifier(), tmp_path), input_shapes={"x": (2, 3, 8, 8)})
+    assert pinned.graph.output_ports[0].shape == (2, 5)
+
+
+def test_quantized_with_one_sample_at_a_time_and_run_with_several(tmp_path: Path) -> None:
+    path = saved(classifier(), tmp_path)
+    samples = [ramp(1, 3, 8, 8, seed=seed) for seed in range(12)]
+    several = tc.convert(path, quantize="int8", calibration=samples)
+    single = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": (1, 3, 8, 8)})
+    assert several.quantize == "int8" and several.graph.input_ports[0].shape == ("N", 3, 8, 8)
+    with tc.Session(several, backend="reference") as open_one, tc.Session(single, backend="reference") as fixed:
+        together = open_one.run({"x": np.concatenate(samples[:3])})["y"]
+        one_by_one = [fixed.run({"x": sample})["y"] for sample in samples[:3]]
+    assert np.array_equal(together, np.concatenate(one_by_one))
+
+
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(opened([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
+    assert main(["check", "net.onnx"]) == 0
+    assert "extents of the inputs that stay open: N, H, W" in capsys.readouterr().out
+    assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,H,16", "--verify"]) == 2  # H needs samples
+    assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,9,16", "--verify"]) == 0
+    assert main(["inspect", "net.tpum"]) == 0
+    assert "float32[N, 3, 9, 16]" in capsys.readouterr().out
+    assert main(["bench", "net.tpum", "--runs", "1", "--warmup", "0"]) == 0
+    np.savez("x.npz", x=ramp(4, 3, 9, 16))
+    assert main(["run", "net.tpum", "x.npz", "--output", "y.npz"]) == 0
+    assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,2+2,16"]) == 2
+    assert "is not a shape" in capsys.readouterr().err
+
+
+# What needs a number
+
+
+def refused(proto: onnx.ModelProto, folder: Path, **options: Any) -> UnsupportedError:
+    with pytest.raises(UnsupportedError) as caught:
+        load(saved(proto, folder), **options)
+    return caught.value
+
+
+def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> None:
+    nodes = [
+        node("Relu", "x", "r"), node("CumSum", "r last", "sums"), node("Trilu", "sums", "t"),
+        node("Relu", "t", "u"), node("Squeeze", "u", "y"),
+    ]  # fmt: skip
+    proto = opened(nodes, {"last": np.array(-1)}, "N", 3, "T")
+    proto.graph.value_info.append(helper.make_tensor_value_info("sums", TensorProto.FLOAT, ("N", 3, "T")))
+    proto.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, ("N", 3, "T")))
+    error = refused(proto, tmp_path)
+    assert [(problem.kind.id, problem.op, problem.node) for problem in error.problems] == [
+        ("TC3104", "CumSum", "sums"),
+        ("TC3104", "Trilu", "t"),
+        ("TC3104", "Squeeze", "y"),
+    ]
+    assert "'T' has to be a number: 'r' has the shape [N, 3, T]" in str(error)
+    assert "'N' has to be a number: 'u' has the shape [N, 3, T]" in str(error)
+    assert str(error).count("with numbers for what is in angle brackets:  --input-shapes x=1,3,<T>") == 3
+    graph = graph_of(proto, tmp_path, input_shapes={"x": (2, 3, 4)})
+    assert graph.outputs[0].shape == (2, 3, 4)
+    one_left = refused(proto, tmp_path, input_shapes={"x": ("N", 3, 4)})
+    assert "state a number, for example:  --input-shapes x=1,3,4" in str(one_left)
+
+
+def test_products_of_computed_operands_need_their_number(tmp_path: Path) -> None:
+    error = refused(attention(), tmp_path, input_shapes={"x": ("batch", 5, 8)})
+    assert [problem.op for problem in error.problems] == ["MatMul"]
+    assert "'batch' has to be a number: 'qt' has the shape [batch, 2, 5, 4]" in str(error)
+    assert "--input-shapes x=1,5,8" in str(error)
+    graph = graph_of(attention(), tmp_path, input_shapes={"x": (3, 5, 8)})
+    assert graph.outputs[0].shape == (3, 5, 8)
+
+
+CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7, 2), "depth": np.array(3)}
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        pytest.param([node("Shape", "x", "y")], id="the extents as an output"),
+        pytest.param([node("Shape", "x", "s"), node("ConstantOfShape", "s", "y")], id="a constant of that shape"),
+        pytest.param([node("Shape", "x", "s"), node("Expand", "c s", "y")], id="a constant repeated"),
+        pytest.param([node("Reshape", "x n", "y")], id="a number in its place"),
+        pytest.param([node("Add", "x five", "y")], id="as long as a constant"),
+        pytest.param([node("Resize", "x  sizes", "y")], id="resized"),
+        pytest.param([node("Split", "x", "y", axis=0)], id="cut into parts"),
+        pytest.param([node("Gather", "x zero", "y", axis=0)], id="a position"),
+        pytest.param([node("Slice", "x one three zero", "y")], id="a range of positions"),
+        pytest.param([node("Shape", "x", "s"), node("Range", "zero s one", "y")], id="a range of numbers"),
+        pytest.param([node("EyeLike", "x", "y")], id="a diagonal"),
+    ],
+)
+def test_nothing_else_than_a_number_will_do(nodes: list[NodeProto], tmp_path: Path) -> None:
+    proto = opened(nodes, {**CONSTANTS, "zero": i64(0), "one": i64(1), "three": i64(3)}, "N", 4)
+    for item in proto.graph.node:
+        if item.op_type == "Resize":
+            item.input[:] = ["x", "", "", "sizes"]
+        if item.op_type == "Split":
+            item.output[:] = ["y", "z"]
+    error = refused(proto, tmp_path)
+    assert {problem.kind.id for problem in error.problems} == {"TC3104"}
+    assert "N' has to be a number" in str(error)
+    assert "--input-shapes x=1,4" in str(error)
+
+
+# The arithmetic
+
+
+def test_sums_products_and_exact_quotients_stay_open() -> None:
+    n, m = OpenExtent("N"), OpenExtent("M")
+    assert [str(item) for item in (n + 1, 2 * n, n * m * 3, (6 * n) // 3, n * 1.0, abs(n))] == [
+        "N+1", "2*N", "3*M*N", "2*N", "N", "N",
+    ]  # fmt: skip
+    assert n - n == 0 and n // n == 1 and (4 * n) % 2 == 0 and n * 0 == 0
+    assert n == n and n != 0 and n != -1 and n > 0 and n >= 1 and not n < 1 and 2 * n != 1
+    assert extents_array([n, 3])[0] is n
+    assert extents_array([n // n, 3]).dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        lambda n: n == 1, lambda n: n != 5, lambda n: n < 3, lambda n: n > 1, lambda n: n <= 1, lambda n: n // 2,
+        lambda n: n % 2, lambda n: -n, lambda n: 5 - n, lambda n: n / 2, lambda n: n * 0.5,
+        lambda n: n - OpenExtent("M"), lambda n: n == OpenExtent("M"), lambda n: n - 1 >= 0, bool, int, float, range,
+        lambda n: np.zeros((n, 2)), lambda n: np.array([1, n], np.int64), lambda n: [0, 1][n], lambda n: abs(n - 1),
+    ],
+)  # fmt: skip
+def test_what_only_the_number_answers(question: Any) -> None:
+    with pytest.raises(OpenExtentError, match="has to be a number"):
+        question(OpenExtent("N"))
+
+
+def test_other_formats_have_no_open_extents(repository: Path) -> None:
+    source = next((repository / "examples" / "digits").glob("*.tflite"))
+    with pytest.raises(UsageError, match="only ONNX models can keep extents open"):
+        tc.convert(source, input_shapes={"input": ("N", 28, 28, 1)})
