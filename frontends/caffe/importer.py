@@ -227,6 +227,9 @@ class _Importer:
         for item in node.unread():
             hint = "remove it if the network does not depend on it, or give a plugin that converts this layer"
             self._problem(UNSUPPORTED_ATTRIBUTE, node.type, node.name, item, hint)
+        if blobs := node.blobs_left():
+            hint = "give the prototxt that belongs to these weights"
+            self._problem(INVALID_NODE, node.type, node.name, blobs, hint)
         self._notes.extend(node.notes)
         for name in node.foreign():
             self._notes.append(f"layer '{node.name}' ({node.type}) ignores {name}, as Caffe does")

@@ -119,6 +119,7 @@ class CaffeNode:
         self._blobs = blobs
         self.findings = findings
         self._parameters: dict[str, Parameters] = {}
+        self._blobs_read: set[int] = set()
 
     # Tensors
 
@@ -169,13 +170,16 @@ class CaffeNode:
             message = self._description.message
             known = name in message.DESCRIPTOR.fields_by_name
             extra: dict[str, list[Any]] = {}
+            lines: dict[str, int] = {}
             for item in self._description.unknown:
                 if item.path[0] == name and len(item.path) == 1 and isinstance(item.value, dict):
                     extra.update(item.value)
+                    lines.update(dict.fromkeys(item.value, item.line))
                 elif item.path[0] == name and len(item.path) == 2:
                     values = item.value if isinstance(item.value, list) else [item.value]
                     extra.setdefault(str(item.path[1]), []).extend(values)
-            self._parameters[name] = Parameters(name, getattr(message, name) if known else None, extra)
+                    lines.setdefault(str(item.path[1]), item.line)
+            self._parameters[name] = Parameters(name, getattr(message, name) if known else None, extra, lines)
         return self._parameters[name]
 
     def unread(self) -> list[str]:
@@ -212,6 +216,7 @@ class CaffeNode:
 
         """
         wanted = tuple(int(extent) for extent in shape)
+        self._blobs_read.add(index)
         if self._blobs is None:
             return self._without_weights(wanted, what)
         if index >= len(self._blobs):
@@ -228,6 +233,15 @@ class CaffeNode:
                 INVALID_NODE,
             )
         return blob.data.reshape(wanted)
+
+    def blobs_left(self) -> str:
+        """What the converter left unread of the learned tensors, in words; empty when it read all."""
+        found = self._blobs or []
+        left = [index for index in range(len(found)) if index not in self._blobs_read]
+        if not left:
+            return ""
+        shapes = ", ".join(str(list(found[index].shape)) for index in left[:3])
+        return f"the weight file has {len(found)} blobs for it, {len(left)} of them without a meaning here: {shapes}"
 
     def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:
         """Zeros, so that everything else about the layer can be checked."""

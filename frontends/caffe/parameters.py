@@ -1,6 +1,6 @@
 """The parameters of one layer, and the account of which of them were read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, ProblemKind
@@ -48,13 +48,17 @@ class Parameters:
         message: the protobuf message; None for one that Caffe's schema does not have.
         extra: fields of the text that the schema does not have, by name. A plugin reads its own parameters here.
         name: of the message, for texts.
+        lines: where each of ``extra`` stands.
 
     """
 
-    def __init__(self, name: str, message: Any, extra: dict[str, list[Any]]) -> None:
+    def __init__(
+        self, name: str, message: Any, extra: dict[str, list[Any]], lines: Mapping[str, int] | None = None
+    ) -> None:
         self.name = name
         self._message = message
         self._extra = extra
+        self._lines = lines or {}
         self._read: set[str] = set()
 
     @property
@@ -62,8 +66,12 @@ class Parameters:
         """Parameters that were given and that nobody asked for, as ``name: value``."""
         given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
         known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
+        found = [f"{name}: {_shown(value)}" for name, value in known]
         extra = [(name, values) for name, values in self._extra.items() if name not in self._read]
-        return [f"{name}: {_shown(value)}" for name, value in [*known, *extra]]
+        return [*found, *(f"{name}: {_shown(values)}{self._place(name)}" for name, values in extra)]
+
+    def _place(self, name: str) -> str:
+        return f" (line {self._lines[name]})" if name in self._lines else ""
 
     def ignore(self, *names: str) -> None:
         """Count parameters as read that have no meaning for inference."""

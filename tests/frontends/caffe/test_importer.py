@@ -121,7 +121,7 @@ def test_all_problems_are_told_at_once(tmp_path):
     assert {key[1] for key in found} == {"", "foo_1", "foo_2", "pool", "too_big", "relu", "lost", "loss"}
     assert found["no TPU operator", "foo_1"] == ""
     assert found["invalid node", "pool"] == "pad [1, 1] with pool STOCHASTIC"
-    assert found["unsupported attribute", "relu"] == "relu_param.curve: 3"
+    assert found["unsupported attribute", "relu"] == "relu_param.curve: 3 (line 7)"
     assert found["unsupported attribute", ""] == "debug (line 11)"
     assert found["invalid node", "lost"] == "reads 'nowhere', which no layer before it makes"
     assert "loss" in found["no TPU operator", "loss"]
@@ -160,6 +160,13 @@ def test_weights_are_checked_against_the_network(tmp_path):
         "few": "the weight file has 1 blobs for it, the bias would be number 2",
         "none": "the weight file has 0 blobs for it, the weight would be number 1",
     }
+
+
+def test_weights_that_nothing_reads(tmp_path):
+    text = with_input((1, 4), layer("InnerProduct", "inner_product_param { num_output: 3 bias_term: false }"))
+    with pytest.raises(UnsupportedError, match="has 2 blobs for it, 1 of them without a meaning here") as error:
+        load_text(tmp_path, text, {"layer": [np.ones((3, 4)), np.ones(3)]})
+    assert "[3]" in error.value.problems[0].message
 
 
 def test_axes_of_extent_1_do_not_matter_in_weights(tmp_path):
