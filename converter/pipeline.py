@@ -17,6 +17,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
@@ -50,6 +51,8 @@ class Options:
         preprocess: how pictures become the model's input.
         strict_set: whether composite operators are written as the operators of the set that they consist of.
         disabled: names of the optimizer's rules and passes that do not run.
+        grouping: whether it is planned which nodes share on-chip memory. What is computed does not depend on it.
+        local_memory: on-chip memory to plan for; None for that of the chip.
 
     """
 
@@ -62,6 +65,8 @@ class Options:
     preprocess: Preprocess | None = None
     strict_set: bool = False
     disabled: tuple[str, ...] = ()
+    grouping: bool = True
+    local_memory: LocalMemory | None = None
 
     @staticmethod
     def of(
@@ -75,6 +80,8 @@ class Options:
         preprocess: Preprocess | str | Mapping[str, Any] | None = None,
         strict_set: bool = False,
         disable_rules: Iterable[str] = (),
+        grouping: bool = True,
+        local_memory: str | None = None,
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
@@ -98,6 +105,12 @@ class Options:
             preprocess = Preprocess.parse(preprocess)
         elif isinstance(preprocess, Mapping):
             preprocess = Preprocess.from_mapping(preprocess)
+        if local_memory is not None and not grouping:
+            raise UsageError("a local memory without grouping", hint="leave one of the two out")
+        try:
+            memory = None if local_memory is None else LocalMemory.parse(local_memory)
+        except ValueError as error:
+            raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
         disabled = tuple(disable_rules)
         if disabled:
             from tpuconvert.optimizer.pipeline import passes
@@ -113,6 +126,8 @@ class Options:
             preprocess,
             strict_set,
             disabled,
+            grouping,
+            memory,
         )
 
 
@@ -135,6 +150,8 @@ def convert(
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
     disable_rules: Iterable[str] = (),
+    grouping: bool = True,
+    local_memory: str | None = None,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file.
@@ -155,6 +172,9 @@ def convert(
         plugins: Python files with operators and converters.
         strict_set: write composite operators (layer_norm, gelu ...) as the operators of the set they consist of.
         disable_rules: names of the optimizer's rules and passes that are not to run; ``tpuconvert passes`` lists them.
+        grouping: plan which nodes share on-chip memory; what the model computes does not depend on it.
+        local_memory: on-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or a chip's name; by
+            default that of the chip.
         watch: what to tell about the optimizer's work, what to dump, and whether to validate every pass.
 
     Returns:
@@ -178,6 +198,8 @@ def convert(
         preprocess=preprocess,
         strict_set=strict_set,
         disable_rules=disable_rules,
+        grouping=grouping,
+        local_memory=local_memory,
     )
     return convert_source(source, weights, options, calibration, watch=watch)
 
@@ -303,6 +325,11 @@ def finish(
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
     notes += check_legality(graph, options.chip)
+    grouping = None
+    if options.grouping:
+        from tpuconvert.optimizer.grouping.planner import plan_groups
+
+        grouping = plan_groups(graph, options.chip, options.local_memory)
     graph.validate()
     return Model(
         FileModel(
@@ -313,6 +340,7 @@ def finish(
             preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
             notes=tuple(notes),
             plugins=tuple(plugins_of(graph)),
+            grouping=grouping,
         )
     )
 

@@ -91,7 +91,7 @@ class Hardware:
 HARDWARE = {
     # 3 TFLOPS FP32: the vendor's product table. No bandwidth is published: that of the BM1680 board (SC1 manual).
     "bm1682": Hardware(LocalMemory(64, 256 * _KIB, 128), 83.2e9, 1.5e12, 1.5e12, 1.5e12),
-    # 17.6 TOPS INT8 (without Winograd), 2.2 TFLOPS FP32: the same table. Bandwidth: LPDDR4X-4266 on 128 bits, as BM1684X.
+    # 17.6 TOPS INT8 (without Winograd), 2.2 TFLOPS FP32: the same table. LPDDR4X-4266 on 128 bits, as BM1684X.
     "bm1684": Hardware(LocalMemory(64, 512 * _KIB, 128), 68.3e9, 8.8e12, 1.1e12, 1.1e12),
     # 32 TOPS INT8, 16 TFLOPS FP16, 2.2 TFLOPS FP32: profiler of TPU-MLIR. LPDDR4X-4266 on 128 bits.
     "bm1684x": Hardware(LocalMemory(64, 256 * _KIB, 64), 68.3e9, 16e12, 8e12, 1.1e12),

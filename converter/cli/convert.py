@@ -40,6 +40,16 @@ from tpuconvert.cli.source_options import (
     help="How ranges are found.",
 )
 @strict_set_option
+@click.option(
+    "--grouping/--no-grouping",
+    default=True,
+    help="Plan which nodes share on-chip memory (the default), or not. Results do not depend on it.",
+)
+@click.option(
+    "--local-memory",
+    metavar="LANESxBYTES",
+    help="On-chip memory to plan for, as 64x256K, or a chip's name. Default: that of the chip.",
+)
 @plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
 @click.option(

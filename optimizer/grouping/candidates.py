@@ -92,7 +92,7 @@ class Candidates:
         self._whole: dict[int, Rows] = {}
         self._lengths: dict[tuple[int, bool, bool], tuple[Ints, Ints]] = {}
         self._sizes: dict[tuple[Part, Shape], tuple[Ints, Ints]] = {}
-        self._constants: dict[tuple[int, int, Part], tuple[Ints, Ints, Ints]] = {}
+        self._constants: dict[tuple[int, int, bool, bool, Rows | None], tuple[Ints, Ints, Ints]] = {}
 
     def _rows(self, start: Ints, stop: Ints, extent: int) -> Rows:
         start[0], stop[0] = 0, extent  # one part is everything, also rows that no window reads
@@ -165,7 +165,8 @@ class Candidates:
 
         A constant that is kept is whole along N and H, and loaded once for each part along C.
         """
-        key = facts.like, operand.place, part
+        rows = part.rows if operand.cuts[2] is not None else None
+        key = facts.like, operand.place, part.is_cut_n, part.is_cut_c, rows
         if key not in self._constants:
             self._constants[key] = self._constant(facts, operand, part)
         return self._constants[key]

@@ -92,6 +92,18 @@ class FactsOfGraph:
         self.moved: list[int] = []
         self.facts = [self._facts(node, place) for place, node in enumerate(order)]
 
+    def is_tied(self, place: int) -> bool:
+        """Whether the next node does nothing but change the elements that this one makes: no group ends between them.
+
+        Together they need little more memory than the first alone, and move less.
+        """
+        mine, following = self.facts[place], self.facts[place + 1] if place + 1 < len(self.facts) else None
+        if mine is None or following is None or following.steps or mine.last_readers != (place + 1,):
+            return False
+        return [item.value for item in following.operands if item.value >= 0] == [mine.results[0]] and all(
+            cut is not None and cut.is_same for item in following.operands if item.value >= 0 for cut in item.cuts
+        )
+
     def _number(self, value: Value) -> int:
         return self._numbers.setdefault(value, len(self._numbers))
 

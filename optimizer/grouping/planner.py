@@ -74,7 +74,7 @@ def plan_order(
         weight, choice = weights[end] + known.moved[end], (1, 0)
         if facts is None:
             begin = end + 1
-        else:
+        elif not known.is_tied(end):
             size = longest if len(ends) < PATIENCE else min(longest, SHORTEST)
             window = [item for item in known.facts[max(begin, end + 1 - size) : end + 1] if item is not None]
             key = tuple([item.like for item in window])
