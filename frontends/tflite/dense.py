@@ -56,6 +56,7 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     if math.prod(b_batch) == 1:
         batch = a_batch if len(a_batch) >= len(b_batch) else (1,) * (len(b_batch) - len(a_batch)) + a_batch
         product = g.add(MatrixMul(), reshaped(g, a, (-1, inner)), reshaped(g, b, (inner, columns)))
+        product.quant = node.output_quant()
         return reshaped(g, product, (*batch, rows, columns))
     return _batched(node, g, a, b)
 
@@ -81,4 +82,7 @@ def _transposed(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> 
     order = (*range(rank - 2), rank - 1, rank - 2)
     if node.is_constant(index):
         return node.permuted(index, order)
-    return g.add(Permute(order=order), node.input(index))
+    x = node.input(index)
+    result = g.add(Permute(order=order), x)
+    result.quant = x.quant if x.quant is not None and x.quant.axis is None else None
+    return result

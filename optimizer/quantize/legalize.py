@@ -12,6 +12,7 @@ import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
 from tpuconvert.optimizer.quantize.annotate import share_scales
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, find_lowering, integer_type
+from tpuconvert.optimizer.quantize.tflite import exact_form
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -91,6 +92,9 @@ def _input(lowering: Lowering, value: Value, port: Port) -> None:
 
 
 def _lower(node: Node, lowering: Lowering) -> Lowered:
+    exact = exact_form(node, lowering)
+    if exact is not None:
+        return exact
     for value in node.outputs:
         if value.quant is None:
             return Declined("its result is not quantized")

@@ -1,0 +1,12 @@
+"""Integer forms that repeat TensorFlow Lite's reference kernels where the general forms would round otherwise."""
+
+# The forms register themselves when their modules are loaded.
+import tpuconvert.optimizer.quantize.tflite.arithmetic
+import tpuconvert.optimizer.quantize.tflite.functions
+import tpuconvert.optimizer.quantize.tflite.movement
+import tpuconvert.optimizer.quantize.tflite.products
+import tpuconvert.optimizer.quantize.tflite.resize
+import tpuconvert.optimizer.quantize.tflite.sums  # noqa: F401
+from tpuconvert.optimizer.quantize.tflite.forms import exact_form
+
+__all__ = ["exact_form"]

@@ -1,0 +1,49 @@
+"""Exact forms of TFLite operators for BM1686: found by the operator of the source file, asked before the general ones.
+
+A form is called for the node that ends the steps of a source operator. One that is not meant for a node returns None
+and leaves it to the general lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
+from tpuconvert.optimizer.quantize.tflite.steps import operands_of, source_of
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.types import Chip
+
+TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
+"""``Graph.rescale`` of TFLite sources: rounded as the reference kernels do, or as engines that round once."""
+
+_MOVES = frozenset({"permute", "reshape", "expand_dims", "squeeze"})
+"""Steps that bring an operand into another layout; they do not end an operator."""
+
+SourceForm = Callable[[Node, Lowering], Lowered | None]
+
+_FORMS: dict[str, SourceForm] = {}
+
+
+def form_of(*names: str) -> Callable[[SourceForm], SourceForm]:
+    """Register the exact form of source operators. A second one for the same name is an error."""
+
+    def register(function: SourceForm) -> SourceForm:
+        for name in names:
+            if name in _FORMS:
+                raise ValueError(f"two exact forms of {name}")
+            _FORMS[name] = function
+        return function
+
+    return register
+
+
+def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
+    """The integers of the reference kernel of the node's source operator; None leaves the node to the general form."""
+    if lowering.rescale not in (TFLITE, TFLITE_ONCE) or lowering.chip is not Chip.BM1686:
+        return None
+    form = _FORMS.get(source_of(node))
+    if form is None or node.op.name in _MOVES or len(node.outputs) != 1 or node.outputs[0].quant is None:
+        return None
+    if any(value.quant is None and not value.is_constant for value in operands_of(node)):
+        return None
+    return form(node, lowering)

@@ -1,0 +1,128 @@
+"""Products: convolutions and fully connected layers of 16-bit activations, and products of two computed operands.
+
+The bytes of a 16-bit activation are multiplied apart, x = 256 * high + low, and the two sums put together. That is
+the kernel's 64-bit sum wherever 32 bits hold it, which the weights tell beforehand. Its rescale takes the upper 15 bits
+of the multiplier and rounds once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
+from tpuconvert.optimizer.quantize.tflite.forms import form_of
+from tpuconvert.optimizer.quantize.tflite.steps import halves, joined, source_of
+from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I16, I32, QuantParams
+
+
+@form_of("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
+def product_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
+    """A product of 16-bit activations with 8-bit weights."""
+    x, params = node.inputs[0], result_params(node)
+    if not isinstance(node.op, (Conv, Deconv, MatrixMul)) or x is None or x.quant is None:
+        return None
+    if x.quant.dtype is not I16 or params.dtype is not I16 or any((*x.quant.zero_point, *params.zero_point)):
+        return None
+    weights = integer_weights(node, per_channel=True)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if weights is None or any(weights.params.zero_point) or (bias is not None and bias.stored is None):
+        return None
+    if not _fits(node, weights, bias):
+        return Declined("the sum of its products may leave 32 bits")
+    return _product(node, lowering, x, weights, bias)
+
+
+def _fits(node: Node, weights: IntegerWeights, bias: Value | None) -> bool:
+    """Whether the exact sum, and 256 times that of the upper bytes, stays within 32 bits."""
+    axis = {Conv: 0, Deconv: 1, MatrixMul: 1}[type(node.op)]
+    magnitudes = np.abs(weights.stored.astype(np.int64))
+    others = tuple(i for i in range(magnitudes.ndim) if i != axis)
+    largest = int(magnitudes.sum(axis=others).max(initial=0)) * 2**15
+    if bias is not None and bias.stored is not None:
+        largest += int(np.abs(bias.stored.astype(np.int64)).max(initial=0))
+    return largest < 2**31
+
+
+def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, bias: Value | None) -> Lowered:
+    name, params = node.outputs[0].name, result_params(node)
+    w = node.inputs[1]
+    assert w is not None
+    matrix = lowering.g.constant(weights.stored, w.name, weights.params)
+    high, low = halves(lowering, lowering.quantized(x), name)
+    upper = lowering.g.add(_exact_op(node, False), high, matrix, name=f"{name}:high:sum")
+    operands = [low, matrix]
+    if bias is not None and bias.stored is not None:
+        shape = (-1,) if isinstance(node.op, MatrixMul) else (1, -1, 1, 1)
+        operands.append(lowering.g.constant(bias.stored.reshape(shape), bias.name))
+    lower = lowering.g.add(_exact_op(node, bias is not None), *operands, name=f"{name}:low:sum")
+    total = joined(lowering, upper, lower, f"{name}:int32")
+    factors = [unit / params.scale[0] for unit in weights.units]
+    if source_of(node) == "FULLY_CONNECTED":  # its kernel takes the whole multiplier
+        return (lowering.requantize(total, factors, params, name, twice=False),)
+    return with_params((lowering.g.add(short_rescale(factors, params), total, name=name),), params)
+
+
+def _exact_op(node: Node, has_bias: bool) -> Op:
+    if isinstance(node.op, MatrixMul):
+        return MatrixMulV2(has_bias=has_bias)
+    return (ConvV2 if isinstance(node.op, Conv) else DeconvV2)(**geometry(node.op), has_bias=has_bias)
+
+
+def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
+    """The rescale of 64-bit sums: 15 bits of every multiplier, rounded once, halves up."""
+    pairs = [multiplier_shift(factor) for factor in factors]
+    multipliers = tuple((m + (1 << 15)) >> 16 if m < 0x7FFF0000 else 0x7FFF for m, _ in pairs)
+    shifts = tuple(exponent - 15 for _, exponent in pairs)
+    many = len(pairs) > 1
+    return RequantInt32(
+        is_mul_shift_pc=many,
+        multiplier_val=1 if many else multipliers[0],
+        shift_val=0 if many else shifts[0],
+        multiplier_vec=multipliers if many else (),
+        shift_vec=shifts if many else (),
+        offset_val=params.zero_point[0],
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        out_dtype=params.dtype,
+    )
+
+
+@form_of("BATCH_MATMUL")
+def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
+    """A product of two computed 8-bit operands: leading axes are batches, operands that lack them are repeated."""
+    params = result_params(node)
+    operands = [value for value in node.inputs if value is not None]
+    if node.op.name not in ("batch_matmul", "matrix_mul") or len(operands) != 2:
+        return None
+    left, right = operands
+    if any(v.quant is None or v.quant.axis is not None or v.quant.dtype.bits != 8 for v in operands):
+        return None
+    if left.shape[:-2] != right.shape[:-2] or not 2 <= left.rank <= 5:
+        return None
+    attributes = node.op.attributes()
+    integers = [lowering.quantized(value) for value in operands]
+    zeros: list[int] = [value.quant.zero_point[0] for value in integers if value.quant is not None]
+    op = MatrixMulV2(
+        is_left_trans=bool(attributes.get("left_transpose", False)),
+        is_right_trans=bool(attributes.get("right_transpose", False)),
+        lzp_val=zeros[0],
+        rzp_val=zeros[1],
+    )
+    name = node.outputs[0].name
+    total = lowering.g.add(op, *integers, name=f"{name}:int32")
+    units: npt.NDArray[np.float32] = np.asarray([v.quant.scale[0] for v in operands if v.quant], dtype=np.float32)
+    unit = float(units[0]) * float(units[1])
+    total.quant = QuantParams.per_tensor(unit, 0, I32)
+    return (lowering.requantize(total, [unit / params.scale[0]], params, name),)

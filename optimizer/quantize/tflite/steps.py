@@ -1,0 +1,127 @@
+"""Integer steps that exact forms of TFLite operators are put together from, on BM1686."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.lowering import Lowering
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
+from tpuconvert.schema.ops.bit_logic import BitAnds
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, QuantParams, Scalar
+
+
+def source_of(node: Node) -> str:
+    """The operator of the source file that a node was made for."""
+    return node.sources[-1].op if node.sources else ""
+
+
+def operands_of(node: Node) -> list[Value]:
+    """What the node's source operator reads: the annotated values and the constants behind the steps it consists of."""
+    found: list[Value] = []
+    waiting = [value for value in node.inputs if value is not None]
+    while waiting:
+        value = waiting.pop(0)
+        inner = value.producer
+        if value.quant is None and inner is not None and not value.is_constant:
+            waiting = [item for item in inner.inputs if item is not None] + waiting
+        elif value not in found:
+            found.append(value)
+    return found
+
+
+def steps_of(node: Node) -> list[Node]:
+    """The nodes of the node's source operator, the last one first."""
+    found, waiting = [node], [node]
+    while waiting:
+        for value in waiting.pop().inputs:
+            inner = None if value is None else value.producer
+            if value is not None and inner is not None and value.quant is None and inner not in found:
+                found.append(inner)
+                waiting.append(inner)
+    return found
+
+
+def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str) -> Value:
+    """A function of one element, from its results for every integer of the operand's type in ascending order.
+
+    8 bits are one table. 16 bits select from a constant tensor of 65,536 real numbers, which hold integers exactly.
+    """
+    if x.dtype.bits == 8:
+        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)  # the patterns of -128..-1 stand behind 127
+        result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
+    else:
+        shape = static(x.shape)
+        place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-x.dtype.min)
+        flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
+        numbers = lowering.g.constant(entries.astype(np.float32), f"{name}:table")
+        chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
+        whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
+        result = lowering.g.add(Reshape(reshape_param=shape), whole, name=name)
+    result.quant = params
+    return result
+
+
+def plain_rescale(
+    lowering: Lowering, x: Value, multiplier: int, shift: int, name: str, dtype: DType, *, offset: int = 0
+) -> Value:
+    """One rescale in two roundings: x * multiplier * 2^(shift - 31) + offset."""
+    op = RequantInt32(
+        multiplier_val=multiplier,
+        shift_val=shift,
+        offset_val=offset,
+        mode=RequantMode.TFLITE_LSHIFT,
+        out_dtype=I16 if dtype is U8 else dtype,
+    )
+    result = lowering.g.add(op, x, name=f"{name}:int16" if dtype is U8 else name)
+    return lowering.g.add(Cast(out_dtype=U8), result, name=name) if dtype is U8 else result
+
+
+def narrowed(lowering: Lowering, x: Value, params: QuantParams, name: str) -> Value:
+    """INT32 plus the zero point, saturated."""
+    result = plain_rescale(lowering, x, 1 << 30, 1, name, params.dtype, offset=params.zero_point[0])
+    result.quant = params
+    return result
+
+
+def divided_by_power(lowering: Lowering, x: Value, shift: int, name: str, dtype: DType) -> Value:
+    """The quotient x / 2^shift, halves away from zero."""
+    op = ArithmeticShift(-shift, RoundingMode.HALF_AWAY_FROM_ZERO, out_dtype=dtype)
+    return lowering.g.add(op, x, name=name)
+
+
+def halves(lowering: Lowering, x: Value, name: str) -> tuple[Value, Value]:
+    """The bytes of INT16: x = 256 * high + low, high signed and low unsigned."""
+    high = lowering.g.add(ArithmeticShift(-8, RoundingMode.DOWN, out_dtype=I8), x, name=f"{name}:high")
+    rest = lowering.g.add(BitAnds(Scalar(I16, 255)), x, name=f"{name}:rest")
+    return high, lowering.g.add(Cast(out_dtype=U8), rest, name=f"{name}:low")
+
+
+def joined(lowering: Lowering, high: Value, low: Value, name: str) -> Value:
+    """256 * high + low of two INT32."""
+    grown = lowering.g.add(ArithmeticShift(8, RoundingMode.DOWN), high, name=f"{name}:grown")
+    return lowering.g.add(Add(), grown, low, name=name)
+
+
+def as_real_integers(lowering: Lowering, x: Value, name: str, *, with_zero_point: bool) -> Value:
+    """Integers as FLOAT32, exactly: as they are stored, or without their zero point."""
+    assert x.quant is not None
+    zero = 0 if with_zero_point else x.quant.zero_point[0]
+    return lowering.g.add(DequantIntToFp32(scale_val=1.0, offset_val=zero), x, name=name)
+
+
+def from_real_integers(lowering: Lowering, x: Value, name: str) -> Value:
+    """Whole FLOAT32 numbers as INT32."""
+    return lowering.g.add(Cast(out_dtype=I32), x, name=name)
+
+
+def one_scale_each(*values: Value) -> bool:
+    """Whether every value is annotated with one scale for all its elements."""
+    return all(value.quant is not None and value.quant.axis is None for value in values)

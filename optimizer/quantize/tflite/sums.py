@@ -1,0 +1,93 @@
+"""MEAN and SUM along axes, averages of 16-bit windows: exact sums, and one rescale or quotient."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
+from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
+from tpuconvert.optimizer.quantize.tflite.forms import form_of
+from tpuconvert.optimizer.quantize.tflite.steps import halves, joined, one_scale_each, operands_of, plain_rescale
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+
+
+@form_of("MEAN", "SUM")
+def sums(node: Node, lowering: Lowering) -> Lowered | None:
+    """The exact sum of the integers as a product with ones, and one rescale."""
+    operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
+    if len(operands) != 1 or not isinstance(node.op, Reduce) or node.inputs[0] is not operands[0]:
+        return None
+    x = operands[0].quant
+    if x is None or not one_scale_each(operands[0]) or params.axis is not None or not operands[0].type.is_static:
+        return None
+    shape = static(operands[0].shape)
+    axes = sorted({axis % len(shape) for axis in node.op.axis_list[: node.op.axis_num]})
+    count = math.prod(shape[axis] for axis in axes)
+    multiplier, exponent = multiplier_shift(x.scale[0] / params.scale[0])
+    if node.op.method is ReduceMethodType.REDUCE_MEAN:
+        shift = min(count.bit_length() - 1, 32, 31 + exponent)
+        multiplier, exponent = (multiplier << shift) // count, exponent - shift
+    elif node.op.method is not ReduceMethodType.REDUCE_SUM:
+        return None
+    if count * 2 ** (x.dtype.bits + 1) > 2**31:
+        return None  # the sum may leave 32 bits
+    total = _total(lowering, lowering.quantized(operands[0]), shape, axes, f"{name}:sum")
+    rescaled = plain_rescale(
+        lowering, total, multiplier, exponent, f"{name}:rescaled", params.dtype, offset=params.zero_point[0]
+    )
+    result = lowering.g.add(Reshape(reshape_param=static(node.outputs[0].shape)), rescaled, name=name)
+    return with_params((result,), params)
+
+
+def _total(lowering: Lowering, x: Value, shape: tuple[int, ...], axes: list[int], name: str) -> Value:
+    """Sums of the integers without their zero point, as INT32 [rows, 1]."""
+    assert x.quant is not None
+    order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
+    zero = x.quant.zero_point[0]
+    if order != tuple(range(len(shape))):
+        x = lowering.g.add(Permute(order=order), x, name=f"{name}:ordered")
+    count = math.prod(shape[axis] for axis in axes)
+    rows = lowering.g.add(Reshape(reshape_param=(-1, count)), x, name=f"{name}:rows")
+    ones = lowering.g.constant(np.ones((count, 1), dtype=np.int8), f"{name}:ones")
+    if x.dtype.bits == 8:
+        return lowering.g.add(MatrixMulV2(lzp_val=zero), rows, ones, name=name)
+    high, low = (
+        lowering.g.add(MatrixMulV2(), part, ones, name=f"{name}:{end}")
+        for part, end in zip(halves(lowering, rows, name), ("high:sum", "low:sum"), strict=True)
+    )
+    return joined(lowering, high, low, name)
+
+
+@form_of("AVERAGE_POOL_2D")
+def average_pool(node: Node, lowering: Lowering) -> Lowered | None:
+    """Averages of 16 bits, rounded half away from zero; padding does not count. Fewer bits have a general form."""
+    (x,) = node.inputs
+    params, op = result_params(node), node.op
+    if not isinstance(op, Pool) or op.pooling_type is not PoolType.AVE or x is None or x.quant != params:
+        return None
+    if params.dtype.bits != 16 or op.is_global_pooling:
+        return None
+    pool = PoolInt(
+        stride_h=op.stride_h,
+        stride_w=op.stride_w,
+        pad_h_t=op.pad_h,
+        pad_h_b=op.pad_h + op.pad_h_offset,
+        pad_w_l=op.pad_w,
+        pad_w_r=op.pad_w + op.pad_w_offset,
+        kernel_h=op.kernel_h,
+        kernel_w=op.kernel_w,
+        is_avg_pooling=True,
+        quant_mode=PoolQuantMode.DIVIDE,
+        scale=1,
+        rshift=0,
+    )
+    return with_params((lowering.g.add(pool, lowering.quantized(x), name=node.outputs[0].name),), params)

@@ -1,0 +1,249 @@
+"""How exactly a converted TFLite model repeats the TensorFlow Lite kernels: one line per model.
+
+    python tools/tflite_exactness.py [MODEL ...] [--chip bm1686] [--backend native] [--samples 20] [--random 20]
+    python tools/tflite_exactness.py --layers
+    python tools/tflite_exactness.py --rounding single
+
+Without names the quantized TFLite models of the data set are taken, with ``--layers`` its single layers; a name may
+also be a file. Inputs are the data set's reference inputs, its evaluation pictures and random integers. The oracle is
+``ai-edge-litert`` with its reference kernels, which round twice; with ``--rounding single`` its default delegate
+(XNNPACK), which rounds once.
+
+A line says the model's operators, how many output elements were compared and differ, the largest difference in steps,
+and the first tensor inside the model that differs from the reference kernel's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
+
+import tpuconvert as tc
+from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.types import Array
+
+Arrays = list[Array]
+
+CHANNELS_FIRST = ":nchw"
+
+
+class Oracle:
+    """A TFLite model run by ai-edge-litert: by its reference kernels, or by its default delegate.
+
+    Args:
+        file: the model.
+        rounding: ``double`` for the reference kernels, ``single`` for the delegate.
+        keeps_tensors: whether every tensor can be read after a run; the reference kernels only.
+    """
+
+    def __init__(self, file: Path, rounding: str = "double", keeps_tensors: bool = False) -> None:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+        kind = OpResolverType.BUILTIN_REF if rounding == "double" else OpResolverType.AUTO
+        self.interpreter = Interpreter(
+            str(file),
+            experimental_op_resolver_type=kind,
+            experimental_preserve_all_tensors=keeps_tensors and rounding == "double",
+        )
+        self.inputs = self.interpreter.get_input_details()
+        self.outputs = self.interpreter.get_output_details()
+        self.interpreter.allocate_tensors()
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """The outputs in the model's order; variables start at zero."""
+        self.interpreter.reset_all_variables()
+        for item, array in zip(self.inputs, feeds, strict=True):
+            self.interpreter.set_tensor(item["index"], array)
+        self.interpreter.invoke()
+        return [self.interpreter.get_tensor(item["index"]) for item in self.outputs]
+
+    def tensors(self) -> dict[str, Array]:
+        """Every tensor that can be read after a run."""
+        found = {}
+        for item in self.interpreter.get_tensor_details():
+            try:
+                found[item["name"]] = self.interpreter.get_tensor(item["index"])
+            except ValueError:  # no data: a scratch buffer, or a tensor nobody computed
+                continue
+        return found
+
+    def random_feeds(self, generator: np.random.Generator) -> Arrays:
+        """Inputs in the model's order: integers over the whole range of their type, normal numbers for reals."""
+        feeds: Arrays = []
+        for item in self.inputs:
+            dtype, shape = np.dtype(item["dtype"]), tuple(item["shape"])
+            if dtype.kind == "f":
+                feeds.append(generator.standard_normal(shape).astype(dtype))
+            elif dtype.kind == "b":
+                feeds.append(generator.integers(0, 2, shape).astype(dtype))
+            else:
+                limits = np.iinfo(dtype)
+                low, high = (limits.min, limits.max) if dtype.itemsize <= 2 else (-(2**20), 2**20)
+                feeds.append(generator.integers(low, high, shape, endpoint=True).astype(dtype))
+        return feeds
+
+
+@dataclass
+class Line:
+    """What is said about one model."""
+
+    name: str
+    operators: str = ""
+    elements: int = 0
+    different: int = 0
+    largest: float = 0.0
+    first: str = ""
+    problem: str = ""
+
+    def add(self, found: Array, want: Array) -> bool:
+        """Compare one output; whether it differs."""
+        if found.shape != want.shape or found.dtype != want.dtype:
+            self.problem = f"{found.dtype} {found.shape} where {want.dtype} {want.shape} was expected"
+            return True
+        apart = np.abs(found.astype(np.float64) - want.astype(np.float64))
+        self.elements += apart.size
+        self.different += int((apart != 0).sum())
+        self.largest = max(self.largest, float(apart.max(initial=0.0)))
+        return bool(apart.any())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing differs."""
+        return not self.problem and not self.different
+
+    @property
+    def agreement(self) -> float:
+        """Share of equal elements."""
+        return 1.0 - self.different / max(self.elements, 1)
+
+    def __str__(self) -> str:
+        """The line; columns are separated by two spaces."""
+        if self.problem:
+            return f"{self.name}  {self.problem}"
+        share = f"{self.elements:>9} elements  {self.different:>7} different ({100 * self.agreement:.4f} % equal)"
+        return f"{self.name}  {share}  largest {self.largest:g}  {self.first or 'exact'}  [{self.operators}]"
+
+
+def operators(file: Path) -> str:
+    """The operators of a file with their counts."""
+    from tpuconvert.frontends.limits import DEFAULT_LIMITS
+    from tpuconvert.frontends.tflite.reader import read_model
+
+    counts = Counter(op.name for op in read_model(file, DEFAULT_LIMITS).subgraphs[0].operators)
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+
+def named(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
+    """Inputs under the names that the converted model has for them."""
+    return {port.name: array for port, array in zip(session.inputs, feeds, strict=True)}
+
+
+def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -> str:
+    """The first tensor, in the order of the model, whose integers are not the reference kernel's."""
+    oracle = Oracle(file, keeps_tensors=True)
+    oracle.run(feeds)
+    known = oracle.tensors()
+    found: list[str] = []
+
+    def look(value: Value, array: Array) -> None:
+        name = value.name.removesuffix(CHANNELS_FIRST)
+        want = known.get(name)
+        if found or want is None or want.dtype != array.dtype or want.size != array.size:
+            return
+        if value.name != name:
+            array = np.moveaxis(array, 1, -1)
+        apart = np.abs(array.reshape(-1).astype(np.float64) - want.reshape(-1).astype(np.float64))
+        if apart.any():
+            source = value.producer.sources[0].op if value.producer and value.producer.sources else "input"
+            found.append(
+                f"first at '{name}' ({source}): {int((apart != 0).sum())} of {apart.size}, up to {apart.max():g}"
+            )
+
+    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]
+        session.run(named(session, feeds), observe=look)
+    return found[0] if found else "no tensor inside differs"
+
+
+def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Namespace) -> Line:
+    """Compare one model on samples and random inputs."""
+    line = Line(name, operators(file))
+    try:
+        arguments: dict[str, Any] = {"tflite_rounding": "single"} if options.rounding == "single" else {}
+        model = tc.convert(file, chip=options.chip, **arguments)
+    except TpuConvertError as error:
+        line.problem = "not converted: " + " ".join(str(error).split())
+        return line
+    oracle = Oracle(file, options.rounding)
+    generator = np.random.default_rng(0)
+    feeds = samples + [oracle.random_feeds(generator) for _ in range(options.random)]
+    with tc.Session(model, backend=options.backend) as session:
+        for feed in feeds:
+            found, want = list(session.run(named(session, feed)).values()), oracle.run(feed)
+            differs = [line.add(*pair) for pair in zip(found, want, strict=True)]
+            if any(differs) and not line.first and options.rounding == "double":
+                line.first = first_difference(model, options.backend, file, feed)
+    return line
+
+
+def is_quantized(entry: Entry) -> bool:
+    """Whether a model of the data set has integers."""
+    return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"]))
+
+
+def trained(names: list[str], count: int) -> Iterator[tuple[str, Path, list[Arrays]]]:
+    """Models of the data set with their reference inputs and ``count`` evaluation samples."""
+    root = data_root()
+    known = entries(root)
+    for name in names or [key for key, entry in known.items() if entry["format"] == "tflite" and is_quantized(entry)]:
+        if name not in known:
+            yield name, Path(name), []
+            continue
+        entry = known[name]
+        feeds = [list(sample.values()) for sample, _ in reference_samples(root, entry)]
+        if "labels" in entry and count:
+            feeds += [[sample] for sample in labelled_set(root, entry).samples[:count]]
+        yield name, model_files(root, entry)[0], feeds
+
+
+def layers() -> Iterator[tuple[str, Path, list[Arrays]]]:
+    """The single layers of the data set that compute with integers."""
+    root = data_root()
+    for case in json.loads((root / "layers" / "cases.json").read_text(encoding="utf-8")):
+        if case["format"] != "tflite":
+            continue
+        if any(quant["scale"] for quant in (*case.get("in_quant", ()), *case.get("out_quant", ()))):
+            yield case["id"], root / case["paths"]["model.tflite"], []
+
+
+def main() -> int:
+    """Print the lines; the exit code says whether all is exact."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", help="names of the data set's models, or files")
+    parser.add_argument("--chip", default="bm1686")
+    parser.add_argument("--backend", default="native", choices=("native", "reference"))
+    parser.add_argument("--rounding", default="double", choices=("double", "single"))
+    parser.add_argument("--samples", type=int, default=20, help="evaluation samples per model")
+    parser.add_argument("--random", type=int, default=20, help="random inputs per model")
+    parser.add_argument("--layers", action="store_true", help="the data set's single layers instead of its models")
+    options = parser.parse_args()
+    cases = layers() if options.layers else trained(options.models, options.samples)
+    exact = True
+    for name, file, samples in cases:
+        line = measure(name, file, samples, options)
+        exact = exact and line.is_exact
+        print(line, flush=True)
+    return 0 if exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
