@@ -2,12 +2,38 @@
 
 from collections.abc import Callable, Sequence
 
-from tpuconvert.frontends.onnx.messages import NodeProto
+from onnx import NodeProto
+
 from tpuconvert.frontends.onnx.quantization_params import params_from
 from tpuconvert.schema.types import Array, QuantParams
 
-_READERS = {"DequantizeLinear": (0, 1, 2), "QLinearConv": (0, 1, 2)}
-"""Operators whose data input is real numbers in integers: positions of the data, its scale, its zero point."""
+Triple = tuple[int, int, int]
+"""Positions of integers, their scale and their zero point among the inputs of an operator."""
+
+_ONE: tuple[Triple, ...] = ((0, 1, 2),)
+_TWO: tuple[Triple, ...] = ((0, 1, 2), (3, 4, 5))
+
+_READERS: dict[str, tuple[Triple, ...]] = {
+    "DequantizeLinear": _ONE,
+    "QGemm": _TWO,
+    "QLinearAdd": _TWO,
+    "QLinearAveragePool": _ONE,
+    "QLinearConv": _TWO,
+    "QLinearGlobalAveragePool": _ONE,
+    "QLinearLeakyRelu": _ONE,
+    "QLinearMatMul": _TWO,
+    "QLinearMul": _TWO,
+    "QLinearReduceMean": _ONE,
+    "QLinearSigmoid": _ONE,
+    "QLinearSoftmax": _ONE,
+}
+"""Operators whose data inputs are real numbers in integers."""
+
+
+def _triples(node: NodeProto) -> tuple[Triple, ...]:
+    if node.op_type == "QLinearConcat":  # scale and zero point of the result come first
+        return tuple((k, k + 1, k + 2) for k in range(2, len(node.input), 3))
+    return _READERS.get(node.op_type, ())
 
 
 def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], Array | None]) -> QuantParams | None:
@@ -17,16 +43,19 @@ def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], 
         for position, key in enumerate(node.input):
             if key != name:
                 continue
-            if node.op_type not in _READERS or _READERS[node.op_type][0] != position:
-                return None
-            _, scale_at, zero_at = _READERS[node.op_type]
-            scale = constant(node.input[scale_at]) if scale_at < len(node.input) else None
-            given = zero_at < len(node.input) and node.input[zero_at] != ""
-            zero = constant(node.input[zero_at]) if given else None
-            if scale is None or scale.size != 1 or zero is None or zero.size != 1:
-                return None
-            quant = params_from(scale, zero, None)
+            quant = _read_at(node, position, constant)
             if quant is None:
                 return None
             found.add(quant)
     return found.pop() if len(found) == 1 else None
+
+
+def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | None]) -> QuantParams | None:
+    """What a node takes the integers at one of its inputs for."""
+    triple = next((triple for triple in _triples(node) if triple[0] == position), None)
+    if triple is None or len(node.input) <= triple[2]:
+        return None
+    scale, zero = (constant(node.input[index]) if node.input[index] else None for index in triple[1:])
+    if scale is None or scale.size != 1 or zero is None or zero.size != 1:
+        return None
+    return params_from(scale, zero, None)
