@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tpuconvert.optimizer.pattern import Match
 from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -17,7 +18,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.ops.tile import Tile
 
-_MOVES = (Copy, ExpandDims, Extract, Pad, Permute, Reshape, Split, Squeeze, Tile)
+_MOVES = (ChannelShuffle, Copy, ExpandDims, Extract, Pad, Permute, Reshape, Split, Squeeze, Tile)
 
 
 def same_meaning(x: Value, y: Value) -> bool:

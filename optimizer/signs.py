@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
@@ -19,7 +20,7 @@ _NOT_NEGATIVE = (
     ActiveType.ACTIVE_SIGMOID,
     ActiveType.ACTIVE_SQUARE,
 )
-_KEEPS_SIGN = (Concat, Extract, Permute, Pool, Reshape, Split, Upsample)
+_KEEPS_SIGN = (ChannelShuffle, Concat, Extract, Permute, Pool, Reshape, Split, Upsample)
 _DEPTH = 4
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, rules_of, run_rules
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.quantize import take_apart
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -84,5 +85,6 @@ def _depthwise(graph: Graph, x: Value, k: Array, b: Array | None) -> Value:
 
 
 def prepare(graph: Graph) -> None:
-    """Apply the rules above to a float graph, in place."""
+    """Apply the rules above to a float graph, in place, after those of ``take_apart``."""
+    run_rules(graph, rules_of(take_apart.STAGE), Trace())
     run_rules(graph, rules_of(STAGE), Trace())

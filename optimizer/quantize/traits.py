@@ -20,6 +20,7 @@ WEIGHTED = (Conv, Deconv, MatrixMul)
 MOVES_DATA = frozenset(
     {
         "batch_to_space",
+        "channel_shuffle",
         "concat",
         "copy",
         "expand_dims",

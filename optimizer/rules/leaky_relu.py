@@ -1,7 +1,8 @@
 """Spelled-out leaky rectifiers become one activation.
 
-relu(x) + a * min(x, 0) is x for x >= 0 and a * x below; so is max(x, a * x) for 0 < a <= 1. One slope for the whole
-tensor only: there is no operator with a slope per channel.
+relu(x) + a * min(x, 0) is x for x >= 0 and a * x below; so is max(x, a * x) for 0 < a <= 1. There is no operator with a
+slope per channel: with those, max(x, a * x) is shortest, for slopes up to 1. A slope of 0 is left: it would make
+no number of an infinite x.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Max
+from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
 from tpuconvert.schema.types import F32
 
@@ -36,6 +37,20 @@ SLOPED = p(Muls, "x", name="scaled", sole_user=True)
 def fuse_leaky_relu(graph: Graph, m: Match) -> Replacement:
     """relu(x) + a * min(x, 0)."""
     return _leaky(graph, m)
+
+
+SLOPES = p(Mul, NEGATIVE, "SLOPES", name="scaled", sole_user=True)
+
+
+@rule(p(Add, POSITIVE, SLOPES, name="sum"), p(Add, SLOPES, POSITIVE, name="sum"), stage="fuse")
+def fuse_slopes_as_maximum(graph: Graph, m: Match) -> Replacement:
+    """relu(x) + SLOPES * min(x, 0) = max(x, SLOPES * x)."""
+    slopes = m.SLOPES
+    if m.x.dtype is not F32 or slopes.stored is not None or m.sum.output.type != m.x.type:
+        return Skip("it is not a function of reals that keeps the shape")
+    if not ((slopes.array <= 1) & (slopes.array != 0)).all():
+        return Skip("a slope is 0 or larger than 1")
+    return graph.add(Max(), m.x, graph.add(Mul(), m.x, slopes, name=f"{m.sum.name}:sloped"))
 
 
 @rule(p(Max, "x", SLOPED, name="maximum"), p(Max, SLOPED, "x", name="maximum"), stage="fuse")

@@ -1,5 +1,6 @@
 """A border of constants before a convolution or a pooling becomes its own padding.
 
+- A border around a border of the same number is one border.
 - conv and an average that counts padding see zeros in their padding: a border of zeros is the same.
 - The maximum passes over its padding. A border of the lowest numbers is the same; a border of zeros is where no element
   is negative. In both cases every window must hold an element of the image.
@@ -59,6 +60,16 @@ def merge_pad_into_convolution(graph: Graph, m: Match) -> Replacement:
         pad_w_r=op.pad_w_r + right,
     )
     return graph.add(padded, x, *m.conv.inputs[1:])
+
+
+@rule(p(Pad, p(Pad, "x", name="inner", where=_is_constant_border, sole_user=True), name="outer"), stage="canonicalize")
+def merge_pads(graph: Graph, m: Match) -> Replacement:
+    """pad(pad(x)) with one number is one border."""
+    inner, outer = m.inner.op, m.outer.op
+    if outer.pad_mode is not PadType.PAD_CONSTANT or outer.pad_val != inner.pad_val:
+        return Skip("the borders hold different numbers")
+    paddings = tuple(a + b for a, b in zip(inner.paddings, outer.paddings, strict=True))
+    return graph.add(dataclasses.replace(outer, paddings=paddings), m.x)
 
 
 @rule(p(Pool, BORDER, name="pool"), stage="fold")

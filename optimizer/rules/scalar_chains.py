@@ -114,6 +114,35 @@ def merge_constants(graph: Graph, m: Match) -> Replacement:
     return graph.add(m.second.op, m.x, constant)
 
 
+def _has_plain_constant(node: Node) -> bool:
+    constant = node.inputs[1]
+    assert constant is not None
+    return constant.is_constant and constant.stored is None and constant.dtype is F32 and _is_float(node)
+
+
+@rule(
+    p(Mul, SCALED, "C", name="op", where=_has_plain_constant),
+    p(Add, SHIFTED, "C", name="op", where=_has_plain_constant),
+    p((Muls, Divs), p(Mul, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
+    p((Adds, Subs), p(Add, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
+    stage="canonicalize",
+)
+def merge_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
+    """X * a * C = x * (a * C), x + a + C = x + (a + C), and with the constant first."""
+    if m.x.is_constant or m.C.array.size == 0:
+        return Skip("the other operand is constant, or there are no elements")
+    scalar = m.op.op if isinstance(m.op.op, (Muls, Divs, Adds, Subs)) else m.first.op
+    is_product = isinstance(scalar, (Muls, Divs))
+    number = _factor(scalar) if is_product else _shift(scalar)
+    data = m.C.array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        joined = data * number if is_product else data + number
+    op: Op = Mul() if is_product else Add()
+    if _loses_digits(op, joined, data, np.full_like(data, number)):
+        return Skip("the joined constant loses digits")
+    return graph.add(op, m.x, graph.constant(joined.astype(np.float32), m.C.name))
+
+
 def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
     if not np.isfinite(joined).all() or (np.abs(joined) > np.finfo(np.float32).max).any():
         return True

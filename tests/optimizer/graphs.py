@@ -47,17 +47,20 @@ def assert_same(first: dict[str, Array], second: dict[str, Array], rtol: float) 
         np.testing.assert_allclose(second[name], want, rtol=0, atol=rtol * span, err_msg=name)
 
 
-def optimized(build: Build, *shapes: tuple[int, ...], rtol: float = 1e-6) -> tuple[Graph, Trace]:
+def optimized(
+    build: Build, *shapes: tuple[int, ...], rtol: float = 1e-6, disabled: tuple[str, ...] = ()
+) -> tuple[Graph, Trace]:
     """The optimized graph, after checking that it computes the same, is valid, and has come to rest.
 
-    ``rtol``: what rounding to binary32 in another order may cost; 0 where elements are only moved.
+    ``rtol``: what rounding to binary32 in another order may cost; 0 where elements are only moved. ``disabled``: rules
+    that would come before the one in question.
     """
     before, after = graph_of(build, *shapes), graph_of(build, *shapes)
-    trace = optimize(after)
+    trace = optimize(after, disabled=disabled)
     after.validate()
     assert_same(run(before), run(after), rtol)
     count = len(after)
-    optimize(after)
+    optimize(after, disabled=disabled)
     assert len(after) == count, "a second run found something to do"
     return after, trace
 

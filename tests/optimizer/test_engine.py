@@ -10,6 +10,7 @@ from tpuconvert.optimizer.engine import _RULES, RewriteRule, Skip, Trace, rule, 
 from tpuconvert.optimizer.pattern import match, p
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
+from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -237,7 +238,7 @@ def test_two_rules_of_one_name_are_an_error():
 
 def test_every_rule_belongs_to_a_stage_that_runs():
     rules_of(STAGES[0])
-    assert {item.stage for item in _RULES.values()} <= {*STAGES, PREPARE}
+    assert {item.stage for item in _RULES.values()} <= {*STAGES, PREPARE, TAKE_APART}
 
 
 def test_trace_lines_are_reported():

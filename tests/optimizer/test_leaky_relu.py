@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, random_constant, reasons
+from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, reasons
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
@@ -35,11 +35,18 @@ def test_fires(form):
     assert [node.op for node in graph.nodes] == [ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (0.25,))]
 
 
-def test_a_slope_per_channel_stays():
+@pytest.mark.parametrize("slopes", [(0.25, -0.5, 1), (0.25, 0, 1), (0.25, 0.5, 2)], ids=str)
+def test_a_slope_per_channel_is_a_maximum_of_two(slopes):
     def build(g, x):
-        return g.add(Add(), g.add(RELU, x), g.add(Mul(), g.add(Mins(ZERO), x), random_constant(g, 1, 3, 1)))
+        factors = g.constant(np.array(slopes, np.float32).reshape(1, 3, 1))
+        return g.add(Add(), g.add(RELU, x), g.add(Mul(), g.add(Mins(ZERO), x), factors))
 
-    assert ops(optimized(build, SHAPE)[0]) == ["active", "mins", "mul", "add"]
+    graph, trace = optimized(build, SHAPE, rtol=0)
+    if all(slope and slope <= 1 for slope in slopes):
+        assert ops(graph) == ["mul", "max"]
+    else:
+        assert ops(graph) == ["active", "mins", "mul", "add"]
+        assert reasons(trace, "fuse_slopes_as_maximum") == {"a slope is 0 or larger than 1"}
 
 
 def test_two_operands_are_no_rectifier():

@@ -1,0 +1,174 @@
+"""Identities of arithmetic on floats, each exact or off by one rounding.
+
+x + x = 2x, x * x = square(x), max(x, x) = min(x, x) = x; c - (d - x) = x + (c - d), c / (d / x) = x * (c / d);
+x + (-1)y = x - y; sqrt(x^2) = |x|; x / sqrt(y) = x * rsqrt(y); and functions that change nothing any more: |x|, and
+limits from below at or under 0, of what is never negative; rounding of what is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.signs import is_never_negative
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.types import F32, Scalar
+
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**127
+_CANCELS = 2.0**-10
+
+_ROUNDINGS = (ActiveType.ACTIVE_ROUND, ActiveType.ACTIVE_CEIL, ActiveType.ACTIVE_FLOOR)
+
+
+def _is_float(node: Node) -> bool:
+    return all(value is not None and value.dtype is F32 for value in (*node.inputs, *node.outputs))
+
+
+def _is(kind: ActiveType) -> Callable[[Node], bool]:
+    return lambda node: isinstance(node.op, Active) and node.op.active_type == kind and _is_float(node)
+
+
+@rule(p(Add, "x", "x", name="op", where=_is_float), stage="canonicalize")
+def sum_of_same(graph: Graph, m: Match) -> Replacement:
+    """X + x = 2 * x."""
+    return graph.add(Muls(Scalar.f32(2)), m.x)
+
+
+@rule(p(Mul, "x", "x", name="op", where=_is_float), stage="fuse")
+def product_of_same(graph: Graph, m: Match) -> Replacement:
+    """X * x = square(x)."""
+    return graph.add(Active(ActiveType.ACTIVE_SQUARE), m.x)
+
+
+@rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize")
+def extremum_of_same(graph: Graph, m: Match) -> Replacement:
+    """max(x, x) = min(x, x) = x."""
+    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
+
+
+@rule(
+    p(Rsubs, p(Rsubs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
+    stage="canonicalize",
+)
+def merge_differences(graph: Graph, m: Match) -> Replacement:
+    """C - (d - x) = x + (c - d)."""
+    c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
+    if not math.isfinite(c - d) or (c != d and abs(c - d) < _CANCELS * max(abs(c), abs(d))):
+        return Skip("the numbers cancel each other, which may be meant to round")
+    return graph.add(Adds(Scalar.f32(c - d)), m.x)
+
+
+@rule(
+    p(Rdivs, p(Rdivs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
+    stage="canonicalize",
+)
+def merge_quotients(graph: Graph, m: Match) -> Replacement:
+    """C / (d / x) = x * (c / d)."""
+    c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
+    factor = c / d if d else math.inf
+    if not _SMALLEST <= abs(factor) <= _LARGEST:
+        return Skip("the quotient of the numbers is beyond the range of binary32")
+    return graph.add(Muls(Scalar.f32(factor)), m.x)
+
+
+def _negates(node: Node) -> bool:
+    return (isinstance(node.op, Muls) and node.op.scalar.value == -1) or (
+        isinstance(node.op, Rsubs) and node.op.scalar.value == 0
+    )
+
+
+NEGATED = p((Muls, Rsubs), "y", name="negated", sole_user=True, where=_negates)
+
+
+@rule(
+    p(Add, "x", NEGATED, name="op", where=_is_float),
+    p(Add, NEGATED, "x", name="op", where=_is_float),
+    stage="fuse",
+)
+def sum_with_negative(graph: Graph, m: Match) -> Replacement:
+    """X + (-1) * y = x - y."""
+    return graph.add(Sub(), m.x, m.y)
+
+
+@rule(p(Sub, "x", NEGATED, name="op", where=_is_float), stage="fuse")
+def difference_with_negative(graph: Graph, m: Match) -> Replacement:
+    """X - (-1) * y = x + y."""
+    return graph.add(Add(), m.x, m.y)
+
+
+@rule(
+    p(
+        Active,
+        p(Active, "x", name="square", sole_user=True, where=_is(ActiveType.ACTIVE_SQUARE)),
+        name="root",
+        where=_is(ActiveType.ACTIVE_SQRT),
+    ),
+    stage="canonicalize",
+)
+def root_of_square(graph: Graph, m: Match) -> Replacement:
+    """sqrt(x^2) = |x|, which neither overflows nor vanishes."""
+    return graph.add(Active(ActiveType.ACTIVE_ABSVAL), m.x)
+
+
+ROOT = p(Active, "y", name="root", sole_user=True, where=_is(ActiveType.ACTIVE_SQRT))
+
+
+@rule(p(Rdivs, ROOT, name="op", where=_is_float), stage="fuse")
+def reciprocal_of_root(graph: Graph, m: Match) -> Replacement:
+    """1 / sqrt(y) = rsqrt(y)."""
+    if m.op.op.scalar.value != 1:
+        return Skip("the dividend is not 1")
+    return graph.add(Active(ActiveType.ACTIVE_RSQRT), m.y)
+
+
+def _changes_nothing(node: Node) -> bool:
+    """Limits that what is never negative cannot pass, its absolute value, rounding of what is rounded."""
+    (x,) = node.inputs
+    if x is None or not _is_float(node):
+        return False
+    bounds = interval(node.op)
+    if bounds is not None:
+        return bounds[0] <= 0 and math.isinf(bounds[1]) and is_never_negative(x)
+    if isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_ABSVAL:
+        return is_never_negative(x)
+    return _rounds_to_integers(node) and x.producer is not None and _rounds_to_integers(x.producer)
+
+
+def _rounds_to_integers(node: Node) -> bool:
+    return isinstance(node.op, (Ceil, Floor, Round)) or (
+        isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS
+    )
+
+
+@rule(p((Active, Ceil, Clamp, Floor, Maxs, Round), "x", name="op", where=_changes_nothing), stage="fuse")
+def remove_useless_function(graph: Graph, m: Match) -> Replacement:
+    """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
+    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
+
+
+RECIPROCAL = p(
+    Rdivs,
+    "y",
+    name="reciprocal",
+    sole_user=True,
+    where=lambda node: isinstance(node.op, Rdivs) and node.op.scalar.value == 1,
+)
+
+
+@rule(
+    p(Mul, "x", RECIPROCAL, name="op", where=_is_float),
+    p(Mul, RECIPROCAL, "x", name="op", where=_is_float),
+    stage="fuse",
+)
+def product_as_quotient(graph: Graph, m: Match) -> Replacement:
+    """X * (1 / y) = x / y."""
+    return graph.add(Div(), m.x, m.y)

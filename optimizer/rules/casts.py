@@ -1,0 +1,46 @@
+"""Casts after casts.
+
+cast(cast(x)) is one cast where the first of them keeps every number: from a type to one that holds all its values.
+Then the second sees what x is, rounds and saturates as it would alone, and nothing is left of both where it casts back.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.types import F16, F32, DType
+
+_DIGITS = {F32: 24, F16: 11}
+"""Integers of so many bits have a floating-point number each."""
+
+
+def keeps_all(narrow: DType, wide: DType) -> bool:
+    """Whether every number of one type is one of the other."""
+    if narrow is wide:
+        return True
+    if narrow.is_float:
+        return wide is F32
+    if wide.is_float:
+        return max(-narrow.min, narrow.max) <= 2 ** _DIGITS[wide]
+    return wide.min <= narrow.min and narrow.max <= wide.max
+
+
+@rule(p(Cast, p(Cast, "x", name="first"), name="second"), stage="canonicalize")
+def merge_casts(graph: Graph, m: Match) -> Replacement:
+    """cast(cast(x)) = cast(x) where the first keeps every number."""
+    if not keeps_all(m.x.dtype, m.first.output.dtype):
+        return Skip("the first cast rounds or saturates")
+    if same_meaning(m.x, m.second.output):
+        return m.x  # type: ignore[no-any-return]  # bound by the pattern
+    if m.x.dtype is m.second.output.dtype:
+        return Skip("it changes the quantization")
+    return graph.add(m.second.op, m.x)
+
+
+@rule(p(Cast, "x", name="op", where=lambda node: node.inputs[0].dtype is node.outputs[0].dtype), stage="canonicalize")
+def remove_same_cast(graph: Graph, m: Match) -> Replacement:
+    """A cast to the type that is there does nothing."""
+    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")

@@ -1,0 +1,202 @@
+"""Chains of operators that only move elements, in fewer operators.
+
+Reshapes, permutes, slices and channel shuffles in any order make a view of the tensor they begin with: see
+``optimizer.strided_view``. The same view is looked for in shorter forms, cheapest first:
+
+- the tensor itself, or a reshape of it;
+- a slice, then a reshape where the shape asks for it: taking every other channel is exported as
+  reshape, permute, reshape, slice, reshape;
+- a channel shuffle, exported as reshape, permute, reshape, then a reshape;
+- a permute, with a reshape before and behind where the axes ask for it.
+
+Nodes have weights (reshape 1, slice and shuffle 2, permute 3), and a chain is only replaced by a lighter one, or by a
+shorter one of the same weight; nodes that others read too do not count as saved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.strided_view import MOVES, View
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+
+_LONGEST = 12
+_MOST_AXES = 8
+_WEIGHT: dict[type[Op], int] = {Reshape: 1, Extract: 2, ChannelShuffle: 2, Permute: 3, Copy: 1}
+
+Form = list[Op]
+
+
+def _chain(node: Node) -> list[Node]:
+    """Moving nodes upwards from one, the last one first."""
+    found = [node]
+    while len(found) < _LONGEST:
+        value = found[-1].inputs[0]
+        above = None if value is None else value.producer
+        if above is None or not _is_move(above) or rounds(above):
+            break
+        found.append(above)
+    return found
+
+
+def _is_move(node: Node) -> bool:
+    x = node.inputs[0]
+    return (
+        isinstance(node.op, MOVES)
+        and x is not None
+        and x.type.is_static
+        and node.output.type.is_static
+        and 0 not in x.shape
+        and 0 not in node.output.shape
+    )
+
+
+def _ends_a_chain(node: Node) -> bool:
+    return _is_move(node) and len(_chain(node)) > 1
+
+
+@rule(p(MOVES, name="last", where=_ends_a_chain), stage="fuse", sees_annotations=True)
+def shorten_moves(graph: Graph, m: Match) -> Replacement:
+    """A chain of reshapes, permutes, slices and channel shuffles becomes the lightest one that does the same."""
+    chain = _chain(m.last)
+    best: tuple[int, Value, Form] | None = None
+    saved = 0
+    is_alone = True
+    for length, node in enumerate(chain, start=1):
+        is_alone = is_alone and (length == 1 or graph.is_sole_use(node.output))
+        saved += _WEIGHT.get(type(node.op), 1) if is_alone else 0
+        x = node.inputs[0]
+        assert x is not None
+        form = _lightest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
+        if form is not None:
+            gain = saved - sum(_WEIGHT[type(op)] for op in form)
+            is_better = gain > best[0] if best is not None else gain > 0 or (gain == 0 and len(form) < length)
+            if is_better:
+                best = gain, x, form
+    if best is None:
+        return Skip("no lighter form is known")
+    return _built(graph, m.last, best[1], best[2])
+
+
+def _built(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
+    quant = x.quant
+    if not form:
+        return x if quant == last.output.quant else graph.add(Copy(), x)
+    for index, op in enumerate(form):
+        x = graph.add(op, x)
+        if index < len(form) - 1:
+            graph.rename(x, graph.unique(f"{last.name}:moved"))
+            x.quant = quant
+    return x
+
+
+def _lightest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
+    """The first of the known forms that gives the view that the nodes make of a tensor of this shape."""
+    wanted: View | None = View.of(shape)
+    for node in nodes:
+        wanted = None if wanted is None else wanted.after(node)
+    if wanted is None:
+        return None
+    return min(
+        (form for form in _forms(shape, wanted) if _view_of(shape, form) == wanted),
+        key=lambda form: sum(_WEIGHT[type(op)] for op in form),
+        default=None,
+    )
+
+
+def _view_of(shape: tuple[int, ...], form: Form) -> View | None:
+    view: View | None = View.of(shape)
+    for op in form:
+        if view is not None:
+            view = view.through(op, op.reshape_param if isinstance(op, Reshape) else ())
+    return view
+
+
+def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
+    """Forms that may give a view; what they really give is checked by the caller."""
+    target = wanted.shape
+    last: Form = [Reshape(target)]
+    if shape == target:
+        yield []
+    yield last
+    cut = _slice(shape, wanted)
+    if cut is not None:
+        yield [cut]
+        yield [cut, *last]
+    if wanted.offset:
+        return
+    order = sorted(range(len(wanted.digits)), key=lambda k: -wanted.digits[k][1])
+    parts = tuple(wanted.digits[k][0] for k in order)
+    if math.prod(parts) != math.prod(shape):
+        return
+    turned = tuple(order.index(k) for k in range(len(order)))
+    shuffle = _shuffle(shape, parts, turned)
+    if shuffle is not None:
+        yield [shuffle]
+        yield [shuffle, *last]
+    yield from _permuted(shape, parts, turned, target)
+
+
+def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
+    """The slice that begins at the offset and takes the digits of a view, from the innermost axis on."""
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    start = [wanted.offset // stride % extent for stride, extent in zip(strides, shape, strict=True)]
+    count, step = [1] * len(shape), [1] * len(shape)
+    axis = len(shape) - 1
+    for extent, stride in reversed(wanted.digits):
+        while extent > 1:
+            while axis >= 0 and stride >= strides[axis] * shape[axis]:
+                axis -= 1
+            if axis < 0 or stride % strides[axis]:
+                return None
+            step[axis] = stride // strides[axis]
+            if start[axis] + (extent - 1) * step[axis] < shape[axis]:
+                count[axis], extent = extent, 1
+            elif step[axis] == 1 and start[axis] == 0 and extent % shape[axis] == 0:
+                count[axis], extent = shape[axis], extent // shape[axis]
+                stride = strides[axis] * shape[axis]
+            else:
+                return None
+            axis -= 1
+    end = [first + (n - 1) * s + 1 for first, n, s in zip(start, count, step, strict=True)]
+    return Extract(tuple(start), tuple(end), tuple(step))
+
+
+def _shuffle(shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...]) -> ChannelShuffle | None:
+    """Two neighbouring parts of axis 1 change places."""
+    if not 2 <= len(shape) < _MOST_AXES:
+        return None
+    first = 0 if shape[0] == 1 else 1
+    swapped = (*range(first), first + 1, first, *range(first + 2, len(parts)))
+    if len(parts) < first + 2 or order != swapped or parts[:first] not in ((), shape[:1]):
+        return None
+    is_axis = parts[first] * parts[first + 1] == shape[1]
+    return ChannelShuffle(parts[first]) if is_axis else None
+
+
+def _permuted(
+    shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...], target: tuple[int, ...]
+) -> Iterator[Form]:
+    """A permute of the tensor, or of a reshape of it into the parts that move as one."""
+    last: Form = [Reshape(target)]
+    for before in (shape, (*parts, *(1,) * (len(target) - len(parts)))):
+        first: Form = [] if before == shape else [Reshape(before)]
+        long = [axis for axis, extent in enumerate(before) if extent != 1]
+        ones = [axis for axis, extent in enumerate(before) if extent == 1]
+        if tuple(before[axis] for axis in long) != parts or len(before) > _MOST_AXES:
+            continue
+        moved = [long[k] for k in order]
+        if len(before) == len(target) and sum(extent == 1 for extent in target) == len(ones):
+            one, other = iter(ones), iter(moved)
+            yield [*first, Permute(tuple(next(one if extent == 1 else other) for extent in target))]
+        yield [*first, Permute((*ones, *moved)), *last]

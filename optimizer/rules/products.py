@@ -1,0 +1,117 @@
+"""Products in the form that needs the fewest operators around them.
+
+- A batched product whose right matrix is one constant for all batches is a product of all rows: [..., M, K] @ [K, N]
+  = reshape(reshape([..., M, K], [rows, K]) @ [K, N]).
+- A fully connected layer between reshapes from [N, C, 1, 1] and back to it is a 1x1 convolution: on a plane of one
+  element, both sum over the channels.
+- A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back to it is a fully connected
+  layer: its weights [N, K, 1, 1], transposed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import Array
+
+
+@rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize")
+def batches_as_rows(graph: Graph, m: Match) -> Replacement:
+    """A batched product with one constant matrix is a product of all rows."""
+    op, result = m.product.op, m.product.output
+    if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or m.x.is_constant:
+        return Skip("there is not one plain matrix for all batches")
+    if op.left_transpose:
+        return Skip("its rows are columns")
+    if not m.x.type.is_static or not result.type.is_static or 0 in m.x.shape or 0 in result.shape:
+        return Skip("its shape is not known before the model runs")
+    inner = m.x.type.static_shape[-1]
+    matrix = m.W.array.reshape(m.W.array.shape[-2:])
+    w = graph.constant(np.ascontiguousarray(matrix.T if op.right_transpose else matrix), m.W.name)
+    rows = math.prod(m.x.type.static_shape) // inner
+    x = graph.add(Reshape((rows, inner)), m.x, name=f"{result.name}:rows")
+    product = graph.add(MatrixMul(), x, w, name=f"{result.name}:product")
+    return graph.add(Reshape(result.type.static_shape), product)
+
+
+def _moved(graph: Graph, value: Value, order: tuple[int, ...], shape: tuple[int, ...]) -> Value:
+    """Constant weights in another order of axes."""
+
+    def move(data: Array) -> Array:
+        return np.ascontiguousarray(data.reshape(data.shape[:2]).transpose(order).reshape(shape))
+
+    return graph.constant(move(value.array), value.name)
+
+
+def _vector(graph: Graph, value: Value | None, rank: int) -> Value | None:
+    """A bias as [1, N] or [1, N, 1, 1]."""
+    if value is None:
+        return None
+    shape = (1, -1, *(1,) * (rank - 2))
+    return graph.constant(value.array.reshape(shape), value.name)
+
+
+FLATTENED = p(Reshape, "x", name="before", sole_user=True)
+
+
+@rule(
+    p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
+    p(Reshape, p(MatrixMul, FLATTENED, "W", name="product", sole_user=True), name="after"),
+    stage="fuse",
+)
+def product_as_convolution(graph: Graph, m: Match) -> Replacement:
+    """A fully connected layer from [N, C, 1, 1] to [N, K, 1, 1] is a 1x1 convolution."""
+    bias = m.B if m.binds("B") else None
+    declined = _not_plain(m, bias) or (None if m.product.op == MatrixMul() else "it is no plain product")
+    if declined:
+        return Skip(declined)
+    inner, outer = m.W.array.shape
+    samples = m.product.output.shape[0]
+    if m.x.shape != (samples, inner, 1, 1) or m.after.output.shape != (samples, outer, 1, 1):
+        return Skip("it does not lead from one plane of one element to another")
+    if m.W.stored is not None or (bias is not None and bias.stored is not None):
+        return Skip("the source file quantizes the weights")
+    w = _moved(graph, m.W, (1, 0), (outer, inner, 1, 1))
+    operands = [w] if bias is None else [w, _vector(graph, bias, 4)]
+    return graph.add(Conv(), m.x, *operands)
+
+
+@rule(
+    p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
+    p(Reshape, p(Conv, FLATTENED, "W", name="product", sole_user=True), name="after"),
+    stage="fuse",
+)
+def convolution_as_product(graph: Graph, m: Match) -> Replacement:
+    """A 1x1 convolution from [M, K] to [M, N] by way of four axes is a fully connected layer."""
+    bias = m.B if m.binds("B") else None
+    declined = _not_plain(m, bias) or (None if m.product.op == Conv() else "it is no plain convolution")
+    if declined:
+        return Skip(declined)
+    if m.W.array.shape[2:] != (1, 1) or m.before.output.shape[2:] != (1, 1):
+        return Skip("it reads more than one element of a plane")
+    outer, inner = m.W.array.shape[:2]
+    samples = m.product.output.shape[0]
+    if m.x.shape != (samples, inner) or m.after.output.shape != (samples, outer):
+        return Skip("it does not lead from one matrix to another")
+    if m.W.stored is not None or (bias is not None and bias.stored is not None):
+        return Skip("the source file quantizes the weights")
+    w = _moved(graph, m.W, (1, 0), (inner, outer))
+    operands = [w] if bias is None else [w, _vector(graph, bias, 2)]
+    return graph.add(MatrixMul(), m.x, *operands)
+
+
+def _not_plain(m: Match, bias: Value | None) -> str | None:
+    if len(m.product.inputs) > 2 and m.product.inputs[2] is not bias:
+        return "its bias is computed while the model runs"
+    if not m.x.dtype.is_float or not m.product.output.type.is_static:
+        return "it is not a product of reals of known shape"
+    return None

@@ -1,0 +1,131 @@
+"""A convolution of blocks that were put into channels is a convolution with a larger kernel and stride.
+
+Space to depth with blocks of b makes channel (dy, dx, c) of element (i, j) out of x[c, b * i + dy, b * j + dx], the
+channels in any order. Exporters spell it as a reshape, a permute and a reshape, or as a concatenation of b * b slices
+with steps of b. A convolution of it with kernel k, stride s and padding p reads the same elements of x with the same
+weights as one with kernel b * k, stride b * s and padding b * p:
+
+    w'[o, c, b * ky + dy, b * kx + dx] = w[o, (dy, dx, c), ky, kx].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.strided_view import MOVES, View
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import Array
+
+_LONGEST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class _Blocks:
+    """What a tensor is the space to depth of, the size of the blocks, and where the elements of every channel begin."""
+
+    x: Value
+    size: int
+    begin: Array
+
+
+def _blocks(value: Value) -> _Blocks | None:
+    node = value.producer
+    if node is None or value.rank != 4 or not value.type.is_static or 0 in value.shape:
+        return None
+    parts = [_part(operand) for operand in node.inputs] if isinstance(node.op, Concat) else [_part(value)]
+    if isinstance(node.op, Concat) and node.op.axis % 4 != 1:
+        return None
+    found = [part for part in parts if part is not None]
+    if len(found) != len(parts) or any(part.x is not found[0].x or part.size != found[0].size for part in found):
+        return None
+    x, size = found[0].x, found[0].size
+    begin = np.concatenate([part.begin for part in found])
+    samples, channels, height, width = x.type.static_shape
+    if value.shape != (samples, channels * size * size, height // size, width // size):
+        return None
+    plane = np.add.outer(np.arange(size) * width, np.arange(size)).reshape(-1)
+    wanted = np.add.outer(np.arange(channels) * height * width, plane).reshape(-1)
+    return _Blocks(x, size, begin) if np.array_equal(np.sort(begin), wanted) else None
+
+
+def _part(value: Value | None) -> _Blocks | None:
+    """A value as channels of elements that lie ``size`` rows and columns apart in a tensor above it."""
+    nodes: list[Node] = []
+    while value is not None and value.producer is not None and len(nodes) < _LONGEST:
+        node = value.producer
+        if not isinstance(node.op, MOVES) or rounds(node):
+            break
+        nodes.insert(0, node)
+        value = node.inputs[0]
+        found = None if value is None else _seen_from(value, nodes)
+        if found is not None:
+            return found
+    return None
+
+
+def _seen_from(x: Value, nodes: Sequence[Node]) -> _Blocks | None:
+    if x.rank != 4 or not x.type.is_static or 0 in x.shape:
+        return None
+    view: View | None = View.of(x.type.static_shape)
+    for node in nodes:
+        view = None if view is None else view.after(node)
+    if view is None or len(view.axes) != 4:
+        return None
+    samples, channels, height, width = x.type.static_shape
+    sizes = {height // view.shape[2], width // view.shape[3]}
+    size = max(sizes)
+    if len(sizes) != 1 or size < 2 or height % size or width % size or view.shape[0] != samples:
+        return None
+    sample, row, column = (samples, channels * height * width), (height // size, size * width), (width // size, size)
+    if [view.axes[k] for k in (0, 2, 3)] != [() if digit[0] == 1 else (digit,) for digit in (sample, row, column)]:
+        return None
+    begin = np.array([view.offset])
+    for extent, stride in view.axes[1]:
+        begin = np.add.outer(begin, np.arange(extent) * stride).reshape(-1)
+    return _Blocks(x, size, begin)
+
+
+def _reads_blocks(node: Node) -> bool:
+    value = node.inputs[0]
+    return value is not None and value.dtype.is_float and _blocks(value) is not None
+
+
+@rule(p(Conv, p((Concat, Reshape, Permute), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
+def space_to_depth_into_convolution(graph: Graph, m: Match) -> Replacement:
+    """A convolution of space to depth reads the image itself, with larger steps."""
+    op, found = m.conv.op, _blocks(m.blocks.output)
+    assert found is not None
+    if op.groups != 1 or (op.dh, op.dw) != (1, 1):
+        return Skip("the convolution has groups or dilations")
+    if m.W.stored is not None or m.blocks.output.quant is not None:
+        return Skip("the source file quantizes it")
+    size = found.size
+    _, channels, height, width = found.x.type.static_shape
+    old: Array = m.W.array
+    outputs, _, rows, columns = old.shape
+    w = np.zeros((outputs, channels, size * rows, size * columns), old.dtype)
+    for channel, begin in enumerate(found.begin.tolist()):
+        c, (y, x) = begin // (height * width), divmod(begin % (height * width), width)
+        for ky, kx in itertools.product(range(rows), range(columns)):
+            w[:, c, size * ky + y, size * kx + x] = old[:, channel, ky, kx]
+    larger = dataclasses.replace(
+        op,
+        stride_h=size * op.stride_h,
+        stride_w=size * op.stride_w,
+        pad_h_t=size * op.pad_h_t,
+        pad_h_b=size * op.pad_h_b,
+        pad_w_l=size * op.pad_w_l,
+        pad_w_r=size * op.pad_w_r,
+    )
+    return graph.add(larger, found.x, graph.constant(w, m.W.name), *m.conv.inputs[2:])
