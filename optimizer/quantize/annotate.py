@@ -230,6 +230,19 @@ def share_scales(graph: Graph, stated: bool) -> None:
                 value.quant = result
 
 
+_MOVES_WHOLE = frozenset({"expand_dims", "permute", "reshape", "squeeze"})
+"""The result has the elements of the operand, all of them."""
+
+
+def carry_scales(graph: Graph) -> None:
+    """Let values that are only moved stand for the same integers, where the source file says nothing about them."""
+    for node in graph.sorted_nodes():
+        source, result = node.inputs[0] if node.inputs else None, node.outputs[0]
+        if node.op.name in _MOVES_WHOLE and source is not None and result.quant is None:
+            moved = source.quant is not None and source.quant.axis is None and not source.is_constant
+            result.quant = source.quant if moved else None
+
+
 def _is_free(graph: Graph, value: Value) -> bool:
     """Whether only one node reads the value, and it was not moved from a value that others read at another scale."""
     if value.producer is None or not graph.is_sole_use(value):

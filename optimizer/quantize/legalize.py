@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
-from tpuconvert.optimizer.quantize.annotate import share_scales
+from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, Product, find_lowering, integer_type
-from tpuconvert.optimizer.quantize.tflite import exact_form
+from tpuconvert.optimizer.quantize.lowering import (
+    ONNX,
+    Declined,
+    Lowered,
+    Lowering,
+    Product,
+    find_lowering,
+    integer_type,
+)
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -56,6 +63,8 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         return Legalized(graph)
     if graph.rescale:
         share_scales(graph, stated=True)
+    if graph.rescale == ONNX:
+        carry_scales(graph)
     lowering = Lowering(graph, chip)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
@@ -92,9 +101,6 @@ def _input(lowering: Lowering, value: Value, port: Port) -> None:
 
 
 def _lower(node: Node, lowering: Lowering) -> Lowered:
-    exact = exact_form(node, lowering)
-    if exact is not None:
-        return exact
     for value in node.outputs:
         if value.quant is None:
             return Declined("its result is not quantized")
