@@ -19,11 +19,15 @@ from tpuconvert.frontends.onnx.quantization_params import params_from
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.reduce import ReduceMethodType
-from tpuconvert.schema.types import Array, DType, QuantParams
+from tpuconvert.schema.types import Array, DType, QuantParams, Scalar
 
 RESCALE = "onnx"
+
+_FAR = float(1 << 17)
+"""Beyond the range of 16-bit integers around any zero point; unlike infinity it has an integer next to it."""
 
 
 def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = None) -> QuantParams:
@@ -147,7 +151,7 @@ def _written_out(node: OnnxNode, g: Graph) -> Result:
     if element.bits > 16 or not element.is_integer:
         raise node.fail(UNSUPPORTED_TYPE, f"an activation in {element}", "supported: integers of up to 16 bits")
     x = emit.div(g, emit.floats(node.input(0)), emit.float_constant(g, scale, "scale"))
-    y = round_half_even(g, x)
+    y = round_half_even(g, g.add(Clamp(Scalar.f32(-_FAR), Scalar.f32(_FAR)), x))
     y = emit.add(g, y, emit.float_constant(g, zero, "zero_point")) if zero.any() else y
     low, high = element.integer_range
     y = emit.mins(g, emit.maxs(g, y, low), high)
