@@ -22,7 +22,8 @@ from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 
 
-@lowers("permute", "reshape", "squeeze", "expand_dims", "extract", "tile", "upsample", "split", chips=INTEGER_CHIPS)
+@lowers("channel_shuffle", "permute", "reshape", "squeeze", "expand_dims", chips=INTEGER_CHIPS)
+@lowers("extract", "tile", "upsample", "split", chips=INTEGER_CHIPS)
 def move(node: Node, lowering: Lowering) -> Lowered:
     """Elements move as integers; the result has the operand's scale."""
     x = node.inputs[0]
