@@ -20,6 +20,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
+from tpuconvert.optimizer.quantize.tflite import exact_form
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -101,6 +102,9 @@ def _input(lowering: Lowering, value: Value, port: Port) -> None:
 
 
 def _lower(node: Node, lowering: Lowering) -> Lowered:
+    exact = exact_form(node, lowering)
+    if exact is not None:
+        return exact
     for value in node.outputs:
         if value.quant is None:
             return Declined("its result is not quantized")

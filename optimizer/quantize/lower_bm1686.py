@@ -35,7 +35,8 @@ from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import I16, I32, U16, Chip, QuantParams
 
 CHIP = (Chip.BM1686,)
-_SUM_SHIFT = 20  # fraction bits of a sum of two 8-bit operands: 2^20 * 2 * 255 < 2^31
+_SUM_SHIFT = {8: 20, 16: 15}
+"""Fraction bits of a sum of two operands, by their width: 2^20 * 2 * 255 and 2^15 * 2 * 2^15 stay below 2^31."""
 
 
 @lowers("conv", "deconv", chips=CHIP)
@@ -184,14 +185,15 @@ def add(node: Node, lowering: Lowering) -> Lowered:
         return exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized(value) for value in node.inputs if value is not None]
+    shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]
     scales = [value.quant.scale for value in values if value.quant is not None]
     twice = 2 * max(map(max, scales))
     terms = []
     for index, (value, own) in enumerate(zip(values, scales, strict=True)):
-        wide = lowering.widen(value, _SUM_SHIFT, f"{name}:operand{index}")
+        wide = lowering.widen(value, shift, f"{name}:operand{index}")
         terms.append(lowering.scale_int32(wide, ratios(own, (twice,)), f"{name}:scaled{index}"))
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
-    unit = twice / 2**_SUM_SHIFT
+    unit = twice / 2**shift
     total.quant = QuantParams.per_tensor(unit, 0, I32)
     return (lowering.requantize(total, ratios((unit,), params.scale), params, name),)
 
