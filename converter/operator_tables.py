@@ -63,7 +63,7 @@ def source_operators(source_format: str) -> list[Row]:
     from tpuconvert.frontends.registry import registry
 
     versions: dict[tuple[str, str], list[int]] = {}
-    for entry in registry(source_format).entries():
+    for entry in registry(source_format).known():
         versions.setdefault((entry.domain, entry.name), []).append(entry.since)
     return [
         {"operator": name, "domain": domain, "since": [str(since) for since in sorted(begun)]}

@@ -8,10 +8,10 @@ format's package the first time something is looked up. Plugins add to the same 
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.light_dataclass import dataclass
 
 Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)
@@ -48,6 +48,7 @@ class ConverterRegistry:
         self.source_format = source_format
         self._package = package
         self._discovered = package is None
+        self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
 
     def __call__(self, *names: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
@@ -117,6 +118,13 @@ class ConverterRegistry:
         self.discover()
         found = [r for versions in self._versions.values() for r in versions.values()]
         return tuple(sorted(found, key=lambda r: (r.domain, r.name, r.since)))
+
+    def known(self) -> tuple[Registration, ...]:
+        """``entries``, and the operators that only have an evaluator."""
+        entries = self.entries()
+        converted = {(entry.domain, entry.name) for entry in entries}
+        rest = () if self.evaluators is None else self.evaluators.entries()
+        return (*entries, *(entry for entry in rest if (entry.domain, entry.name) not in converted))
 
     def discover(self) -> None:
         """Import every module of the format's package, once, so that all its decorators have run."""

@@ -22,6 +22,26 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
+class Sparsity:
+    """How a sparse constant is stored: order of its axes, blocks, and per axis None or (segments, indices)."""
+
+    order: Sequence[int]
+    blocks: Sequence[int]
+    sizes: Sequence[int]
+    levels: Sequence[tuple[Sequence[int], Sequence[int]] | None]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names of tensors of a subgraph: (name, index)."""
+
+    key: str
+    inputs: Sequence[tuple[str, int]]
+    outputs: Sequence[tuple[str, int]]
+    subgraph: int = 0
+
+
+@dataclass(frozen=True)
 class T:
     """One tensor; ``data`` makes it a constant and gives type and shape."""
 
@@ -35,6 +55,7 @@ class T:
     signature: Sequence[int] | None = None
     variable: bool = False
     raw: bytes | None = None  # contents of the buffer, for types that NumPy does not have
+    sparsity: Sparsity | None = None
 
     @property
     def array(self) -> Any:
@@ -113,7 +134,10 @@ def _tensor(builder: flatbuffers.Builder, tensor: T, buffers: list[bytes]) -> in
         tflite.QuantizationParametersAddZeroPoint(builder, zeros)
         tflite.QuantizationParametersAddQuantizedDimension(builder, tensor.axis)
         quantization = tflite.QuantizationParametersEnd(builder)
+    sparsity = _sparsity(builder, tensor.sparsity) if tensor.sparsity else 0
     tflite.TensorStart(builder)
+    if sparsity:
+        tflite.TensorAddSparsity(builder, sparsity)
     tflite.TensorAddShape(builder, shape_vector)
     tflite.TensorAddType(builder, getattr(tflite.TensorType, type_name))
     tflite.TensorAddBuffer(builder, number)
@@ -125,6 +149,54 @@ def _tensor(builder: flatbuffers.Builder, tensor: T, buffers: list[bytes]) -> in
         tflite.TensorAddShapeSignature(builder, signature)
     tflite.TensorAddIsVariable(builder, tensor.variable)
     return int(tflite.TensorEnd(builder))
+
+
+def _sparsity(builder: flatbuffers.Builder, sparsity: Sparsity) -> int:
+    def vector(values: Sequence[int]) -> int:
+        numbers = _numbers(builder, values, np.int32)
+        tflite.Int32VectorStart(builder)
+        tflite.Int32VectorAddValues(builder, numbers)
+        return int(tflite.Int32VectorEnd(builder))
+
+    dims = []
+    for size, level in zip(sparsity.sizes, sparsity.levels, strict=True):
+        parts = None if level is None else (vector(level[0]), vector(level[1]))
+        tflite.DimensionMetadataStart(builder)
+        tflite.DimensionMetadataAddDenseSize(builder, size)
+        if parts is not None:
+            tflite.DimensionMetadataAddFormat(builder, tflite.DimensionType.SPARSE_CSR)
+            tflite.DimensionMetadataAddArraySegmentsType(builder, tflite.SparseIndexVector.Int32Vector)
+            tflite.DimensionMetadataAddArraySegments(builder, parts[0])
+            tflite.DimensionMetadataAddArrayIndicesType(builder, tflite.SparseIndexVector.Int32Vector)
+            tflite.DimensionMetadataAddArrayIndices(builder, parts[1])
+        dims.append(tflite.DimensionMetadataEnd(builder))
+    order, blocks = _numbers(builder, sparsity.order, np.int32), _numbers(builder, sparsity.blocks, np.int32)
+    levels = _vector(builder, dims)
+    tflite.SparsityParametersStart(builder)
+    tflite.SparsityParametersAddTraversalOrder(builder, order)
+    tflite.SparsityParametersAddBlockMap(builder, blocks)
+    tflite.SparsityParametersAddDimMetadata(builder, levels)
+    return int(tflite.SparsityParametersEnd(builder))
+
+
+def _signature(builder: flatbuffers.Builder, signature: Signature) -> int:
+    maps = []
+    for entries in (signature.inputs, signature.outputs):
+        items = []
+        for name, index in entries:
+            text = builder.CreateString(name)
+            tflite.TensorMapStart(builder)
+            tflite.TensorMapAddName(builder, text)
+            tflite.TensorMapAddTensorIndex(builder, index)
+            items.append(tflite.TensorMapEnd(builder))
+        maps.append(_vector(builder, items))
+    key = builder.CreateString(signature.key)
+    tflite.SignatureDefStart(builder)
+    tflite.SignatureDefAddInputs(builder, maps[0])
+    tflite.SignatureDefAddOutputs(builder, maps[1])
+    tflite.SignatureDefAddSignatureKey(builder, key)
+    tflite.SignatureDefAddSubgraphIndex(builder, signature.subgraph)
+    return int(tflite.SignatureDefEnd(builder))
 
 
 def _operator(builder: flatbuffers.Builder, operator: O, codes: list[tuple[str, int]]) -> int:
@@ -171,8 +243,15 @@ def _code(builder: flatbuffers.Builder, name: str, version: int) -> int:
     return int(tflite.OperatorCodeEnd(builder))
 
 
-def serialized(*subgraphs: S, external: bool = False) -> bytes:
+def serialized(
+    *subgraphs: S,
+    external: bool = False,
+    signatures: Sequence[Signature] = (),
+    metadata: Mapping[str, bytes] | None = None,
+) -> bytes:
     """The file; ``external`` puts the data of the buffers behind the FlatBuffers part."""
+    if signatures or metadata:
+        return _serialized(subgraphs, None, signatures, metadata or {})
     blank = _serialized(subgraphs, [] if external else None)
     if not external:
         return blank
@@ -188,6 +267,14 @@ def serialized(*subgraphs: S, external: bool = False) -> bytes:
     return bytes(file)
 
 
+def _aligned_bytes(builder: flatbuffers.Builder, data: bytes) -> int:
+    """A vector of bytes aligned to 16, as the kernels want constants."""
+    builder.StartVector(1, len(data), 16)
+    builder.head -= len(data)
+    builder.Bytes[builder.head : builder.head + len(data)] = data
+    return int(builder.EndVector())
+
+
 def _buffers(subgraphs: Sequence[S]) -> list[bytes]:
     buffers = [b""]
     builder = flatbuffers.Builder(1024)
@@ -197,15 +284,31 @@ def _buffers(subgraphs: Sequence[S]) -> list[bytes]:
     return buffers
 
 
-def _serialized(subgraphs: Sequence[S], places: list[tuple[int, int]] | None) -> bytes:
+def _metadata(builder: flatbuffers.Builder, name: str, data: bytes, buffers: list[bytes]) -> int:
+    buffers.append(data)
+    text = builder.CreateString(name)
+    tflite.MetadataStart(builder)
+    tflite.MetadataAddName(builder, text)
+    tflite.MetadataAddBuffer(builder, len(buffers) - 1)
+    return int(tflite.MetadataEnd(builder))
+
+
+def _serialized(
+    subgraphs: Sequence[S],
+    places: list[tuple[int, int]] | None,
+    signatures: Sequence[Signature] = (),
+    metadata: Mapping[str, bytes] | None = None,
+) -> bytes:
     builder = flatbuffers.Builder(1024)
     buffers: list[bytes] = [b""]
     codes: list[tuple[str, int]] = []
     graphs = _vector(builder, [_subgraph(builder, subgraph, buffers, codes) for subgraph in subgraphs])
+    entries = _vector(builder, [_metadata(builder, *item, buffers) for item in (metadata or {}).items()])
+    named = _vector(builder, [_signature(builder, signature) for signature in signatures])
     code_vector = _vector(builder, [_code(builder, name, version) for name, version in codes])
     stored = []
     for index, data in enumerate(buffers):
-        inside = builder.CreateByteVector(data) if data and places is None else 0
+        inside = _aligned_bytes(builder, data) if data and places is None else 0
         tflite.BufferStart(builder)
         if inside:
             tflite.BufferAddData(builder, inside)
@@ -222,6 +325,8 @@ def _serialized(subgraphs: Sequence[S], places: list[tuple[int, int]] | None) ->
     tflite.ModelAddOperatorCodes(builder, code_vector)
     tflite.ModelAddSubgraphs(builder, graphs)
     tflite.ModelAddBuffers(builder, buffer_vector)
+    tflite.ModelAddMetadata(builder, entries)
+    tflite.ModelAddSignatureDefs(builder, named)
     builder.Finish(tflite.ModelEnd(builder), file_identifier=b"TFL3")
     return bytes(builder.Output())
 
@@ -256,7 +361,8 @@ def run(graph: Graph, *inputs: Any, simulate: bool = False) -> list[np.ndarray[A
     for node in graph.nodes:
         operands = [None if v is None else v.data if v.is_constant else values[v.name] for v in node.inputs]
         for value, result in zip(node.outputs, node.op.evaluate(*operands), strict=True):
-            assert result.shape == value.shape, f"{node}: {result.shape}"
+            known = zip(result.shape, value.shape, strict=True)
+            assert all(isinstance(want, str) or have == want for have, want in known), f"{node}: {result.shape}"
             quant = value.quant if simulate else None
             values[value.name] = result if quant is None else quant.dequantize(quant.quantize(result))
     return [

@@ -32,8 +32,10 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
     if before is None:  # all zeros but the newest
         memory = g.add(Mul(), newest, real_constant(g, time[None, :, -1:], "last_weights"))
     else:
-        kept = cut(g, reshaped(g, before, (batch, filters, length)), [range(batch), range(filters), range(1, length)])
-        every = g.add(Concat(axis=2), kept, newest) if length > 1 else newest
+        every = newest
+        if length > 1:
+            older = reshaped(g, before, (batch, filters, length))
+            every = g.add(Concat(axis=2), cut(g, older, [range(batch), range(filters), range(1, length)]), newest)
         node.set_state(4, reshaped(g, every, (batch, filters * length)))
         memory = g.add(Mul(), every, real_constant(g, time[None], "time_weights"))
     units = filters // rank

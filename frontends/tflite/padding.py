@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.frontends.tflite.picking import padded, spread
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.types import Scalar
@@ -28,16 +29,15 @@ def pad(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_PAD")
 def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
-    """Pad with a constant number on both sides; padding between elements and cutting are not supported."""
-    low, high = node.option("edge_padding_low", ()), node.option("edge_padding_high", ())
-    inner = node.option("interior_padding", ())
-    if any(inner) or min((*low, *high), default=0) < 0 or len(low) != len(high) or len(low) != node.rank(0):
-        message = f"edge_padding_low={list(low)}, edge_padding_high={list(high)}, interior_padding={list(inner)}"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: both edges, 0 or more")
-    x = node.input(0)
+    """A constant number between neighbours and on both sides; a negative margin cuts."""
+    lists = [node.option(name, ()) for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
+    if any(len(numbers) != node.rank(0) for numbers in lists) or min(lists[2], default=0) < 0:
+        low, high, inner = map(list, lists)
+        message = f"edge_padding_low={low}, edge_padding_high={high}, interior_padding={inner}"
+        raise node.fail(INVALID_NODE, f"{message} for the shape {list(node.shape(0))}")
     number = node.scalar(1)
-    value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
-    return g.add(Pad(pad_val=value, paddings=tuple(n for pair in zip(low, high, strict=True) for n in pair)), x)
+    grown = spread(g, node.input(0), tuple(n + 1 for n in lists[2]), number)
+    return padded(g, grown, lists[0], lists[1], number)
 
 
 @tflite_op("MIRROR_PAD")

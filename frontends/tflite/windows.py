@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.tflite.bodies import combination, falls
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import cut, padded, spread
 from tpuconvert.frontends.tflite.writing import COMBINATIONS
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
@@ -24,23 +24,24 @@ _METHODS = {
     "MAXIMUM": ReduceMethodType.REDUCE_MAX,
     "MINIMUM": ReduceMethodType.REDUCE_MIN,
 }
+_LARGEST = float(np.finfo(np.float32).max)
 _FUNCTIONS = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "MINIMUM", "MAXIMUM")  # ALL and ANY of truth values at the end
 
 
 @tflite_op("REDUCE_WINDOW")
 def reduce_window(node: TfliteNode, g: Graph) -> Value:
-    """One function over windows of a tensor that has been spread by zeros of that function."""
+    """One function over windows of a tensor, beginning with a number."""
     function = node.option("reduce_function")
     if not 1 <= function < len(_FUNCTIONS):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduce_function={function}")
-    shape, strides, spreads, dilations = (node.ints(index) for index in range(2, 6))
-    margins = (0,) * (2 * len(shape))
-    return _windows(node, _FUNCTIONS[function], shape, strides, spreads, dilations, margins)
+    shape, strides, dilations = (node.ints(index) for index in range(2, 5))
+    ones, margins = (1,) * len(shape), (0,) * (2 * len(shape))
+    return _windows(node, _FUNCTIONS[function], shape, strides, ones, dilations, margins)
 
 
 @tflite_op("STABLEHLO_REDUCE_WINDOW")
 def stablehlo_reduce_window(node: TfliteNode, g: Graph) -> Value:
-    """The same with padding, the function being a subgraph."""
+    """The same with elements spread and padded by the first number, the function being a subgraph."""
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
     rank = node.rank(0)
@@ -70,8 +71,7 @@ def _windows(
         raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many places")
     first, x = node.scalar(1), node.input(0)
     op, _ = COMBINATIONS[function]
-    neutral = _neutral(node, function, first)
-    x = padded(g, spread(g, as_float(g, x), spreads, neutral), margins[::2], margins[1::2], neutral)
+    x = padded(g, spread(g, as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
     for axis in range(rank):
         reach = dilations[axis] * (shape[axis] - 1)
         extent = static(x.shape)[axis]
@@ -86,24 +86,17 @@ def _windows(
         x = parts[0]
         for part in parts[1:]:
             x = g.add(op, x, part)
-    return as_type_of(g, x, node.input(0))
+    return as_type_of(g, _begun(node, function, x), node.input(0))
 
 
-def _neutral(node: TfliteNode, function: str, given: float) -> float:
-    """The number that a window begins with, which has to be one that changes nothing."""
-    dtype = node.input(0).dtype
-    low, high = (-math.inf, math.inf) if dtype.is_float else (float(dtype.min), float(dtype.max))
-    largest = float(np.finfo(np.float32).max)
-    harmless = {
-        "ADD": (0.0,),
-        "MUL": (1.0,),
-        "MAXIMUM": (low, -largest, 0.0) if node.tensor(0).type == "BOOL" else (low, -largest),
-        "MINIMUM": (high, largest, 1.0) if node.tensor(0).type == "BOOL" else (high, largest),
-    }[function]
-    if given not in harmless:
-        message = f"a first value of {given} for {function}"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, f"supported: {', '.join(map(str, harmless))}")
-    return given
+def _begun(node: TfliteNode, function: str, x: Value) -> Value:
+    """The result combined with the first number (input 1), unless that changes nothing."""
+    g, dtype, first = node.graph, node.input(0).dtype, node.scalar(1)
+    op, neutral = COMBINATIONS[function]
+    ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
+    if first == neutral or first == {-math.inf: ends[0], math.inf: ends[1]}.get(neutral):
+        return x
+    return g.add(op, x, expanded(node, real_constant(g, first, "first"), static(x.shape)))
 
 
 @tflite_op("STABLEHLO_REDUCE")
@@ -112,17 +105,14 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
     function = combination(node, node.option("body_subgraph_index"))
-    x, first = node.input(0), node.scalar(1)
+    x = node.input(0)
     axes = node.axes(node.option("dimensions", ()), node.rank(0))
-    op, neutral = COMBINATIONS[function]
     if not axes:
         return x
     reduced = g.add(
         Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), as_float(g, x)
     )
-    if first != neutral and first not in (float(x.dtype.min), float(x.dtype.max)):
-        reduced = g.add(op, reduced, expanded(node, as_float(g, node.input(1)), static(reduced.shape)))
-    return as_type_of(g, reduced, x)
+    return as_type_of(g, _begun(node, function, reduced), x)
 
 
 @tflite_op("STABLEHLO_SORT")

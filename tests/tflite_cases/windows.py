@@ -31,10 +31,18 @@ def _convolutions() -> Iterator[Case]:
     common = {"padding": _SAME, "stride_h": 1, "stride_w": 2}
     x = given("plane", (1, 7, 8, 4), -1, 1)
     yield Case(
-        "CONV_2D", [x, _weights("grouped", (6, 3, 1, 2))], table="Conv2DOptions", options=common, note="groups"
+        "CONV_2D",
+        [x, _weights("grouped", (6, 3, 1, 2)), numbers("bias", (6,))],
+        table="Conv2DOptions",
+        options=common,
+        note="groups",
     )
     yield Case(
-        "CONV_2D", [x, _weights("one", (3, 1, 1, 4))], table="Conv2DOptions", options=common, note="1x1, no bias"
+        "CONV_2D",
+        [x, _weights("one", (3, 1, 1, 4)), numbers("bias", (3,))],
+        table="Conv2DOptions",
+        options=common,
+        note="1x1",
     )
     multiplied = [x, _weights("multiplied", (1, 3, 3, 12)), numbers("bias", (12,))]
     options = {**common, "depth_multiplier": 3, "stride_h": 2}

@@ -50,11 +50,11 @@ def test_if_at_run_time(tmp_path: Path) -> None:
         graph_of(tmp_path, subgraph, SQUARE, NEGATE)
 
 
-def loop(passes: int) -> list[S]:
+def loop(passes: int, name: str = "WHILE") -> list[S]:
     """The number i counts up to ``passes``; x is doubled in every pass."""
     main = single(
-        "WHILE", [T(data=np.asarray(0, np.int32)), T(shape=(2,))], [T(shape=(), type="INT32"), T(shape=(2,))],
-        "WhileOptions", cond_subgraph_index=1, body_subgraph_index=2,
+        name, [T(data=np.asarray(0, np.int32)), T(shape=(2,))], [T(shape=(), type="INT32"), T(shape=(2,))],
+        f"{'Stablehlo' * name.startswith('STABLEHLO')}WhileOptions", cond_subgraph_index=1, body_subgraph_index=2,
     )  # fmt: skip
     state = [T("i", (), "INT32"), T("x", (2,))]
     condition = S(
@@ -73,8 +73,9 @@ def loop(passes: int) -> list[S]:
     return [main, condition, body]
 
 
-def test_while_is_unrolled(tmp_path: Path) -> None:
-    graph = graph_of(tmp_path, *loop(3))
+@pytest.mark.parametrize("name", ["WHILE", "STABLEHLO_WHILE"])
+def test_while_is_unrolled(tmp_path: Path, name: str) -> None:
+    graph = graph_of(tmp_path, *loop(3, name))
     assert ops(graph) == ["add"] * 3
     count, x = run(graph, [1, -2])
     assert (int(count), x.tolist()) == (3, [8, -16])

@@ -95,7 +95,7 @@ def test_unpack(tmp_path: Path) -> None:
 
 
 def test_every_evaluator_has_a_case() -> None:
-    elsewhere = {"UNPACK", "DEQUANTIZE", "DENSIFY"}
+    elsewhere = {"UNPACK", "DEQUANTIZE", "DENSIFY", "BITCAST"}
     assert set(folds.names()) - {case[0] for case in CASES} - elsewhere == set()
 
 
@@ -105,6 +105,20 @@ def test_densify_passes_dense_weights(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, S(tensors, operators, [2], [3]))
     assert ops(graph) == ["mul"]
     assert run(graph, [21])[0].tolist() == [42]
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "type_name", "expected"),
+    [
+        (np.asarray([1.0, -2.0], np.float32), (2,), "INT32", [0x3F800000, -0x40000000]),
+        (np.asarray([258], np.int32), (1, 4), "UINT8", [[2, 1, 0, 0]]),
+        (np.asarray([[2, 1], [0, 1]], np.uint8), (2,), "INT16", [258, 256]),
+    ],
+)
+def test_bitcast(tmp_path: Path, given: Any, shape: Sequence[int], type_name: str, expected: list[Any]) -> None:
+    """Little-endian bytes; the last axis appears or goes when sizes differ."""
+    graph = graph_of(tmp_path, single("BITCAST", [T(data=given)], [T(shape=shape, type=type_name)]))
+    assert run(graph)[0].tolist() == expected
 
 
 def test_shapes_of_a_flattening_disappear(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import T, graph_of, run, single
+from tflite_cases.stablehlo import WITHOUT_KERNEL
+from tflite_models import O, S, T, graph_of, run, single
 
-from tpuconvert.frontends.registry import registry
 from tpuconvert.schema.errors import UnsupportedError
 
 
@@ -325,6 +325,51 @@ STABLEHLO = [
         "STABLEHLO_PAD", [None, f32(9)], [f32(1, 2)], [9, 1, 2, 9, 9], "StablehloPadOptions",
         {"edge_padding_low": [1], "edge_padding_high": [2], "interior_padding": [0]},
     ),
+    Case("STABLEHLO_SHIFT_LEFT", [None, i32(1, 3)], [i32(-3, 5)], [-6, 40], type="INT32"),
+    Case("STABLEHLO_IOTA", [], [], [[0, 1, 2], [0, 1, 2]], "StablehloIotaOptions", {"iota_dimension": 1}),
+    Case(
+        "STABLEHLO_DOT_GENERAL", [None, f32([[1, 10], [2, 20]])], [f32([[1, 2], [3, 4]])], [[21, 42], [43, 86]],
+        "StablehloDotGeneralOptions", {"lhs_contracting_dimensions": [1], "rhs_contracting_dimensions": [1]},
+        note="both by their last axis",
+    ),
+    Case(
+        "STABLEHLO_DOT_GENERAL", [None, None], [f32([[1, 2], [3, 4]]), f32([[5, 6], [7, 8]])], [26, 44],
+        "StablehloDotGeneralOptions",
+        {"lhs_batching_dimensions": [1], "rhs_batching_dimensions": [1],
+         "lhs_contracting_dimensions": [0], "rhs_contracting_dimensions": [0]},
+        note="columns times columns",
+    ),
+    Case(
+        "STABLEHLO_CONVOLUTION", [None, f32([1, 10]).reshape(1, 2, 1, 1)], [SQUARE],
+        f32([21, 43, 65, 87, 109, 131, 153, 175]).reshape(1, 4, 2, 1), "StablehloConvolutionOptions",
+        {"window_strides": [1, 2], "padding": [0, 0, 0, 0], "input_batch_dimension": 0, "input_feature_dimension": 3,
+         "input_spatial_dimensions": [1, 2], "kernel_input_feature_dimension": 3, "kernel_output_feature_dimension": 2,
+         "kernel_spatial_dimensions": [0, 1], "output_batch_dimension": 0, "output_feature_dimension": 3,
+         "output_spatial_dimensions": [1, 2], "feature_group_count": 1, "batch_group_count": 1},
+        note="channels last, stride 2 across",
+    ),
+    Case(
+        "STABLEHLO_CONVOLUTION", [None, f32([1, 10, 100]).reshape(1, 1, 3)], [f32([[[1, 2, 3]]])],
+        [[[10, 102, 20, 203, 30]]], "StablehloConvolutionOptions",
+        {"padding": [1, 1], "lhs_dilation": [2], "window_reversal": np.array([True]), "input_batch_dimension": 0,
+         "input_feature_dimension": 1, "input_spatial_dimensions": [2], "kernel_input_feature_dimension": 1,
+         "kernel_output_feature_dimension": 0, "kernel_spatial_dimensions": [2], "output_batch_dimension": 0,
+         "output_feature_dimension": 1, "output_spatial_dimensions": [2], "feature_group_count": 1,
+         "batch_group_count": 1},
+        note="0 1 0 2 0 3 0 under 100 10 1",
+    ),
+    Case(
+        "STABLEHLO_DYNAMIC_SLICE", [None, i32(1), i32(9)], [f32([[1, 2, 3], [4, 5, 6]])], [[5, 6]],
+        "StablehloDynamicSliceOptions", {"slice_sizes": [1, 2]}, note="the second corner moves back",
+    ),
+    Case(
+        "STABLEHLO_DYNAMIC_SLICE", [None, None], [f32(1, 2, 3, 4), i32(3)], [3, 4],
+        "StablehloDynamicSliceOptions", {"slice_sizes": [2]}, note="a run-time corner moves back too",
+    ),
+    Case(
+        "STABLEHLO_DYNAMIC_UPDATE_SLICE", [None, None, i32(0), i32(1)], [f32([[1, 2, 3], [4, 5, 6]]), f32([[7, 8]])],
+        [[1, 7, 8], [4, 5, 6]],
+    ),
     Case("STABLEHLO_LOGISTIC", [None], [f32(0)[None]], [0.5]),
     Case("STABLEHLO_TANH", [None], [f32(0)[None]], [0]),
     Case("STABLEHLO_ADD", [None, f32(1, 2)], [f32(3, 4)], [4, 6]),
@@ -439,16 +484,8 @@ def test_value(tmp_path: Path, case: Case) -> None:
     np.testing.assert_allclose(y.astype(np.float64), expected.astype(np.float64), rtol=0, atol=case.atol)
 
 
-ELSEWHERE = {
-    *("QUANTIZE", "DEQUANTIZE"),  # test_quantized.py
-    *("SPLIT", "SPLIT_V", "UNPACK", "TOPK_V2"),  # several results: below
-    *("CALL", "STABLEHLO_COMPOSITE", "IF", "WHILE"),  # test_control.py
-    *(f"{way}DIRECTIONAL_SEQUENCE_{cell}" for way in ("UNI", "BI") for cell in ("LSTM", "RNN")),  # test_recurrent.py
-}
-
-
-def test_every_converter_has_a_case() -> None:
-    assert set(registry("tflite").names()) - {case.op for case in CASES} - ELSEWHERE == set()
+def test_what_has_no_kernel_has_a_case() -> None:
+    assert WITHOUT_KERNEL - {case.op.removeprefix("STABLEHLO_") for case in CASES} == {"REDUCE", "SORT"}
 
 
 def test_outputs_of_splits(tmp_path: Path) -> None:
@@ -463,6 +500,37 @@ def test_outputs_of_splits(tmp_path: Path) -> None:
     assert [y.tolist() for y in run(graph_of(tmp_path, unpacked), x)] == [[1], [2], [3], [4]]
     best = single("TOPK_V2", [T(shape=(1, 4)), T(data=i32(2))], [T(shape=(1, 2)), T(shape=(1, 2), type="INT32")])
     assert [y.tolist() for y in run(graph_of(tmp_path, best), x)] == [[[4, 3]], [[3, 2]]]
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "expected"),
+    [
+        (O("STABLEHLO_ADD", [0, 1], [2]), {"dimensions": [1]}, [6, 15]),
+        (O("STABLEHLO_MAXIMUM", [1, 0], [2]), {"dimensions": [0]}, [4, 5, 6]),
+    ],
+)
+def test_reduction_by_a_body(tmp_path: Path, body: O, options: dict[str, Any], expected: list[float]) -> None:
+    first = 0.0 if body.name == "STABLEHLO_ADD" else -math.inf
+    main = single(
+        "STABLEHLO_REDUCE", [T(shape=(2, 3)), T(data=f32(first))], [T(shape=(len(expected),))],
+        "StablehloReduceOptions", body_subgraph_index=1, **options,
+    )  # fmt: skip
+    called = S([T("a", ()), T("b", ()), T("c", ())], [body], [0, 1], [2])
+    assert run(graph_of(tmp_path, main, called), f32([[1, 2, 3], [4, 5, 6]]))[0].tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("direction", "operands", "expected"), [(5, [0, 1], [1, 2, 3]), (3, [0, 1], [3, 2, 1]), (5, [1, 0], [3, 2, 1])]
+)
+def test_sorting_by_a_comparator(tmp_path: Path, direction: int, operands: list[int], expected: list[float]) -> None:
+    main = single(
+        "STABLEHLO_SORT", [T(shape=(3,))], [T(shape=(3,))], "StablehloSortOptions",
+        dimension=0, comparator_subgraph_index=1,
+    )  # fmt: skip
+    options = {"comparison_direction": direction}
+    compare = O("STABLEHLO_COMPARE", operands, [2], "StablehloCompareOptions", options)
+    called = S([T("a", ()), T("b", ()), T("c", (), "BOOL")], [compare], [0, 1], [2])
+    assert run(graph_of(tmp_path, main, called), f32(2, 3, 1))[0].tolist() == expected
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_lstm(tmp_path: Path, variant: dict[str, Any]) -> None:
     (y,) = run(graph, x)
     np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6)
     assert ops(graph).count("matrix_mul") == 1 + (TIME - 1) + (TIME if variant.get("projection") else 0)
-    assert "state starts at zero" in graph.notes[0]
+    assert "'h' starts at zero" in graph.notes[0]
 
 
 def test_rnn(tmp_path: Path) -> None:
