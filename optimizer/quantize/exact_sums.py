@@ -1,15 +1,16 @@
-"""Sums and differences of BM1686 for scales that we chose ourselves: exact integers, then one rescale.
+"""Sums and differences of BM1686 for scales that we chose ourselves: exact integers, then one rounding shift.
 
-For every channel one common unit is taken, so fine that each operand's scale is nearly a whole number m of it:
+The scale s of the result, divided by a power of two, is the common unit of both operands, so fine that each operand's
+scale is nearly a whole number m of it:
 
-    unit = max(s1, s2) / (2^15 - 1),    m_k = round(s_k / unit) < 2^15.
+    unit = s / 2^k,    m_j = round(s_j / unit) < 2^15,    k as large as that allows.
 
 One requant_int32 per operand gives (x - zero point) * m exactly: the multiplier m * 2^16 with shift 15 stands for
 x * m * 2^16 * 2^(15 - 31), and -zero point * m is its offset. Their sum is exact too, at most 2 * 255 * (2^15 - 1) <
-2^24 in magnitude, which binary32 holds as well. What is left is one rescale of the sum, rounded once.
+2^24 in magnitude, which binary32 holds as well. What is left is a shift by k, rounded once.
 
-Error: the operand with the larger scale is exact (m * unit is its scale), the other's scale is off by at most half a
-unit, so that the sum is off by 255 / 2 units: 0.004 of the larger scale, beside the half step of the last rounding.
+Error: each operand's scale is off by at most half a unit, so that the sum is off by 255 units: 255 / 2^k steps of the
+result beside the half step of the last rounding. One k is taken for all channels where that is at most 1/32 of a step.
 
 A constant operand is held in the common unit from the start, which is finer than its 8 bits, and needs no operator.
 """
@@ -35,6 +36,12 @@ LARGEST = 2**15 - 1
 _LARGEST_OPERAND = 255
 """The magnitude of an 8-bit operand without its zero point."""
 
+_BITS_FOR_ALL = 13
+"""From so many bits on, all channels of a sum have the same number of them: 255 units are 1/32 of a step."""
+
+_MOST_BITS = 24
+"""More than all bits of a sum stand for nothing."""
+
 
 def exact_sum(node: Node, lowering: Lowering) -> Lowered:
     """``add`` or ``sub`` of 8-bit operands, one of which may be constant."""
@@ -42,7 +49,9 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
     operands = [value for value in node.inputs if value is not None]
     if any(value.quant is not None and value.quant.dtype.bits != 8 for value in operands if not value.is_constant):
         return Declined("an operand is not quantized to 8 bits")
-    units = common_units(operands)
+    bits = fraction_bits(operands, params)
+    factors = np.exp2(-bits.astype(np.float64))
+    units = np.asarray(params.scale) * factors
     terms = []
     for index, value in enumerate(operands):
         if value.is_constant:
@@ -51,12 +60,11 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
             terms.append(_in_units(lowering, lowering.quantized(value), units, f"{name}:operand{index}"))
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
     total.quant = QuantParams(tuple(units.tolist()), (0,) * units.size, I32, axis=1 if units.size > 1 else None)
-    factors = np.broadcast_to(units / np.asarray(params.scale), (max(units.size, len(params.scale)),))
     return (lowering.requantize(total, _shortest(factors), params, name),)
 
 
-def common_units(operands: Sequence[Value]) -> Vector:
-    """The common unit, one number or one per channel."""
+def fraction_bits(operands: Sequence[Value], result: QuantParams) -> npt.NDArray[np.int64]:
+    """k: bits of the common unit behind the point of the result, one number or one per channel."""
     largest: Vector = np.zeros(1)
     for value in operands:
         if value.is_constant:
@@ -66,7 +74,12 @@ def common_units(operands: Sequence[Value]) -> Vector:
             assert value.quant is not None
             scale = np.asarray(value.quant.scale)
         largest = np.maximum(largest, scale)
-    return largest / LARGEST
+    ratios = np.maximum(largest / np.asarray(result.scale), np.exp2(-_MOST_BITS))
+    bits: npt.NDArray[np.int64] = np.minimum(np.floor(np.log2(LARGEST / ratios)), _MOST_BITS).astype(np.int64)
+    bits -= np.rint(ratios * np.exp2(bits)) > LARGEST  # the logarithm may have been rounded up
+    if bits.min() >= _BITS_FOR_ALL:
+        bits[:] = bits.min()
+    return bits if len(set(bits.tolist())) > 1 else bits[:1]
 
 
 def _constant_in_units(lowering: Lowering, value: Value, units: Vector) -> Value:

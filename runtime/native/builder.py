@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tpuconvert.runtime.native.groups import Group
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Graph, Node, Value, static
@@ -45,6 +46,8 @@ class Builder:
         self.isa = isa
         self.native = native()
         self.steps: list[NativeStep | ReferenceStep] = []
+        self.declined: dict[str, str] = {}
+        """Why nodes that have a kernel run their references."""
         self.buffers: list[Buffer] = []
         self.inputs: list[Stored] = []
         self.outputs: list[Stored] = []
@@ -188,21 +191,24 @@ class Builder:
 
     # What the planner uses
 
-    def emit(self, nodes: tuple[Node, ...], emit: Callable[[Builder], None]) -> None:
-        """Let a group add its steps. What its kernel declines runs as references.
+    def emit(self, group: Group) -> None:
+        """Let a group add its steps. What its kernel declines is taken in parts, or runs as references.
 
         That are sums that may leave 32 bits (OverflowError), and parameters that no sensible model has and no kernel
-        serves (ValueError), such as a zero point outside of its type.
+        serves (Declined), such as a zero point outside of its type.
         """
-        self._current, steps, buffers = nodes, len(self.steps), len(self.buffers)
+        self._current, steps, buffers = group.nodes, len(self.steps), len(self.buffers)
         self._made.clear()
         try:
-            emit(self)
-        except (OverflowError, ValueError):
+            group.emit(self)
+        except (OverflowError, self.native.Declined) as error:
             del self.steps[steps:], self.buffers[buffers:]
             for value in self._made:
                 self._stored[value].pop()
-            for node in nodes:
+            for part in group.parts:
+                self.emit(part)
+            for node in () if group.parts else group.nodes:
+                self.declined[node.name] = str(error)
                 self.reference(node)
         self._current = ()
 

@@ -24,10 +24,12 @@ class Group:
     Args:
         nodes: in running order; the last one is where the group was found, the others are absorbed.
         emit: adds the steps; called when everything that the group reads is there.
+        parts: groups of the same nodes, in running order, for the case that no kernel takes all of them together.
     """
 
     nodes: tuple[Node, ...]
     emit: Callable[[Builder], None]
+    parts: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,34 @@ from tpuconvert.runtime.native.epilogue import Epilogue
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.types import Array
+
+
+@dataclass(frozen=True)
+class Residual:
+    """What is added to the bytes of a convolution: int8/residual.h. Vectors have one element, or one per channel.
+
+    Args:
+        other: the other tensor, of the result's shape, channels last.
+        factor: of the convolution's stored bytes.
+        other_factor: of the other tensor's.
+        offset: with everything that roundings and zero points add.
+        shift: to the right.
+        limits: of the stored result.
+    """
+
+    other: Stored
+    factor: tuple[int, ...]
+    other_factor: tuple[int, ...]
+    offset: tuple[int, ...]
+    shift: int
+    limits: tuple[int, int]
+
+    def compiled(self, builder: Builder) -> Any:
+        """The same as the extension takes it."""
+        image, _, row, pixel = self.other.strides
+        vectors = (np.asarray(values, np.int32) for values in (self.factor, self.other_factor, self.offset))
+        place = builder.place(self.other)
+        return builder.native.Residual(place, (pixel, row, image), *vectors, self.shift, *self.limits)
 
 
 @dataclass(frozen=True)
@@ -44,6 +73,7 @@ def convolve(
     input_skip: int = 0,
     output_skip: int = 0,
     output_steps: tuple[int, int] | None = None,
+    residual: Residual | None = None,
 ) -> None:
     """Add one convolution step.
 
@@ -62,6 +92,7 @@ def convolve(
         input_skip: bytes from the start of x to where the kernel's operand starts.
         output_skip: the same for y.
         output_steps: bytes between neighbouring pixels and rows of the result, where they are not adjacent.
+        residual: what is added to the result.
     """
     native = builder.native
     batch, channels, height, width = shape
@@ -90,8 +121,9 @@ def convolve(
         weight_zero=np.asarray(weight_zeros, np.int32),
         bias=None if bias is None else bias.astype(np.int32),
         input_zero=input_zero,
+        residual=None if residual is None else residual.compiled(builder),
     )
-    builder.step(step, (x,), (y,))
+    builder.step(step, (x,) if residual is None else (x, residual.other), (y,))
 
 
 def _rows(x: Stored, height: int) -> int:

@@ -12,5 +12,6 @@ from tpuconvert.runtime.native import (  # noqa: F401
     plan_pool,
     plan_products,
     plan_quantize,
+    plan_residual,
     plan_runtime_products,
 )

@@ -51,7 +51,7 @@ class NativePlan:
         self._made: dict[int, list[tuple[Value, Stored]]] = {}
         for item in group_nodes(site):
             if isinstance(item, Group):
-                builder.emit(item.nodes, item.emit)
+                builder.emit(item)
             else:
                 builder.reference(item)
             if is_observed:

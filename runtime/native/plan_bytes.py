@@ -41,7 +41,7 @@ _SMALL_OFFSET = 2**30
 
 
 @dataclass
-class _Tree:
+class Tree:
     """The nodes found so far, and what they compute."""
 
     site: Site
@@ -103,7 +103,7 @@ def tree(node: Node, site: Site) -> Group | None:
     if any(0 in value.type.static_shape for value in (y, *filter(None, node.inputs))):
         return None
     for restricted in (site, Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise)):
-        found = _Tree(restricted)
+        found = Tree(restricted)
         try:
             term = found.term(node)
         except Inexpressible:
@@ -125,7 +125,7 @@ def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
     return evaluate
 
 
-def _unary(tree: _Tree, node: Node) -> tuple[Term, Term | None]:
+def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
     """The operand, and the result by values where the operand is a byte."""
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
@@ -133,7 +133,7 @@ def _unary(tree: _Tree, node: Node) -> tuple[Term, Term | None]:
     return x, tree.elements.function(x, node.outputs[0].dtype, _reference(node.op, tree.site.chip))
 
 
-def _requant_int32(tree: _Tree, node: Node) -> Term:
+def _requant_int32(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, RequantInt32)
     x = tree.of(node.inputs[0])
@@ -143,7 +143,7 @@ def _requant_int32(tree: _Tree, node: Node) -> Term:
     return found or tree.elements.rescale(x, op)
 
 
-def _requant_fp32(tree: _Tree, node: Node) -> Term:
+def _requant_fp32(tree: Tree, node: Node) -> Term:
     op, elements = node.op, tree.elements
     assert isinstance(op, RequantFp32ToInt)
     out = node.outputs[0].dtype
@@ -172,7 +172,7 @@ def _requant_fp32(tree: _Tree, node: Node) -> Term:
     return elements.result("add_parameter", out, low, high, elements.value_of(near), parameters=parameters)
 
 
-def _dequant(tree: _Tree, node: Node) -> Term:
+def _dequant(tree: Tree, node: Node) -> Term:
     op, elements = node.op, tree.elements
     assert isinstance(op, DequantIntToFp32)
     x = tree.of(node.inputs[0])
@@ -198,7 +198,7 @@ def _dequant(tree: _Tree, node: Node) -> Term:
     return elements.real(elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scales)]))
 
 
-def _cast(tree: _Tree, node: Node) -> Term:
+def _cast(tree: Tree, node: Node) -> Term:
     elements, out = tree.elements, node.outputs[0].dtype
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
@@ -213,7 +213,7 @@ def _cast(tree: _Tree, node: Node) -> Term:
     return elements.limit(x, out)
 
 
-def _lut(tree: _Tree, node: Node) -> Term:
+def _lut(tree: Tree, node: Node) -> Term:
     table = node.inputs[1]
     if table is None or not table.is_constant:
         raise Inexpressible("a table that the model computes")
@@ -225,7 +225,7 @@ def _lut(tree: _Tree, node: Node) -> Term:
     return found
 
 
-def _clamp(tree: _Tree, node: Node) -> Term:
+def _clamp(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, Clamp)
     x = tree.of(node.inputs[0])
@@ -238,7 +238,7 @@ def _clamp(tree: _Tree, node: Node) -> Term:
     return tree.elements.limit(x, x.dtype, low, high)
 
 
-def _activation(tree: _Tree, node: Node) -> Term:
+def _activation(tree: Tree, node: Node) -> Term:
     op, elements, out = node.op, tree.elements, node.outputs[0].dtype
     assert isinstance(op, ActivationFunction)
     x = tree.of(node.inputs[0])
@@ -263,7 +263,7 @@ def _activation(tree: _Tree, node: Node) -> Term:
     return elements.result("choose_by_sign", out, -far, far, value, rounded)
 
 
-def _combined(tree: _Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
+def _combined(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
     elements = tree.elements
     if F32 in (a.dtype, b.dtype) or not out.is_integer:
         raise Inexpressible("real numbers")
@@ -280,7 +280,7 @@ def _combined(tree: _Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType)
     return elements.limit(Term(out, low, high, register=register), out)
 
 
-def _through_binary32(tree: _Tree, arithmetic: Arithmetic, a: Term, b: Term) -> Term:
+def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> Term:
     elements = tree.elements
     names = {Arithmetic.ADD: "float_add", Arithmetic.SUB: "float_subtract", Arithmetic.MUL: "float_multiply"}
     if arithmetic not in names:
@@ -290,14 +290,14 @@ def _through_binary32(tree: _Tree, arithmetic: Arithmetic, a: Term, b: Term) -> 
     return Term(I32, I32.min, I32.max, register=register)
 
 
-def _of_tensors(tree: _Tree, node: Node) -> Term:
+def _of_tensors(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, BinaryArithmetic)
     a, b = (tree.of(value) for value in node.inputs)
     return _combined(tree, op.arithmetic, a, b, node.outputs[0].dtype)
 
 
-def _of_number(tree: _Tree, node: Node) -> Term:
+def _of_number(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, ScalarArithmetic)
     x, found = _unary(tree, node)
@@ -330,7 +330,7 @@ def _comes_from_integers(node: Node, site: Site) -> bool:
     return isinstance(node.op, (DequantIntToFp32, Cast)) and x is not None and x.dtype.is_integer
 
 
-def _real_with_number(tree: _Tree, op: ScalarArithmetic, x: Term) -> Term:
+def _real_with_number(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
     """A real number and a constant; a difference is a sum with the opposite number, to the last bit."""
     elements, number = tree.elements, float(op.scalar.value)
     if op.arithmetic is Arithmetic.MUL:
@@ -346,7 +346,7 @@ def _real_with_number(tree: _Tree, op: ScalarArithmetic, x: Term) -> Term:
     return elements.real(elements.add("float_add_parameter", value, parameters=[elements.numbers([number])]))
 
 
-def _with_number(tree: _Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool) -> Term:
+def _with_number(tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool) -> Term:
     """A term and a number, saturated to a type."""
     elements = tree.elements
     factor = number if arithmetic is Arithmetic.MUL else -1 if is_first and arithmetic is Arithmetic.SUB else 1
@@ -380,7 +380,7 @@ _SHIFT_ARITHMETIC = {
 }
 
 
-def _shift_of_tensors(tree: _Tree, node: Node) -> Term:
+def _shift_of_tensors(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, OfTensors)
     a, b = (tree.of(value) for value in node.inputs)
@@ -392,7 +392,7 @@ def _shift_of_tensors(tree: _Tree, node: Node) -> Term:
     return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
 
 
-def _shift_of_number(tree: _Tree, node: Node) -> Term:
+def _shift_of_number(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, OfScalar)
     x, found = _unary(tree, node)
@@ -405,7 +405,7 @@ def _shift_of_number(tree: _Tree, node: Node) -> Term:
     return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
 
 
-_TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[_Tree, Node], Term]], ...] = (
+_TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = (
     ((RequantInt32,), _requant_int32),
     ((RequantFp32ToInt,), _requant_fp32),
     ((DequantIntToFp32,), _dequant),

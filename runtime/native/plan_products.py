@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from tpuconvert.runtime.native import epilogue as forms
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
-from tpuconvert.runtime.native.integer_convolution import Geometry, convolve, phases
+from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
 from tpuconvert.runtime.native.storage import channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
@@ -71,6 +72,15 @@ class Product:
 @ends_with(*NAMES, priority=10)
 def product(node: Node, site: Site) -> Group | None:
     """A product, then at most a rescale, limits and a table."""
+    found = product_before(node, site)
+    if found is None:
+        return None
+    nodes, complete = found
+    return Group(nodes, lambda builder: _emit(builder, complete, node.outputs[0]))
+
+
+def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] | None:
+    """The nodes of a product that ends with a node, and what they compute together."""
     chain = [node]
     while isinstance(chain[-1].op, (*FOLLOWERS, Reshape)):
         producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS, Reshape)
@@ -90,10 +100,9 @@ def product(node: Node, site: Site) -> Group | None:
         epilogue = epilogue.followed_by(follower) if epilogue is not None else None
     if epilogue is None:
         return None
-    complete, result = replace(found, epilogue=epilogue), node.outputs[0]
-    if result.dtype is not epilogue.dtype:
+    if node.outputs[0].dtype is not epilogue.dtype:
         return None
-    return Group((source, *reversed(chain)), lambda builder: _emit(builder, complete, result))
+    return (source, *reversed(chain)), replace(found, epilogue=epilogue)
 
 
 def _is_per_column(requant: Node, found: Product) -> bool:
@@ -105,7 +114,31 @@ def _is_per_column(requant: Node, found: Product) -> bool:
     return not per_channel or not found.is_matrix or (len(shape) == 2 and shape[1] == len(found.weights))
 
 
+def emit_convolution(
+    builder: Builder, found: Product, result: Value, residual: Callable[[Builder], Residual] | None = None
+) -> None:
+    """Add the step of a convolution that is not transposed, and of the residual sum behind it."""
+    x = builder.read(found.x, channels_last(4), dense=False)
+    added = None if residual is None else residual(builder)
+    y = builder.write(result, channels_last(4), dense=False)
+    convolve(builder, x, y, shape=x.shape, out_shape=y.shape, residual=added, **_operands(found))
+
+
+def _operands(found: Product) -> dict[str, Any]:
+    return {
+        "weights": found.weights,
+        "weight_zeros": found.weight_zeros,
+        "bias": found.bias,
+        "input_zero": found.zero + bias_of(found.x.dtype),
+        "geometry": found.geometry,
+        "epilogue": found.epilogue,
+    }
+
+
 def _emit(builder: Builder, found: Product, result: Value) -> None:
+    if not found.is_matrix and not found.is_transposed:
+        emit_convolution(builder, found, result)
+        return
     if found.is_matrix:
         x = builder.read(found.x, row_major(found.x.rank))
         y = builder.write(result)
@@ -116,25 +149,11 @@ def _emit(builder: Builder, found: Product, result: Value) -> None:
         x = builder.read(found.x, channels_last(4), dense=False)
         y = builder.write(result, channels_last(4), dense=False)
         shape, out = x.shape, y.shape
-    step: Callable[..., None]
+    step: Callable[..., None] = phases
     if found.is_matrix:  # a reshape may have given the result other rows
         pixel = len(found.weights) * y.itemsize
         step = partial(convolve, output_steps=(pixel, pixel * rows))
-    else:
-        step = phases if found.is_transposed else convolve
-    step(
-        builder,
-        x,
-        y,
-        shape=shape,
-        out_shape=out,
-        weights=found.weights,
-        weight_zeros=found.weight_zeros,
-        bias=found.bias,
-        input_zero=found.zero + bias_of(found.x.dtype),
-        geometry=found.geometry,
-        epilogue=found.epilogue,
-    )
+    step(builder, x, y, shape=shape, out_shape=out, **_operands(found))
 
 
 def _product(node: Node, chip: str) -> Product | None:

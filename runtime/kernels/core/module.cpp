@@ -83,8 +83,20 @@ void check_range(const OwningProgram& owner, std::size_t first, std::size_t last
 }  // namespace
 }  // namespace tpuconvert
 
+// Parameters that no kernel serves, told apart from errors of the planner's own.
+void translate_refusal(const std::exception_ptr& error, void* type) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::invalid_argument& refusal) {
+    PyErr_SetString(static_cast<PyObject*>(type), refusal.what());
+  }
+}
+
 NB_MODULE(_native, module) {
   using namespace tpuconvert;
+  const nb::object declined = nb::steal(PyErr_NewException("tpuconvert.runtime._native.Declined", PyExc_ValueError, nullptr));
+  module.attr("Declined") = declined;
+  nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps the type
   module.doc() = "Kernels and plans of the native engine.";
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,9 @@ class Dense : public ConvInt8Kernel {
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         finish_(epilogue_),
         kind_(kind_of(spec.geometry)) {
+    are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
+                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
+    if (spec.residual) prepare_residual(spec);
     if (packed_.weights.size() > kCacheShare) {
       rows_per_pass_ = std::numeric_limits<std::int64_t>::max();
     } else {
@@ -68,8 +72,6 @@ class Dense : public ConvInt8Kernel {
       const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
       rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
     }
-    are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
-                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
   }
 
   int parts(int threads) const override {
@@ -80,19 +82,21 @@ class Dense : public ConvInt8Kernel {
     return static_cast<int>(std::min<std::int64_t>(threads, units));
   }
 
-  void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts, std::uint8_t* scratch) const override {
+  void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
-      run_part(input, output, first, last, 0, 1, scratch);
+      run_part(at, first, last, 0, 1, scratch);
     } else {
-      run_part(input, output, 0, static_cast<int>(packed_.panels.size()), part, parts, scratch);
+      run_part(at, 0, static_cast<int>(packed_.panels.size()), part, parts, scratch);
     }
   }
 
+  bool adds_residual() const override { return residual_.has_value(); }
+
   std::size_t scratch_bytes() const override { return windows_.address_bytes() + kSumBytes + windows_.band_bytes(); }
   std::size_t packed_bytes() const override {
-    return packed_.weights.size() + packed_.parameters.size() + windows_.bytes();
+    return packed_.weights.size() + packed_.parameters.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
   }
   const char* kind() const override { return kind_.c_str(); }
 
@@ -111,15 +115,14 @@ class Dense : public ConvInt8Kernel {
   }
 
   // Panels first..last-1, one part of the rows.
-  void run_part(const std::uint8_t* input, std::uint8_t* output, int first, int last, int part, int parts,
-                std::uint8_t* scratch) const {
+  void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
     if (!packed_.layout.is_padded_row) {
       const std::int64_t end = positions() * (part + 1) / parts;
-      std::int64_t at = positions() * part / parts;
-      while (at < end) {
-        const std::int64_t count = std::min(end - at, rows_per_pass_);
-        run_panels(input, output, first, last, at, at + count, scratch);
-        at += count;
+      std::int64_t position = positions() * part / parts;
+      while (position < end) {
+        const std::int64_t count = std::min(end - position, rows_per_pass_);
+        run_panels(at, first, last, position, position + count, scratch);
+        position += count;
       }
       return;
     }
@@ -129,25 +132,25 @@ class Dense : public ConvInt8Kernel {
       const std::int64_t image = row / g_.out_height;
       const int y = static_cast<int>(row % g_.out_height);
       const int count = static_cast<int>(std::min<std::int64_t>({windows_.band_rows(), g_.out_height - y, end - row}));
-      windows_.copy_band(input + image * g_.in_image, y, count, band);
-      run_panels(band, output, first, last, row * g_.out_width, (row + count) * g_.out_width, scratch);
+      windows_.copy_band(at.input + image * g_.in_image, y, count, band);
+      run_panels({band, at.output, at.other}, first, last, row * g_.out_width, (row + count) * g_.out_width, scratch);
       row += count;
     }
   }
 
-  void run_panels(const std::uint8_t* input, std::uint8_t* output, int first, int last, std::int64_t first_position,
+  void run_panels(const ConvAddresses& at, int first, int last, std::int64_t first_position,
                   std::int64_t last_position, std::uint8_t* scratch) const {
     for (const PanelRun& run : runs_) {
       const PanelRun cut{std::max(run.first, first), std::min(run.last, last)};
       if (cut.first >= cut.last) continue;
       const Panel& shape = packed_.panels[static_cast<std::size_t>(cut.first)];
-      run_positions(input, output, cut, largest_rows(shape.full, shape.half), first_position, last_position, scratch);
+      run_positions(at, cut, largest_rows(shape.full, shape.half), first_position, last_position, scratch);
     }
   }
 
   // Results first..last-1 of all images in rows. For padded rows `input` is a band that begins at the row of `first`.
-  void run_positions(const std::uint8_t* input, std::uint8_t* output, PanelRun run, int most, std::int64_t first,
-                     std::int64_t last, std::uint8_t* scratch) const {
+  void run_positions(const ConvAddresses& at, PanelRun run, int most, std::int64_t first, std::int64_t last,
+                     std::uint8_t* scratch) const {
     const std::int64_t count = last - first;
     if (count <= 0) return;
     const std::int64_t tiles = (count + most - 1) / most;
@@ -157,6 +160,7 @@ class Dense : public ConvInt8Kernel {
     const std::uint8_t** inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     std::int32_t* sums = reinterpret_cast<std::int32_t*>(scratch + windows_.address_bytes());
     std::uint8_t* outputs[kMaxRows];
+    const std::uint8_t* others[kMaxRows];
     Position position = windows_.position_of(first);
     const int band_y = position.y;
 
@@ -176,7 +180,8 @@ class Dense : public ConvInt8Kernel {
         const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
         for (int form = 0; form < 4; ++form) kernels[form] = tile_kernel(static_cast<TileForm>(form), shape, rows);
       }
-      const Segments segments = windows_.place(input, output, rows, band_y, &position, inputs, outputs);
+      if (residual_) place_others(at.other, run, rows, position, others);
+      const Segments segments = windows_.place(at.input, at.output, rows, band_y, &position, inputs, outputs);
       arguments.segments = segments.count;
       arguments.segment_bytes = segments.bytes;
       for (int i = run.first; i < run.last; ++i) {
@@ -192,8 +197,46 @@ class Dense : public ConvInt8Kernel {
         kernels[static_cast<int>(panel.form)](arguments);
         if (panel.form == TileForm::kSums)
           finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, outputs);
+        if (residual_) add_residual(i, panel, rows, outputs, others);
       }
     }
+  }
+
+  void prepare_residual(const ConvInt8Spec& spec) {
+    residual_spec_ = *spec.residual;
+    residual_.emplace(residual_spec_, g_.out_channels, Isa::kAvx512Vnni);
+    const bool are_others_adjacent = residual_spec_.pixel == g_.out_pixel && residual_spec_.row == g_.out_row &&
+                                     (g_.batch == 1 || residual_spec_.image == g_.out_image);
+    is_one_run_ = are_rows_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
+                  g_.out_pixel == g_.out_channels;
+    for (const Panel& panel : packed_.panels)
+      residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, is_one_run_));
+  }
+
+  // Addresses of the other tensor's pixels at the next `rows` results, which are brought near meanwhile.
+  void place_others(const std::uint8_t* other, PanelRun run, int rows, Position at, const std::uint8_t** others) const {
+    const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
+    const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
+    const int last = last_panel.first + last_panel.columns;
+    for (int row = 0; row < rows; ++row) {
+      others[row] = other + at.image * residual_spec_.image + at.y * residual_spec_.row + at.x * residual_spec_.pixel;
+      for (int byte = first; byte < last; byte += 64) __builtin_prefetch(others[row] + byte);
+      if (++at.x < g_.out_width) continue;
+      at.x = 0;
+      if (++at.y < g_.out_height) continue;
+      at.y = 0;
+      ++at.image;
+    }
+  }
+
+  void add_residual(int index, const Panel& panel, int rows, std::uint8_t* const* outputs,
+                    const std::uint8_t* const* others) const {
+    const auto columns = static_cast<std::size_t>(panel.columns), first = static_cast<std::size_t>(panel.first);
+    const Residual::Panel& parameters = residual_panels_[static_cast<std::size_t>(index)];
+    if (is_one_run_)
+      residual_->run(parameters, 1, columns * static_cast<std::size_t>(rows), 0, outputs, others);
+    else
+      residual_->run(parameters, rows, columns, first, outputs, others);
   }
 
   ConvGeometry g_;
@@ -205,6 +248,10 @@ class Dense : public ConvInt8Kernel {
   std::int64_t rows_per_pass_ = 0;   // results that all panels are computed for before the next ones
   bool are_rows_adjacent_ = false;   // results follow each other at out_pixel bytes
   std::string kind_;
+  ResidualSpec residual_spec_;
+  std::optional<Residual> residual_;
+  std::vector<Residual::Panel> residual_panels_;  // of the panels of weights
+  bool is_one_run_ = false;                       // all bytes of a tile follow each other, in both tensors
 };
 
 }  // namespace

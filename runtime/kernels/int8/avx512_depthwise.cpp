@@ -42,7 +42,9 @@ class Depthwise : public ConvInt8Kernel {
     return threads == 1 ? 1 : static_cast<int>(std::min<std::int64_t>(2 * std::int64_t{threads}, rows()));
   }
 
-  void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts, std::uint8_t* scratch) const override {
+  void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const std::uint8_t* input = at.input;
+    std::uint8_t* output = at.output;
     const std::int64_t end = rows() * (part + 1) / parts;
     for (std::int64_t row = rows() * part / parts; row < end;) {
       const std::int64_t image = row / g_.out_height;

@@ -104,7 +104,8 @@ WeightView view_of(const Weights& weights, const std::optional<Vector<std::int32
 std::shared_ptr<Step> conv_int8(const Place& input, const Place& output, const ConvGeometry& geometry,
                                 const Weights& weights, const Epilogue& epilogue, const std::string& isa,
                                 const std::optional<Vector<std::int32_t>>& weight_zero,
-                                const std::optional<Vector<std::int32_t>>& bias, int input_zero) {
+                                const std::optional<Vector<std::int32_t>>& bias, int input_zero,
+                                const std::optional<ResidualSpec>& residual) {
   ConvInt8Spec spec;
   spec.input = input;
   spec.output = output;
@@ -113,6 +114,7 @@ std::shared_ptr<Step> conv_int8(const Place& input, const Place& output, const C
   spec.bias = copied(bias);
   spec.input_zero = input_zero;
   spec.epilogue = epilogue.spec();
+  spec.residual = residual;
   const Isa chosen = isa_named(isa);
   nb::gil_scoped_release released;
   return make_conv_int8(spec, chosen);
@@ -280,10 +282,22 @@ void bind_geometry(nb::module_& module) {
 
 void bind_int8(nb::module_& module) {
   bind_epilogue(module);
+  nb::class_<ResidualSpec>(module, "Residual")
+      .def(
+          "__init__",
+          [](ResidualSpec* self, const Place& other, const std::tuple<std::ptrdiff_t, std::ptrdiff_t, std::ptrdiff_t>& strides,
+             const Vector<std::int32_t>& factor, const Vector<std::int32_t>& other_factor,
+             const Vector<std::int32_t>& offset, int shift, int low, int high) {
+            const auto [pixel, row, image] = strides;
+            new (self) ResidualSpec{other,          pixel, row, image, copied<std::int32_t>(factor),
+                                    copied<std::int32_t>(other_factor), copied<std::int32_t>(offset), shift, low, high};
+          },
+          nb::arg("other"), nb::arg("strides"), nb::arg("factor"), nb::arg("other_factor"), nb::arg("offset"),
+          nb::arg("shift"), nb::arg("low"), nb::arg("high"));
   bind_geometry(module);
   module.def("conv_int8", &conv_int8, nb::arg("input"), nb::arg("output"), nb::arg("geometry"), nb::arg("weights"),
              nb::arg("epilogue"), nb::arg("isa"), nb::kw_only(), nb::arg("weight_zero") = nb::none(),
-             nb::arg("bias") = nb::none(), nb::arg("input_zero") = 0);
+             nb::arg("bias") = nb::none(), nb::arg("input_zero") = 0, nb::arg("residual") = nb::none());
   bind_products(module);
 }
 

@@ -45,6 +45,12 @@ std::int64_t output_extent(const ConvGeometry& g, int bytes) {
                 std::int64_t{g.out_channels} * bytes);
 }
 
+std::int64_t other_extent(const ConvInt8Spec& spec) {
+  const ConvGeometry& g = spec.geometry;
+  return extent({g.batch, g.out_height, g.out_width}, {spec.residual->image, spec.residual->row, spec.residual->pixel},
+                g.out_channels);
+}
+
 // Kernels compute coordinates in 32 bits.
 void check_axis(int out, int kernel, int stride, int dilation, int pad) {
   const std::int64_t last = (std::int64_t{out} - 1) * stride + (std::int64_t{kernel} - 1) * dilation + pad;
@@ -158,31 +164,81 @@ WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
 
 // --- the step --------------------------------------------------------------------------------------------------------
 
-class ConvInt8Step : public Step {
+// A residual sum as a second pass over the result, row by row of the images.
+class ResidualAfter {
  public:
-  ConvInt8Step(const ConvInt8Spec& spec, std::unique_ptr<ConvInt8Kernel> kernel)
-      : input_{spec.input, static_cast<std::size_t>(input_extent(spec.geometry))},
-        output_{spec.output, static_cast<std::size_t>(output_extent(spec.geometry, spec.epilogue.bytes))},
-        kernel_(std::move(kernel)) {}
+  ResidualAfter(const ConvInt8Spec& spec, Isa isa)
+      : g_(spec.geometry), spec_(*spec.residual), residual_(spec_, g_.out_channels, isa) {
+    is_adjacent_ = g_.out_width == 1 || (g_.out_pixel == g_.out_channels && spec_.pixel == g_.out_channels);
+    panel_ = residual_.add_panel(0, g_.out_channels, is_adjacent_);
+  }
 
-  void run(const Run& run) const override {
-    const std::uint8_t* input = run.at<const std::uint8_t>(input_.place);
-    std::uint8_t* output = run.at<std::uint8_t>(output_.place);
-    const int parts = kernel_->parts(run.threads());
-    run.parallel(parts, [&](int part, int worker) {
-      kernel_->run(input, output, part, parts, run.scratch(worker));
+  void run(const Run& run, const ConvAddresses& at) const {
+    const std::int64_t rows = std::int64_t{g_.batch} * g_.out_height;
+    const int parts = static_cast<int>(std::min<std::int64_t>(run.threads(), rows));
+    run.parallel(parts, [&](int part, int) {
+      for (std::int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
+        const std::int64_t image = row / g_.out_height, y = row % g_.out_height;
+        add_row(at.output + image * g_.out_image + y * g_.out_row, at.other + image * spec_.image + y * spec_.row);
+      }
     });
   }
 
-  std::vector<Span> spans() const override { return {input_, output_}; }
+ private:
+  void add_row(std::uint8_t* bytes, const std::uint8_t* other) const {
+    const auto channels = static_cast<std::size_t>(g_.out_channels);
+    if (is_adjacent_) {
+      residual_.run(panel_, 1, channels * static_cast<std::size_t>(g_.out_width), 0, &bytes, &other);
+      return;
+    }
+    for (int x = 0; x < g_.out_width; ++x, bytes += g_.out_pixel, other += spec_.pixel)
+      residual_.run(panel_, 1, channels, 0, &bytes, &other);
+  }
+
+  ConvGeometry g_;
+  ResidualSpec spec_;
+  Residual residual_;
+  Residual::Panel panel_;
+  bool is_adjacent_;
+};
+
+class ConvInt8Step : public Step {
+ public:
+  ConvInt8Step(const ConvInt8Spec& spec, Isa isa, std::unique_ptr<ConvInt8Kernel> kernel)
+      : input_{spec.input, static_cast<std::size_t>(input_extent(spec.geometry))},
+        output_{spec.output, static_cast<std::size_t>(output_extent(spec.geometry, spec.epilogue.bytes))},
+        kernel_(std::move(kernel)),
+        kind_(kernel_->kind()) {
+    if (!spec.residual) return;
+    other_ = {spec.residual->other, static_cast<std::size_t>(other_extent(spec))};
+    kind_ += " + residual";
+    if (!kernel_->adds_residual()) after_ = std::make_unique<ResidualAfter>(spec, isa);
+  }
+
+  void run(const Run& run) const override {
+    const ConvAddresses at{run.at<const std::uint8_t>(input_.place), run.at<std::uint8_t>(output_.place),
+                           other_ ? run.at<const std::uint8_t>(other_->place) : nullptr};
+    const int parts = kernel_->parts(run.threads());
+    run.parallel(parts, [&](int part, int worker) { kernel_->run(at, part, parts, run.scratch(worker)); });
+    if (after_) after_->run(run, at);
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> found{input_, output_};
+    if (other_) found.push_back(*other_);
+    return found;
+  }
   std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
   std::size_t packed_bytes() const override { return kernel_->packed_bytes(); }
-  const char* kind() const override { return kernel_->kind(); }
+  const char* kind() const override { return kind_.c_str(); }
 
  private:
   Span input_;
   Span output_;
+  std::optional<Span> other_;
   std::unique_ptr<ConvInt8Kernel> kernel_;
+  std::unique_ptr<ResidualAfter> after_;
+  std::string kind_;
 };
 
 std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
@@ -219,7 +275,13 @@ std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
 std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa) {
   check_geometry(spec.geometry, spec.epilogue.bytes);
   check_parameters(spec);
-  return std::make_shared<ConvInt8Step>(spec, make_kernel(spec, isa));
+  if (spec.residual) {
+    require(spec.epilogue.bytes == 1 && !spec.epilogue.is_real, "a residual is added to bytes");
+    for (const std::ptrdiff_t stride : {spec.residual->pixel, spec.residual->row})
+      require(stride >= 0 && stride <= kLargestIndex, "a stride of the residual exceeds 32 bits");
+    other_extent(spec);
+  }
+  return std::make_shared<ConvInt8Step>(spec, isa, make_kernel(spec, isa));
 }
 
 }  // namespace tpuconvert

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/isa.h"
 #include "core/step.h"
 #include "int8/epilogue.h"
+#include "int8/residual.h"
 
 namespace tpuconvert {
 
@@ -57,6 +59,14 @@ struct ConvInt8Spec {
   std::vector<std::int32_t> bias;   // one per output channel, or empty
   int input_zero = 0;               // stored byte that means 0, 0..255; padding has this value
   EpilogueSpec epilogue;
+  std::optional<ResidualSpec> residual;  // added to results of one byte, after the table
+};
+
+// Where the tensors of a run begin; `other` is null without a residual sum.
+struct ConvAddresses {
+  const std::uint8_t* input;
+  std::uint8_t* output;
+  const std::uint8_t* other;
 };
 
 // The packed form for one instruction set.
@@ -64,8 +74,9 @@ class ConvInt8Kernel {
  public:
   virtual ~ConvInt8Kernel() = default;
   // Computes part `part` of `parts` of the result. Different parts may run at the same time.
-  virtual void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts,
-                   std::uint8_t* scratch) const = 0;
+  virtual void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const = 0;
+  // Whether `run` adds the residual; otherwise that is done to the whole result afterwards.
+  virtual bool adds_residual() const { return false; }
   // Into how many parts the work is best divided for that many threads; more than threads where it evens out the load.
   virtual int parts(int threads) const = 0;
   virtual std::size_t scratch_bytes() const { return 0; }

@@ -89,7 +89,9 @@ class ConvInt8Scalar : public ConvInt8Kernel {
     return static_cast<int>(std::min<std::int64_t>(threads == 1 ? 1 : threads * 4, blocks));
   }
 
-  void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts, std::uint8_t* scratch) const override {
+  void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const std::uint8_t* input = at.input;
+    std::uint8_t* output = at.output;
     const std::int64_t blocks = (positions() + kRows - 1) / kRows;
     const std::int64_t first = blocks * part / parts * kRows;
     const std::int64_t last = std::min(positions(), blocks * (part + 1) / parts * kRows);

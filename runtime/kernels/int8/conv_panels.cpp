@@ -87,7 +87,9 @@ class ConvPanels : public ConvInt8Kernel {
     return static_cast<int>(std::min<std::int64_t>(units, splits_panels() ? threads : 4 * threads));
   }
 
-  void run(const std::uint8_t* input, std::uint8_t* output, int part, int parts, std::uint8_t* scratch) const override {
+  void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const std::uint8_t* input = at.input;
+    std::uint8_t* output = at.output;
     const RoundingDown mode(finish_.form == panels::Finish::kFloatForm || finish_.form == panels::Finish::kKinkedForm);
     const auto count = static_cast<std::int64_t>(panels_.size());
     if (splits_panels()) {

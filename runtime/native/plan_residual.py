@@ -1,0 +1,109 @@
+"""Residual sums behind a convolution, as part of its step: added while its bytes are in the nearest cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.elements import Inexpressible, Instruction
+from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Residual
+from tpuconvert.runtime.native.plan_bytes import Tree
+from tpuconvert.runtime.native.plan_products import FOLLOWERS, PRODUCTS, Product, emit_convolution, product_before
+from tpuconvert.runtime.native.storage import channels_last
+from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+
+_LARGEST = 2**31 - 1
+_FACTOR = 2**15 - 1
+
+
+@ends_with(RequantInt32.name, priority=20)
+def residual(node: Node, site: Site) -> Group | None:
+    """A convolution to bytes plus other bytes, by whole factors and one rounding shift: ``exact_sums``."""
+    y = node.outputs[0]
+    if y.dtype.bits != 8 or y.rank != 4 or site.is_observed:
+        return None
+    tree = Tree(site)
+    try:
+        term = tree.term(node)
+    except Inexpressible:
+        return None
+    elements = tree.elements
+    codes = [instruction.code for instruction in elements.instructions]
+    if codes != ["linear_sum", "rescale"] or term.register != 1 or term.dtype is not y.dtype:
+        return None
+    if len(elements.operands) != 2 or any(value.shape != y.shape or value.is_constant for value in elements.operands):
+        return None
+    limits = term.low + bias_of(y.dtype), term.high + bias_of(y.dtype)
+    summing, rescaling = elements.instructions
+    parameters = _as_shift(summing, rescaling, bias_of(y.dtype))
+    if parameters is None:
+        return None
+    for operand in (summing.arguments["a"], summing.arguments["b"]):
+        assert isinstance(operand, int)
+        found = _convolution(elements.operands[operand], site)
+        if found is not None:
+            is_first = operand == summing.arguments["a"]
+            other = elements.operands[1 - operand]
+            nodes = (*found[0], *tree.nodes)
+            add = partial(_residual, other=other, parameters=parameters, limits=limits, is_first=is_first)
+            convolution = partial(emit_convolution, found=found[1], result=elements.operands[operand])
+            parts = (
+                Group(found[0], convolution),
+                Group(tuple(tree.nodes), lambda builder: elements.emit(builder, term, y)),
+            )
+            return Group(nodes, partial(emit_convolution, found=found[1], result=y, residual=add), parts)
+    return None
+
+
+def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], Product] | None:
+    producer = site.absorbable(value, *FOLLOWERS, *PRODUCTS)
+    found = None if producer is None else product_before(producer, site)
+    if found is None or found[1].is_matrix or found[1].is_transposed:
+        return None
+    return found
+
+
+Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+"""Factor, other factor, offset and shift."""
+
+
+def _as_shift(summed: Instruction, rescale: Instruction, bias: int) -> Parameters | None:
+    """The sum and its rescale as one rounding shift of a sum, or None where it is not one."""
+    given = rescale.arguments
+    multiplier, shift, offset = (np.asarray(given[name], np.int64) for name in ("multiplier", "shift", "offset"))
+    factor, other, constant = (np.asarray(values, np.int64) for values in _vectors(summed))
+    if given["rounds_twice"] or given["rounding"] != int(RoundingMode.HALF_UP) or multiplier.size > 1 or shift.size > 1:
+        return None
+    power = int(multiplier[0]).bit_length() - 1
+    amount = -int(shift[0]) - power
+    if int(multiplier[0]) != 1 << power or not 1 <= amount <= 24:
+        return None
+    if max(np.abs(factor).max(), np.abs(other).max()) > _FACTOR:
+        return None
+    constant = constant + (1 << (amount - 1)) + ((offset + bias) << amount)
+    if 255 * 2 * _FACTOR + np.abs(constant).max() > _LARGEST:
+        return None
+    return tuple(factor.tolist()), tuple(other.tolist()), tuple(constant.tolist()), amount
+
+
+def _vectors(summed: Instruction) -> Sequence[Sequence[int]]:
+    vectors = summed.arguments["parameters"]
+    assert isinstance(vectors, list)
+    return vectors
+
+
+def _residual(
+    builder: Builder, *, other: Value, parameters: Parameters, limits: tuple[int, int], is_first: bool
+) -> Residual:
+    factor, other_factor, offset, shift = parameters
+    if not is_first:
+        factor, other_factor = other_factor, factor
+    stored = builder.read(other, channels_last(4), dense=False)
+    return Residual(stored, factor, other_factor, offset, shift, limits)

@@ -1,0 +1,77 @@
+"""Convolutions to bytes with a sum behind them, in the form that the quantizer gives sums of its own scales."""
+
+from native_cases.bytewise import BYTES, image
+from native_cases.draft import Draft, kind
+from native_cases.products import exact_convolution, exact_convolution_of
+from native_cases.rescaling import followed, requantized
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.ops.arithmetic import Add, Sub
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I8, I32
+
+
+def in_units(draft: Draft, x: Value, *, per_channel: bool) -> Value:
+    """x minus a zero point, times whole numbers, as INT32."""
+    count = x.type.static_shape[1] if per_channel else 1
+    most = draft.pick(1, 255, 32767)
+    whole = [draft.number(0, most) for _ in range(count)]
+    zero = draft.pick(0, x.dtype.min, x.dtype.max, draft.number(x.dtype.min, x.dtype.max))
+    op = RequantInt32(
+        is_mul_shift_pc=per_channel,
+        multiplier_val=1 if per_channel else whole[0] << 16,
+        shift_val=0 if per_channel else 15,
+        multiplier_vec=tuple(number << 16 for number in whole) if per_channel else (),
+        shift_vec=(15,) * count if per_channel else (),
+        is_offset_pc=per_channel,
+        offset_val=0 if per_channel else -zero * whole[0],
+        offset_vec=tuple(-zero * number for number in whole) if per_channel else (),
+        mode=RequantMode.TFLITE_LSHIFT,
+        out_dtype=I32,
+    )
+    return draft.add(op, x)
+
+
+def bytes_of_convolution(draft: Draft, sums: Value) -> Value:
+    y = followed(draft, requantized(draft, sums, out=I8), draft.pick(0, 0, 1))
+    return y if y.dtype.bits == 8 else draft.add(Cast(I8), y)
+
+
+@kind(2000)
+def residual_convolution(draft: Draft) -> None:
+    """The sum of a convolution's bytes and others, shifted to bytes; the result perhaps a part of a concatenation."""
+    style = draft.pick("dense", "dense", "dense", "grouped", "depthwise", "large")
+    sums = exact_convolution(draft, style, transposed=draft.chance(0.05))
+    y = bytes_of_convolution(draft, sums)
+    shape = y.type.static_shape
+    first = draft.graph.inputs[0]
+    if first.type.static_shape == shape and draft.chance(0.5):
+        other = first
+    elif draft.chance(0.2):
+        x = image(draft, I8, shape)
+        again = bytes_of_convolution(draft, exact_convolution_of(draft, x, "dense", shape[1]))
+        other = again if again.type.static_shape == shape else x
+    else:
+        other = image(draft, draft.pick(*BYTES), shape)
+    operands = [in_units(draft, value, per_channel=draft.chance(0.5)) for value in (y, other)]
+    if draft.chance(0.5):
+        operands.reverse()
+    total = draft.add(draft.pick(Add(), Add(), Sub()), *operands)
+    power = draft.pick(0, 30, draft.number(1, 29))
+    shift = draft.pick(draft.number(1, 24), draft.number(8, 16))
+    out = draft.pick(*BYTES)
+    op = RequantInt32(
+        multiplier_val=(1 << power) + draft.pick(0, 0, 0, 0, 0, 0, 1),
+        shift_val=-shift - power,
+        offset_val=draft.pick(0, out.min, out.max, draft.number(-300, 300)),
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        out_dtype=out,
+    )
+    result = draft.add(op, total)
+    if draft.chance(0.4) and other.dtype is result.dtype:
+        draft.add(Concat(axis=1), *draft.pick((result, other), (other, result)))
+    elif draft.chance(0.1):
+        draft.graph.output(result)
+        draft.graph.output(y)
+    draft.declines()  # what the convolution itself may decline
