@@ -32,9 +32,6 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, Array, Chip, DType, Q
 _NO_FRACTION = 3 << 22
 """1.5 * 2^23: binary32 numbers near it are integers."""
 
-ONNX = "onnx"
-"""``Graph.rescale`` of ONNX sources: binary32, rounded once, ties to even."""
-
 
 @dataclass(frozen=True)
 class Declined:
@@ -58,6 +55,12 @@ class Product:
 
 Lowered = tuple[Value, ...] | Declined
 LoweringFunction = Callable[[Node, "Lowering"], Lowered]
+
+ONNX = "onnx"
+"""``Graph.rescale`` of ONNX sources: binary32, rounded once, ties to even."""
+
+TFLITE = "tflite"
+"""``Graph.rescale`` of TFLite sources, whose reference kernels round twice."""
 
 _LOWERINGS: dict[tuple[str, Chip], LoweringFunction] = {}
 
@@ -287,7 +290,7 @@ class Lowering:
     def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:
         """All 256 integers at another scale, rounded as the source format rounds."""
         assert x.quant is not None
-        if self.rescale != "tflite":
+        if self.rescale != TFLITE:
             return self.integers(x.quant.dequantize(_patterns(x.dtype)), params)
         multiplier, exponent = multiplier_shift(x.quant.scale[0] / params.scale[0])
         centred = _patterns(x.dtype).astype(np.int64) - x.quant.zero_point[0]
