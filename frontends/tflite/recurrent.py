@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.frontends.tflite.integer_lstm import IntegerLstm, is_integer_lstm
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
@@ -20,11 +21,11 @@ from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import QuantParams, Scalar
 
 
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """Where one direction's weights stand among the inputs; gates in the order input, forget, cell, output."""
 
     first: int
@@ -32,28 +33,34 @@ class _Places:
     cell_state: int
 
     def input_weights(self, gate: int) -> int:
+        """The gate's weights of the input."""
         return self.first + gate
 
     def recurrent_weights(self, gate: int) -> int:
+        """The gate's weights of the output before."""
         return self.first + 4 + gate
 
     def peephole(self, gate: int) -> int | None:
+        """The gate's weights of the cell; the cell's own gate has none."""
         return {0: self.first + 8, 1: self.first + 9, 3: self.first + 10}.get(gate)
 
     def bias(self, gate: int) -> int:
+        """The gate's bias."""
         return self.first + 11 + gate
 
     @property
     def projection(self) -> int:
+        """The weights behind the output."""
         return self.first + 15
 
     @property
     def projection_bias(self) -> int:
+        """Their bias."""
         return self.first + 16
 
 
-_ONE_WAY = _Places(1, 18, 19)
-_FORWARD, _BACKWARD = _Places(1, 35, 36), _Places(18, 37, 38)
+_ONE_WAY = Places(1, 18, 19)
+_FORWARD, _BACKWARD = Places(1, 35, 36), Places(18, 37, 38)
 _LAYER_NORMS = (20, 21, 22, 23)
 _AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
@@ -63,7 +70,7 @@ _TINY = 1e-8  # added to the variance of a layer normalization inside the cell
 _NODES_PER_STEP = 24
 
 
-class _Sequence:
+class Sequence:
     """The steps of a sequence input, and the way back from the steps to one tensor. ``single`` is one step, rank 2."""
 
     def __init__(self, node: TfliteNode, g: Graph, time_major: bool, *, single: bool = False) -> None:
@@ -83,12 +90,18 @@ class _Sequence:
         ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
         self.rows = reshaped(g, ordered, (self.time * self.batch, self.size))
 
-    def projected(self, weights: Value, bias: Value | None) -> tuple[Value, ...]:
-        """The product of every step with the weights, in one matrix product."""
+    def projected(
+        self, weights: Value, bias: Value | None, quant: QuantParams | None = None
+    ) -> tuple[Value, ...]:
+        """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it."""
         product = self.g.add(MatrixMul(), self.rows, weights, bias)
+        product.quant = quant
         if self.time == 1:
             return (product,)
-        return self.g.add_all(Split(axis=0, num=self.time), product, names=("step",) * self.time)
+        steps = self.g.add_all(Split(axis=0, num=self.time), product, names=("step",) * self.time)
+        for step in steps:
+            step.quant = quant
+        return steps
 
     def joined(self, steps: list[Value]) -> Value:
         """The results of all steps in the layout of the source."""
@@ -128,7 +141,10 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
     """Long short-term memory; without weights of the input gate that gate is one minus the forget gate."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     node.refuse_option("diagonal_recurrent_tensors", False)
-    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    sequence = Sequence(node, g, bool(node.option("time_major", False)))
+    if is_integer_lstm(node, _ONE_WAY, _LAYER_NORMS, _function(node)):
+        node.ignore_option("proj_clip")  # there is no projection
+        return sequence.joined(IntegerLstm(node, g, _ONE_WAY).run(sequence))
     return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
 
 
@@ -141,7 +157,7 @@ def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"kernel_type={kernel}", "supported: FULL and BASIC")
     if kernel == _BASIC:
         return _basic_step(node, g)
-    sequence = _Sequence(node, g, time_major=True, single=True)
+    sequence = Sequence(node, g, time_major=True, single=True)
     return sequence.joined(_Lstm(node, g, _ONE_WAY, _LAYER_NORMS).run(sequence))
 
 
@@ -165,7 +181,7 @@ def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value
     """Two memories, one of which runs from the end to the beginning; side by side or as two results."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     _refuse_auxiliary(node, _AUXILIARY)
-    sequence = _Sequence(node, g, bool(node.option("time_major", True)))
+    sequence = Sequence(node, g, bool(node.option("time_major", True)))
     forward = _Lstm(node, g, _FORWARD).run(sequence)
     backward = _Lstm(node, g, _BACKWARD).run(sequence, backwards=True)
     return _both(node, g, sequence, forward, backward)
@@ -177,7 +193,7 @@ def _refuse_auxiliary(node: TfliteNode, places: range) -> None:
 
 
 def _both(
-    node: TfliteNode, g: Graph, sequence: _Sequence, forward: list[Value], backward: list[Value]
+    node: TfliteNode, g: Graph, sequence: Sequence, forward: list[Value], backward: list[Value]
 ) -> Value | tuple[Value, Value]:
     if not node.option("merge_outputs", False):
         return sequence.joined(forward), sequence.joined(backward)
@@ -185,7 +201,7 @@ def _both(
 
 
 class _Lstm:
-    def __init__(self, node: TfliteNode, g: Graph, places: _Places, norms: tuple[int, ...] = ()) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, places: Places, norms: tuple[int, ...] = ()) -> None:
         self.node = node
         self.g = g
         self.places = places
@@ -212,7 +228,7 @@ class _Lstm:
             if node.has_input(places.projection_bias):
                 self.projection_bias = g.constant(node.real(places.projection_bias).reshape(1, -1), "projection_bias")
 
-    def run(self, sequence: _Sequence, *, backwards: bool = False) -> list[Value]:
+    def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
         node, g, places = self.node, self.g, self.places
         biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
@@ -278,7 +294,7 @@ class _Lstm:
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """The simple recurrent cell: y = f(W x + R y_before + b)."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
-    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    sequence = Sequence(node, g, bool(node.option("time_major", False)))
     return sequence.joined(_simple(node, g, sequence, 1))
 
 
@@ -287,7 +303,7 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
     """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     _refuse_auxiliary(node, range(9, 12))
-    sequence = _Sequence(node, g, bool(node.option("time_major", False)))
+    sequence = Sequence(node, g, bool(node.option("time_major", False)))
     forward, backward = _simple(node, g, sequence, 1), _simple(node, g, sequence, 5, backwards=True)
     return _both(node, g, sequence, forward, backward)
 
@@ -296,11 +312,11 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
 def rnn_step(node: TfliteNode, g: Graph) -> Value:
     """One step of the simple recurrent cell."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
-    sequence = _Sequence(node, g, time_major=True, single=True)
+    sequence = Sequence(node, g, time_major=True, single=True)
     return sequence.joined(_simple(node, g, sequence, 1))
 
 
-def _simple(node: TfliteNode, g: Graph, sequence: _Sequence, first: int, *, backwards: bool = False) -> list[Value]:
+def _simple(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:
     """Weights, recurrent weights, bias and state stand behind each other from input ``first`` on."""
     function = _function(node)
     units = node.shape(first)[0]

@@ -5,8 +5,10 @@ import tpuconvert.optimizer.quantize.tflite.arithmetic
 import tpuconvert.optimizer.quantize.tflite.functions
 import tpuconvert.optimizer.quantize.tflite.movement
 import tpuconvert.optimizer.quantize.tflite.products
+import tpuconvert.optimizer.quantize.tflite.recurrent
 import tpuconvert.optimizer.quantize.tflite.resize
 import tpuconvert.optimizer.quantize.tflite.sums  # noqa: F401
 from tpuconvert.optimizer.quantize.tflite.forms import exact_form
+from tpuconvert.optimizer.quantize.tflite.recurrent import forget_inner_scales
 
-__all__ = ["exact_form"]
+__all__ = ["exact_form", "forget_inner_scales"]

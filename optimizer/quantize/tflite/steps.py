@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering import Lowering
@@ -61,12 +63,18 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
         shape = static(x.shape)
         place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-x.dtype.min)
         flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
-        numbers = lowering.g.constant(entries.astype(np.float32), f"{name}:table")
+        numbers = _shared_numbers(lowering, entries.astype(np.float32))
         chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
         whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
         result = lowering.g.add(Reshape(reshape_param=shape), whole, name=name)
     result.quant = params
     return result
+
+
+def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:
+    """A table of 16-bit results as a constant; the steps of a sequence share it."""
+    name = f"table:{hashlib.sha256(numbers.tobytes()).hexdigest()[:16]}"
+    return lowering.g.find(name) or lowering.g.constant(numbers, name)
 
 
 def plain_rescale(

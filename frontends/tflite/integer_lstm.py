@@ -1,0 +1,123 @@
+"""The LSTM of 8-bit integers with a 16-bit cell, step by step; every value has the scale that the kernel keeps it in.
+
+Sums of a gate have 12 fraction bits, what the logistic function and tanh give has 15, the cell has the power of two of
+its tensor, and the output the scale of the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams, Scalar
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.tflite.recurrent import Places, Sequence
+
+_SUM = QuantParams.per_tensor(2.0**-12, 0, I16)
+_WIDE_SUM = QuantParams.per_tensor(2.0**-12, 0, I32)
+_GATE = QuantParams.per_tensor(2.0**-15, 0, I16)
+_SIGMOID, _TANH = Active(ActiveType.ACTIVE_SIGMOID), Active(ActiveType.ACTIVE_TANH)
+
+
+def is_integer_lstm(node: TfliteNode, places: Places, norms: tuple[int, ...], function: Op | None) -> bool:
+    """Whether the kernel of this layer works on integers in the plain form: tanh, no peepholes, norms or projection."""
+    x, y = node.quant(0), node.output_quant()
+    if x is None or y is None or x.dtype is not I8 or y.dtype is not I8 or not node.has_input(places.cell_state):
+        return False
+    cell = node.quant(places.cell_state)
+    extra = [place for gate in range(4) if (place := places.peephole(gate)) is not None]
+    extra += [*norms, places.projection]
+    if any(node.has_input(place) for place in extra) or function != FUSED_ACTIVATIONS["TANH"]:
+        return False
+    weights = [*(places.input_weights(gate) for gate in range(4)), *(places.recurrent_weights(g) for g in range(4))]
+    given = [node.quant(place) for place in weights if node.has_input(place)]
+    plain = all(item is not None and item.dtype is I8 and len(item.scale) == 1 for item in given)
+    return plain and cell is not None and cell.dtype is I16 and np.frexp(cell.scale[0])[0] == 0.5
+
+
+class IntegerLstm:
+    """One direction of an integer LSTM."""
+
+    def __init__(self, node: TfliteNode, g: Graph, places: Places) -> None:
+        x, y, cell = node.quant(0), node.output_quant(), node.quant(places.cell_state)
+        assert x is not None and y is not None and cell is not None
+        self.node, self.g, self.places = node, g, places
+        self.x, self.y, self.cell = x, y, cell
+        self.gates = [gate for gate in range(4) if node.has_input(places.input_weights(gate))]
+        self.units = node.shape(places.input_weights(3))[0]
+
+    def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
+        """The output of every step, in the order of time."""
+        node, places = self.node, self.places
+        weights = self._weights([places.input_weights(gate) for gate in self.gates], "input_weights")
+        recurrent = self._weights([places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
+        steps = sequence.projected(weights, self._biases(weights), _SUM)
+        output, cell = node.state(places.output_state), node.state(places.cell_state)
+        outputs: list[Value] = []
+        for step in reversed(steps) if backwards else steps:
+            total = step
+            if output is not None:
+                before = self._add(MatrixMul(), _WIDE_SUM, output, recurrent)
+                total = self._add(Add(), _SUM, step, before)
+            output, cell = self._step(total, cell)
+            outputs.append(output)
+        assert output is not None and cell is not None, "a sequence has a step"
+        node.set_state(places.output_state, output)
+        node.set_state(places.cell_state, cell)
+        return outputs[::-1] if backwards else outputs
+
+    def _add(self, op: Op, quant: QuantParams, *inputs: Value) -> Value:
+        result = self.g.add(op, *inputs)
+        result.quant = quant
+        return result
+
+    def _weights(self, inputs: list[int], name: str) -> Value:
+        """The gates' weights next to each other, [size, gates * units], one scale per column."""
+        stored = np.ascontiguousarray(np.concatenate([self.node.constant(place) for place in inputs]).T)
+        scales: list[float] = []
+        for place in inputs:
+            quant = self.node.quant(place)
+            assert quant is not None
+            scales += quant.scale * self.units
+        params = QuantParams(tuple(scales), (0,) * len(scales), I8, axis=1)
+        return self.g.constant(params.dequantize(stored), name, params, stored)
+
+    def _biases(self, weights: Value) -> Value:
+        assert weights.quant is not None
+        parts: list[Array] = []
+        for gate in self.gates:
+            place = self.places.bias(gate)
+            given = self.node.has_input(place)
+            parts.append(self.node.constant(place) if given else np.zeros(self.units, np.int32))
+        stored = np.concatenate(parts).astype(np.int32).reshape(1, -1)
+        scales = tuple(self.x.scale[0] * scale for scale in weights.quant.scale)
+        params = QuantParams(scales, (0,) * len(scales), I32, axis=1)
+        return self.g.constant(params.dequantize(stored), "biases", params, stored)
+
+    def _step(self, total: Value, cell: Value | None) -> tuple[Value, Value]:
+        count = len(self.gates)
+        parts = self.g.add_all(Split(axis=1, num=count), total, names=("gate",) * count)
+        for part in parts:
+            part.quant = _SUM
+        sums = dict(zip(self.gates, parts, strict=True))
+        forget = self._add(_SIGMOID, _GATE, sums[1])
+        enter = self._add(_SIGMOID, _GATE, sums[0]) if 0 in sums else self._add(Rsubs(Scalar.f32(1)), _GATE, forget)
+        fresh = self._add(Mul(), self.cell, enter, self._add(_TANH, _GATE, sums[2]))
+        if cell is not None:
+            fresh = self._add(Add(), self.cell, self._add(Mul(), self.cell, forget, cell), fresh)
+        limit = self.node.option("cell_clip", 0.0)
+        if limit > 0:
+            fresh = self._add(Clamp(Scalar.f32(-limit), Scalar.f32(limit)), self.cell, fresh)
+        leave = self._add(_SIGMOID, _GATE, sums[3])
+        return self._add(Mul(), self.y, leave, self._add(_TANH, _GATE, fresh)), fresh

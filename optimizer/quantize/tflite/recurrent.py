@@ -1,0 +1,143 @@
+"""The steps of integer LSTMs, each with the rounding of the kernel that computes it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
+from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
+from tpuconvert.optimizer.quantize.tflite import short_functions
+from tpuconvert.optimizer.quantize.tflite.forms import form_of
+from tpuconvert.optimizer.quantize.tflite.steps import (
+    divided_by_power,
+    narrowed,
+    one_scale_each,
+    plain_rescale,
+    source_of,
+    table,
+)
+from tpuconvert.optimizer.quantize.tflite.tables import every_integer
+from tpuconvert.optimizer.quantize.weights import integer_weights
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.types import I8, I16, I32, Scalar
+
+LAYERS = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
+_SUM_BITS = 12
+
+
+@form_of(*LAYERS)
+def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
+    """One operator of a cell."""
+    if isinstance(node.op, MatrixMul):
+        return _product(node, lowering)
+    if isinstance(node.op, Active):
+        return _function(node, lowering, node.op.active_type)
+    if isinstance(node.op, Add):
+        return _sum(node, lowering)
+    if isinstance(node.op, Mul):
+        return _gated(node, lowering)
+    if isinstance(node.op, Rsubs):
+        (x,) = node.inputs
+        assert x is not None
+        rest = lowering.g.add(Rsubs(Scalar(I16, 2**15 - 1)), lowering.quantized(x), name=node.outputs[0].name)
+        return with_params((rest,), result_params(node))
+    return None
+
+
+def _product(node: Node, lowering: Lowering) -> Lowered | None:
+    """The sums of all gates: one rescale per column, to 12 fraction bits; scales are multiplied in binary32."""
+    x, w = node.inputs[:2]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    weights = integer_weights(node, per_channel=True)
+    params, name = result_params(node), node.outputs[0].name
+    if x is None or w is None or x.quant is None or weights is None or (bias is not None and bias.stored is None):
+        return None
+    operands = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    if bias is not None and bias.stored is not None:
+        operands.append(lowering.g.constant(bias.stored.reshape(-1), bias.name))
+    op = MatrixMulV2(has_bias=bias is not None, lzp_val=x.quant.zero_point[0])
+    total = lowering.g.add(op, *operands, name=f"{name}:int32")
+    unit = np.float32(2.0**-_SUM_BITS)
+    scales = np.asarray(weights.params.scale, dtype=np.float32) * np.float32(x.quant.scale[0]) / unit
+    factors = [float(scale) for scale in scales]
+    if params.dtype is I32:
+        return with_params((lowering.scale_int32(total, factors, name),), params)
+    return (lowering.requantize(total, factors, params, name, twice=True),)
+
+
+def _function(node: Node, lowering: Lowering, kind: ActiveType) -> Lowered | None:
+    """The logistic function or tanh of 16-bit fixed point."""
+    (x,) = node.inputs
+    if x is None or x.quant is None or x.quant.dtype is not I16:
+        return None
+    bits = 15 + round(math.log2(x.quant.scale[0]))
+    if kind is ActiveType.ACTIVE_SIGMOID and bits == 15 - _SUM_BITS:
+        entries = short_functions.logistic(every_integer(I16))
+    elif kind is ActiveType.ACTIVE_TANH and 0 <= bits <= 6:
+        entries = short_functions.tanh(every_integer(I16), bits)
+    else:
+        return None
+    return (table(lowering, lowering.quantized(x), entries, result_params(node), node.outputs[0].name),)
+
+
+def _sum(node: Node, lowering: Lowering) -> Lowered | None:
+    """A sum of equal scales, saturated to 16 bits."""
+    operands = [lowering.quantized(value) for value in node.inputs if value is not None]
+    params, name = result_params(node), node.outputs[0].name
+    if all(value.dtype is I16 for value in operands):
+        return with_params((lowering.g.add(Add(out_dtype=I16), *operands, name=name),), params)
+    wide = [
+        value if value.dtype is I32 else plain_rescale(lowering, value, 1 << 30, 1, f"{name}:operand{index}", I32)
+        for index, value in enumerate(operands)
+    ]
+    return (narrowed(lowering, lowering.g.add(Add(), *wide, name=f"{name}:int32"), params, name),)
+
+
+def _gated(node: Node, lowering: Lowering) -> Lowered | None:
+    """A product with a gate: a shift to the scale of the cell, a rescale to that of the output."""
+    operands = [value for value in node.inputs if value is not None]
+    params, name = result_params(node), node.outputs[0].name
+    if not one_scale_each(*operands):
+        return None
+    wide = [
+        plain_rescale(lowering, lowering.quantized(value), 1 << 30, 1, f"{name}:operand{index}", I32)
+        for index, value in enumerate(operands)
+    ]
+    product = lowering.g.add(Mul(), *wide, name=f"{name}:int32")
+    unit = math.prod(value.quant.scale[0] for value in operands if value.quant is not None)
+    if params.dtype is I16:
+        shift = round(math.log2(params.scale[0] / unit))
+        return with_params((divided_by_power(lowering, product, shift, name, I16),), params)
+    if params.dtype is not I8:
+        return None
+    factor = float(np.float32(unit / float(np.float32(params.scale[0]))))
+    multiplier, exponent = multiplier_shift(factor)
+    result = plain_rescale(lowering, product, multiplier, exponent, name, I8, offset=params.zero_point[0])
+    return with_params((result,), params)
+
+
+def forget_inner_scales(graph: Graph) -> None:
+    """Leave the inside of recurrent cells to real numbers, for chips without these forms."""
+    for node in graph.nodes:
+        if source_of(node) not in LAYERS:
+            continue
+        for value in node.outputs:
+            inside = all(source_of(user) in LAYERS and user.sources == node.sources for user in value.users)
+            if inside and value not in graph.outputs:
+                value.quant = None
+        if isinstance(node.op, MatrixMul):
+            for constant in node.inputs[1:]:
+                if (
+                    constant is not None
+                    and constant.quant is not None
+                    and all(user.sources == node.sources for user in constant.users)
+                ):
+                    constant.quant = constant.stored = None
