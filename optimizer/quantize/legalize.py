@@ -20,7 +20,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
-from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.tflite import exact_form
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -66,8 +66,6 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         share_scales(graph, stated=True)
     if graph.rescale == ONNX:
         carry_scales(graph)
-    if chip is not Chip.BM1686:
-        forget_inner_scales(graph)
     lowering = Lowering(graph, chip)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
@@ -97,10 +95,13 @@ def as_float(graph: Graph) -> Graph:
 
 def _input(lowering: Lowering, value: Value, port: Port) -> None:
     quant = value.quant
-    if quant is not None and quant.dtype.numpy.name == port.dtype and lowering.chip is not Chip.BM1682:
+    integers = quant is not None and quant.dtype.numpy.name == port.dtype
+    if integers and lowering.chip is not Chip.BM1682:
         lowering.set_quantized(value, lowering.g.input(value.name, integer_type(value), port, quant))
-    else:
-        lowering.set_real(value, lowering.g.input(value.name, value.type, port))
+        return
+    lowering.set_real(value, lowering.g.input(value.name, value.type, port))
+    if lowering.rescale and quant is not None and not integers:
+        lowering.saturate_real(value)
 
 
 def _lower(node: Node, lowering: Lowering) -> Lowered:
