@@ -9,8 +9,8 @@ Reshapes, permutes, slices and channel shuffles in any order make a view of the 
 - a channel shuffle, exported as reshape, permute, reshape, then a reshape;
 - a permute, with a reshape before and behind where the axes ask for it.
 
-Nodes have weights (reshape 1, slice and shuffle 2, permute 3), and a chain is only replaced by a lighter one, or by a
-shorter one of the same weight; nodes that others read too do not count as saved.
+Nodes have weights (reshape 1, slice and shuffle 2, permute 3: ``optimizer.measures``), and a chain is only
+replaced by a lighter one, or by a shorter one of the same weight; nodes that others read too do not count as saved.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.measures import weight_of
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.strided_view import MOVES, View
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -32,7 +33,6 @@ from tpuconvert.schema.ops.shape_change import Reshape
 
 _LONGEST = 12
 _MOST_AXES = 8
-_WEIGHT: dict[type[Op], int] = {Reshape: 1, Extract: 2, ChannelShuffle: 2, Permute: 3, Copy: 1}
 
 Form = list[Op]
 
@@ -74,12 +74,12 @@ def shorten_moves(graph: Graph, m: Match) -> Replacement:
     is_alone = True
     for length, node in enumerate(chain, start=1):
         is_alone = is_alone and (length == 1 or graph.is_sole_use(node.output))
-        saved += _WEIGHT.get(type(node.op), 1) if is_alone else 0
+        saved += weight_of(node.op) if is_alone else 0
         x = node.inputs[0]
         assert x is not None
         form = _lightest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
         if form is not None:
-            gain = saved - sum(_WEIGHT[type(op)] for op in form)
+            gain = saved - sum(weight_of(op) for op in form)
             is_better = gain > best[0] if best is not None else gain > 0 or (gain == 0 and len(form) < length)
             if is_better:
                 best = gain, x, form
@@ -109,7 +109,7 @@ def _lightest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
         return None
     return min(
         (form for form in _forms(shape, wanted) if _view_of(shape, form) == wanted),
-        key=lambda form: sum(_WEIGHT[type(op)] for op in form),
+        key=lambda form: sum(weight_of(op) for op in form),
         default=None,
     )
 

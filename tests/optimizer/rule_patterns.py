@@ -103,7 +103,8 @@ class Draw:
         shape = (1, channels, *(1,) * (x.rank - 2))
         kinds = [Mul(), Muls(Scalar.f32(self.number())), Divs(Scalar.f32(self.number())), Div()]
         if shifts:
-            kinds += [Add(), Sub(), Adds(Scalar.f32(self.number())), Rsubs(Scalar.f32(self.number())), BatchNorm()]
+            kinds += [Add(), Sub(), Adds(Scalar.f32(self.number())), Rsubs(Scalar.f32(self.number()))]
+            kinds += [BatchNorm()] * (x.rank == 4)
         op = self.one_of(*kinds)
         if isinstance(op, BatchNorm):
             parts = [self.constant(channels), self.constant(channels, low=0.5), self.constant(channels)]

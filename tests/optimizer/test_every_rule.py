@@ -17,6 +17,7 @@ from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 
 from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.graph_copy import copied
+from tpuconvert.optimizer.measures import measure_of
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.optimizer.validation import distance
@@ -104,6 +105,17 @@ def check(rule: str, number: int) -> int:
     return fired
 
 
+def check_measure(rule: str, number: int) -> None:
+    """Every firing lowers the measure that the rule is said to lower."""
+    graph = random_graph(rule, number)
+    measure = measure_of(rule)
+    before = measure(graph)
+    while run_rules(graph, [RULES[rule]], Trace(), 1):
+        after = measure(graph)
+        assert after < before, f"{measure.__name__} of {graph.name}: {before} -> {after}"
+        before = after
+
+
 def check_integers(rule: str, number: int) -> None:
     """Integers of several widths, and reals on the grid of a scale, which become integers."""
     for dtype in (I32, I8):
@@ -132,6 +144,7 @@ def test_every_rule_has_a_pattern():
 def test_a_few_random_graphs(rule):
     fired = Counter(bool(check(rule, number)) for number in range(FEW))
     assert fired[True], "it never fired"
+    check_measure(rule, 0)
     if rule in MOVES:
         check_integers(rule, 0)
 
@@ -143,6 +156,8 @@ def test_many_random_graphs(rule, record_property):
     if rule in MOVES:
         for number in range(MANY):
             check_integers(rule, number)
+    for number in range(MANY):
+        check_measure(rule, number)
     record_property("graphs", MANY)
     record_property("fired", fired)
     assert fired >= FIRES_AT_LEAST * MANY, f"it fired on {fired} of {MANY} graphs only"

@@ -1,0 +1,96 @@
+"""What the rules lower, so that they come to an end.
+
+Every firing of a rule makes its measure smaller, and measures cannot fall for ever. Most rules lower the first one:
+
+- weight: the sum of all nodes' weights, and where that stays, the sum of the longest ways from an input to each operand
+  (a rule that passes over a node which others still read makes the way shorter);
+- way of permutes: for every reader of a permute, a large number to the power of the longest way from it to an output: a
+  permute that moves behind its reader is replaced by ones that are nearer to the outputs;
+- constants in front: operands of sums and products that are constant and come first.
+
+Rules that lower different measures could still raise each other's; that they do not is watched while they run: the
+engine stops after 50 firings per node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+
+Measure = Callable[[Graph], tuple[int, ...]]
+
+_OTHERS = 4
+_WEIGHTS: Mapping[type[Op], int] = MappingProxyType(
+    {
+        **dict.fromkeys((Copy, Reshape), 1),
+        **dict.fromkeys((Active, ActiveParam, ChannelShuffle, ExpandDims, Extract, Squeeze), 2),
+        **dict.fromkeys((Adds, Divs, Maxs, Mins, Muls, Permute, Rdivs, Rsubs, Subs), 3),
+        BatchMatmul: 8,
+    }
+)
+
+
+def weight_of(op: Op) -> int:
+    """What a node of an operator weighs: movement little, tensors with scalars less than tensors with tensors."""
+    return _WEIGHTS.get(type(op), _OTHERS)
+
+
+def weight(graph: Graph) -> tuple[int, ...]:
+    """The weights of all nodes, then the depths of what they read."""
+    depth: dict[Node, int] = {}
+    ways = 0
+    for node in graph.sorted_nodes():
+        above = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+        depth[node] = 1 + max((depth[producer] for producer in above), default=0)
+        ways += sum(depth[producer] for producer in above)
+    return sum(weight_of(node.op) for node in depth), ways
+
+
+def way_of_permutes(graph: Graph) -> tuple[int, ...]:
+    """How far the permutes are from the outputs, the farthest counting most."""
+    nodes = graph.sorted_nodes()
+    base = 2 + sum(len(value.uses) + graph.is_output(value) for node in nodes for value in node.outputs)
+    height: dict[Node, int] = {}
+    total = 0
+    for node in reversed(nodes):
+        readers = [user for value in node.outputs for user in value.users]
+        height[node] = 1 + max((height[user] for user in readers), default=0)
+        if isinstance(node.op, Permute):
+            total += sum(base ** height[user] for user, _ in node.output.uses) + graph.is_output(node.output)
+    return (total,)
+
+
+def constants_in_front(graph: Graph) -> tuple[int, ...]:
+    """Sums and products whose first operand is the constant."""
+    found = [node for node in graph.nodes if isinstance(node.op, (Add, Mul))]
+    return (sum(node.inputs[0] is not None and node.inputs[0].is_constant for node in found),)
+
+
+_LOWER_ANOTHER: Mapping[str, Measure] = MappingProxyType(
+    {
+        "constant_second": constants_in_front,
+        "sink_through_axes": way_of_permutes,
+        "sink_through_binary": way_of_permutes,
+        "sink_through_concat": way_of_permutes,
+        "sink_through_reduce": way_of_permutes,
+        "sink_through_split": way_of_permutes,
+        "sink_through_unary": way_of_permutes,
+    }
+)
+
+
+def measure_of(rule: str) -> Measure:
+    """What a rule lowers."""
+    return _LOWER_ANOTHER.get(rule, weight)
