@@ -167,19 +167,13 @@ def group_norm_with_scale(graph: Graph, m: Match) -> Replacement:
     return scale if isinstance(scale, Skip) else graph.add(m.norm.op, m.x, scale)
 
 
-@rule(
-    p(Add, SCALED, "C", name="op"),
-    p(Add, "C", SCALED, name="op"),
-    p(Add, BARE, "C", name="op"),
-    p(Add, "C", BARE, name="op"),
-    stage="canonicalize",
-)
+@rule(p(Add, SCALED, "C", name="op"), p(Add, "C", SCALED, name="op"), stage="canonicalize")
 def group_norm_with_bias(graph: Graph, m: Match) -> Replacement:
     """group_norm(x) + C, with one number per channel."""
     bias = _per_channel(graph, m, m.x.shape[1])
     if isinstance(bias, Skip):
         return bias
-    return graph.add(m.norm.op, m.x, m.SCALE if m.binds("SCALE") else None, bias)
+    return graph.add(m.norm.op, m.x, m.SCALE, bias)
 
 
 def _per_channel(graph: Graph, m: Match, channels: object) -> Value | Skip:

@@ -63,15 +63,11 @@ def _vector(graph: Graph, value: Value | None, rank: int) -> Value | None:
 FLATTENED = p(Reshape, "x", name="before", sole_user=True)
 
 
-@rule(
-    p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
-    p(Reshape, p(MatrixMul, FLATTENED, "W", name="product", sole_user=True), name="after"),
-    stage="fuse",
-)
+@rule(p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
 def product_as_convolution(graph: Graph, m: Match) -> Replacement:
     """A fully connected layer from [N, C, 1, 1] to [N, K, 1, 1] is a 1x1 convolution."""
-    bias = m.B if m.binds("B") else None
-    declined = _not_plain(m, bias) or (None if m.product.op == MatrixMul() else "it is no plain product")
+    bias = m.B
+    declined = _not_plain(m) or (None if m.product.op == MatrixMul() else "it is no plain product")
     if declined:
         return Skip(declined)
     inner, outer = m.W.array.shape
@@ -85,15 +81,11 @@ def product_as_convolution(graph: Graph, m: Match) -> Replacement:
     return graph.add(Conv(), m.x, *operands)
 
 
-@rule(
-    p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
-    p(Reshape, p(Conv, FLATTENED, "W", name="product", sole_user=True), name="after"),
-    stage="fuse",
-)
+@rule(p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
 def convolution_as_product(graph: Graph, m: Match) -> Replacement:
     """A 1x1 convolution from [M, K] to [M, N] by way of four axes is a fully connected layer."""
-    bias = m.B if m.binds("B") else None
-    declined = _not_plain(m, bias) or (None if m.product.op == Conv() else "it is no plain convolution")
+    bias = m.B
+    declined = _not_plain(m) or (None if m.product.op == Conv() else "it is no plain convolution")
     if declined:
         return Skip(declined)
     if m.W.array.shape[2:] != (1, 1) or m.before.output.shape[2:] != (1, 1):
@@ -109,9 +101,7 @@ def convolution_as_product(graph: Graph, m: Match) -> Replacement:
     return graph.add(MatrixMul(), m.x, *operands)
 
 
-def _not_plain(m: Match, bias: Value | None) -> str | None:
-    if len(m.product.inputs) > 2 and m.product.inputs[2] is not bias:
-        return "its bias is computed while the model runs"
+def _not_plain(m: Match) -> str | None:
     if not m.x.dtype.is_float or not m.product.output.type.is_static:
         return "it is not a product of reals of known shape"
     return None

@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 
 
-@rule(p(Extract, p(Concat, name="concat"), name="op"), stage="canonicalize")
+@rule(p(Extract, p(Concat, name="concat"), name="op"), stage="canonicalize", sees_annotations=True)
 def slice_of_concat(graph: Graph, m: Match) -> Replacement:
     """A slice that lies within one operand of a concatenation reads that operand."""
     op, joined = m.op.op, m.concat.output

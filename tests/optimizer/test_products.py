@@ -1,0 +1,89 @@
+"""Products in the form with the fewest operators around them."""
+
+import pytest
+from optimizer.graphs import TANH, conv, ops, optimized, random_constant, reasons
+
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.shape_change import Reshape
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("lead", [(), (1,), (1, 1)], ids=str)
+def test_one_matrix_for_all_batches(is_transposed, lead):
+    def build(g, x):
+        w = random_constant(g, *lead, *((6, 5) if is_transposed else (5, 6)))
+        return g.add(BatchMatmul(right_transpose=is_transposed), x, w)
+
+    graph, _ = optimized(build, (2, 3, 4, 5))
+    assert ops(graph) == ["reshape", "matrix_mul", "reshape"]
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "reason"),
+    [
+        (BatchMatmul(), (2, 5, 6), "there is not one plain matrix for all batches"),
+        (BatchMatmul(left_transpose=True), (4, 6), "its rows are columns"),
+    ],
+)
+def test_other_batches_stay(op, shape, reason):
+    graph, trace = optimized(lambda g, x: g.add(op, x, random_constant(g, *shape)), (2, 4, 5))
+    assert ops(graph) == ["batch_matmul"]
+    assert reasons(trace, "batches_as_rows") == {reason}
+
+
+def dense(g, x, outputs, bias=True):
+    operands = [random_constant(g, x.shape[1], outputs)] + ([random_constant(g, 1, outputs)] if bias else [])
+    return g.add(MatrixMul(), x, *operands)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_between_planes_of_one_element_it_is_a_convolution(bias):
+    def build(g, x):
+        return g.add(Reshape((2, 6, 1, 1)), dense(g, g.add(Reshape((2, 4)), x), 6, bias))
+
+    assert ops(optimized(build, (2, 4, 1, 1))[0]) == ["conv"]
+
+
+def test_from_a_plane_it_stays():
+    def build(g, x):
+        return g.add(Reshape((2, 6, 1, 1)), dense(g, g.add(Reshape((2, 16)), x), 6))
+
+    graph, trace = optimized(build, (2, 4, 2, 2))
+    assert ops(graph) == ["reshape", "matrix_mul", "reshape"]
+    assert reasons(trace, "product_as_convolution") == {
+        "it does not lead from one plane of one element to another"
+    }
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_between_matrices_a_convolution_is_a_product(bias):
+    def build(g, x):
+        return g.add(Reshape((3, 6)), conv(g, g.add(Reshape((3, 4, 1, 1)), x), 6, kernel=1, bias=bias))
+
+    assert ops(optimized(build, (3, 4))[0]) == ["matrix_mul"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"kernel": 1, "groups": 2}, "it is no plain convolution"),
+        ({"kernel": 3, "pad_h_t": 1, "pad_h_b": 1, "pad_w_l": 1, "pad_w_r": 1}, "it is no plain convolution"),
+    ],
+)
+def test_other_convolutions_stay(options, reason):
+    def build(g, x):
+        return g.add(Reshape((3, 6)), conv(g, g.add(Reshape((3, 4, 1, 1)), x), 6, **options))
+
+    graph, trace = optimized(build, (3, 4))
+    assert ops(graph) == ["reshape", "conv", "reshape"]
+    assert reasons(trace, "convolution_as_product") == {reason}
+
+
+def test_a_product_that_is_read_elsewhere_stays():
+    def build(g, x):
+        y = dense(g, g.add(Reshape((2, 4)), x), 6)
+        return g.add(Reshape((2, 6, 1, 1)), y), g.add(TANH, y)
+
+    _, trace = optimized(build, (2, 4, 1, 1))
+    assert reasons(trace, "product_as_convolution") == {"product has other users"}
