@@ -9,9 +9,10 @@ from __future__ import annotations
 from tpuconvert.optimizer.annotations import same_meaning
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.types import F16, F32, DType
+from tpuconvert.schema.types import F16, F32, Chip, DType
 
 _DIGITS = {F32: 24, F16: 11}
 """Integers of so many bits have a floating-point number each."""
@@ -37,7 +38,16 @@ def merge_casts(graph: Graph, m: Match) -> Replacement:
         return m.x  # type: ignore[no-any-return]  # bound by the pattern
     if m.x.dtype is m.second.output.dtype:
         return Skip("it changes the quantization")
+    if any(_takes(chip, m.first) and _takes(chip, m.second) and not _takes(chip, m.second, m.x) for chip in Chip):
+        return Skip("a chip has both casts, and none from the first type to the last")
     return graph.add(m.second.op, m.x)
+
+
+def _takes(chip: Chip, cast: Node, x: Value | None = None) -> bool:
+    """Whether a chip has a cast, of another operand where that is given."""
+    operand = x or cast.inputs[0]
+    assert operand is not None
+    return check(cast.op, chip, [operand.type], [cast.output.type]).status is not Status.ILLEGAL
 
 
 @rule(p(Cast, "x", name="op", where=lambda node: node.inputs[0].dtype is node.outputs[0].dtype), stage="canonicalize")
