@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,8 @@ from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.preprocess import Preprocess
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.errors import CorruptInputError, ProblemList, UsageError
+from tpuconvert.reading import Reading
+from tpuconvert.schema.errors import CorruptInputError, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
@@ -53,6 +55,8 @@ class Options:
         disabled: names of the optimizer's rules and passes that do not run.
         grouping: whether it is planned which nodes share on-chip memory. What is computed does not depend on it.
         local_memory: on-chip memory to plan for; None for that of the chip.
+        reading: how a TFLite file is read.
+        max_transposes: how many transposes the result may have; None for any number.
 
     """
 
@@ -67,6 +71,8 @@ class Options:
     disabled: tuple[str, ...] = ()
     grouping: bool = True
     local_memory: LocalMemory | None = None
+    reading: Reading = Reading()
+    max_transposes: int | None = None
 
     @staticmethod
     def of(
@@ -82,6 +88,11 @@ class Options:
         disable_rules: Iterable[str] = (),
         grouping: bool = True,
         local_memory: str | None = None,
+        signature: str | None = None,
+        state: str = "reset",
+        keep_io_layout: bool = True,
+        tflite_rounding: str = "double",
+        max_transposes: int | None = None,
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
@@ -128,6 +139,8 @@ class Options:
             disabled,
             grouping,
             memory,
+            Reading(signature, state, keep_io_layout, tflite_rounding),
+            max_transposes,
         )
 
 
@@ -152,6 +165,11 @@ def convert(
     disable_rules: Iterable[str] = (),
     grouping: bool = True,
     local_memory: str | None = None,
+    signature: str | None = None,
+    state: str = "reset",
+    keep_io_layout: bool = True,
+    tflite_rounding: str = "double",
+    max_transposes: int | None = None,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file.
@@ -175,6 +193,13 @@ def convert(
         grouping: plan which nodes share on-chip memory; what the model computes does not depend on it.
         local_memory: on-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or a chip's name; by
             default that of the chip.
+        signature: of a TFLite file with several, the key of the one to convert.
+        state: what a TFLite model keeps between runs: ``reset`` begins every run anew, ``ports`` makes it further
+            inputs and outputs.
+        keep_io_layout: false makes the inputs and outputs of four axes of a TFLite model NCHW.
+        tflite_rounding: of a quantized TFLite model: ``double`` gives the integers of its reference kernels, ``single``
+            those of engines that round once.
+        max_transposes: how many transposes the result may have.
         watch: what to tell about the optimizer's work, what to dump, and whether to validate every pass.
 
     Returns:
@@ -184,7 +209,7 @@ def convert(
         UnsupportedError: everything in the source that cannot be represented, told at once.
         CorruptInputError: the source is damaged, or something else.
         UsageError: arguments that do not fit each other or the source.
-        ThresholdError: validation was asked for, and a pass changed what the graph computes.
+        ThresholdError: more transposes are left than allowed, or a pass changed what the graph computes.
 
     """
     load_plugins(plugins)
@@ -200,6 +225,11 @@ def convert(
         disable_rules=disable_rules,
         grouping=grouping,
         local_memory=local_memory,
+        signature=signature,
+        state=state,
+        keep_io_layout=keep_io_layout,
+        tflite_rounding=tflite_rounding,
+        max_transposes=max_transposes,
     )
     return convert_source(source, weights, options, calibration, watch=watch)
 
@@ -219,6 +249,7 @@ def convert_source(
         watch.check_names()
     progress.stage("load")
     graph = load_source(source, weights, options)
+    options = with_preprocessing_of(graph, options)
     return finish(graph, options, calibration, progress=progress, watch=watch)
 
 
@@ -279,6 +310,7 @@ def load_source(
         "input_shapes": options.input_shapes or None,
         "inputs": options.inputs,
         "outputs": options.outputs,
+        **options.reading.arguments(kind),
     }
     if kind == "caffe":
         from tpuconvert.frontends import caffe
@@ -306,7 +338,13 @@ def finish(
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
-    """Make a model of the graph of a frontend, which is changed in place."""
+    """Make a model of the graph of a frontend, which is changed in place.
+
+    Raises:
+        ThresholdError: more transposes are left than allowed.
+        TpuConvertError: as the passes do.
+
+    """
     from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip, is_expandable, optimize
 
     progress.stage("optimize")
@@ -316,6 +354,7 @@ def finish(
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace=trace)
     notes = [Note("source", "", note) for note in graph.notes]
+    metadata = graph.metadata
     is_quantized = is_quantized_source(graph)
     if is_quantized and calibration is not None:
         raise UsageError("the source is quantized already and keeps its own scales", hint="leave --calibration out")
@@ -325,6 +364,7 @@ def finish(
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
     notes += check_legality(graph, options.chip)
+    check_transposes(graph, options.max_transposes)
     grouping = None
     if options.grouping:
         from tpuconvert.optimizer.grouping.planner import plan_groups
@@ -340,6 +380,7 @@ def finish(
             preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
             notes=tuple(notes),
             plugins=tuple(plugins_of(graph)),
+            metadata=metadata,
             grouping=grouping,
         )
     )
@@ -370,6 +411,30 @@ def _in_integers(
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     return legalized.graph, notes
+
+
+def with_preprocessing_of(graph: Graph, options: Options) -> Options:
+    """The options with the preprocessing that the source file states about itself, where none was given."""
+    if options.preprocess is not None or not graph.metadata:
+        return options
+    from tpuconvert.frontends.tflite.metadata import preprocessing
+
+    stated = preprocessing(graph.metadata, options.reading.layout)
+    return dataclasses.replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
+
+
+def check_transposes(graph: Graph, most: int | None) -> None:
+    """Compare the transposes of a graph with a budget.
+
+    Raises:
+        ThresholdError: there are more; the message names them.
+
+    """
+    left = [node.name for node in graph.nodes if node.op.name == "permute"]
+    if most is not None and len(left) > most:
+        named = ", ".join(f"'{name}'" for name in left)
+        hint = "inputs and outputs of a TFLite model need none as NCHW: --nchw-io"
+        raise ThresholdError(f"transposes: {len(left)} left, {most} allowed: {named}", hint=hint)
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

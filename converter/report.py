@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 Description = dict[str, Any]
 
+_ABOUT = ("name", "version", "author", "license")
+
+MANY = 4
+"""So many numbers of a list are shown."""
+
 NOISIEST = 3
 """So many tensors are named in the line about noise."""
 
@@ -32,6 +37,8 @@ def describe_model(model: Model, verification: Verification | None = None) -> De
         "preprocessing": dict(content.preprocessing),
         "plugins": list(content.plugins),
         **describe_graph(model.graph),
+        "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
+        "metadata": dict(content.metadata),
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
         "verification": verification.to_mapping() if verification is not None else None,
     }
@@ -43,6 +50,7 @@ def describe_graph(graph: Graph) -> Description:
     return {
         "name": graph.name,
         "file": graph.file,
+        "metadata": graph.metadata,
         "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
         "inputs": [_port(port) for port in graph.input_ports],
         "outputs": [_port(port) for port in graph.output_ports],
@@ -108,6 +116,9 @@ def summary_text(description: Description) -> str:
     lines.append(f"  {description['nodes']} nodes: {counted(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
+    if "transposes" in description:
+        lines.append(f"  transposes: {description['transposes']} left")
+    lines += metadata_lines(description.get("metadata") or {})
     if description.get("preprocessing"):
         from tpuconvert.preprocess import Preprocess
 
@@ -116,6 +127,24 @@ def summary_text(description: Description) -> str:
         lines.append(f"  plugins: {', '.join(description['plugins'])}")
     lines += note_lines(description.get("notes", []), operators_of(description))
     return "\n".join(lines)
+
+
+def metadata_lines(metadata: Description) -> list[str]:
+    """What the source file says about itself: one line for the whole, one per input and output."""
+    whole = ", ".join(f"{key} {shortened(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
+    lines = [f"  about the model: {whole}"] if whole else []
+    for what in ("inputs", "outputs"):
+        for index, tensor in enumerate(metadata.get(what, ())):
+            words = dict.fromkeys(tensor.get(key) for key in ("name", "content", "color"))
+            parts = [shortened(word) for word in words if word]
+            for key in ("mean", "std", "min", "max"):
+                if tensor.get(key):
+                    parts.append(f"{key} {', '.join(f'{number:g}' for number in tensor[key][:MANY])}")
+            if tensor.get("labels"):
+                shown = ", ".join(shortened(label) for label in tensor["labels"][:NOISIEST])
+                parts.append(f"{several(len(tensor['labels']), 'label')}: {shown} ...")
+            lines.append(f"  {what[:-1]} {index} is {'; '.join(parts) or 'not described'}")
+    return lines
 
 
 def full_text(description: Description) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -191,7 +191,8 @@ class Graph:
         file: base name of the source file, for messages.
 
     ``rescale`` names the rounding of a quantized source: ``tflite`` (two roundings) or ``onnx`` (one). ``notes``
-    collects what a reader of the report must know, such as an assumed batch size.
+    collects what a reader of the report must know, such as an assumed batch size. ``metadata`` is what the source file
+    says about itself, as JSON values: it describes the model and decides nothing that is computed.
     """
 
     def __init__(self, name: str = "graph", file: str = "") -> None:
@@ -199,6 +200,7 @@ class Graph:
         self.file = file
         self.rescale = ""
         self.notes: list[str] = []
+        self.metadata: dict[str, Any] = {}
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.input_ports: list[Port] = []

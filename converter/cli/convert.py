@@ -39,6 +39,9 @@ from tpuconvert.cli.source_options import (
     show_default=True,
     help="How ranges are found.",
 )
+@click.option(
+    "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more transposes are left."
+)
 @strict_set_option
 @click.option(
     "--grouping/--no-grouping",

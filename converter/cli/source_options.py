@@ -35,6 +35,27 @@ def source_options(function: F) -> F:
             ),
             click.option("--inputs", metavar="NAMES", help="Tensor names where the model is to begin, with commas."),
             click.option("--outputs", metavar="NAMES", help="Tensor names where the model is to end, with commas."),
+            click.option("--signature", metavar="NAME", help="Of a TFLite file with several: the one to take."),
+            click.option(
+                "--state",
+                type=click.Choice(["reset", "ports"]),
+                default="reset",
+                show_default=True,
+                help="What a TFLite model keeps between runs: begins anew, or becomes further inputs and outputs.",
+            ),
+            click.option(
+                "--keep-io-layout/--nchw-io",
+                default=True,
+                show_default=True,
+                help="Whether inputs and outputs of four axes of a TFLite model keep NHWC, or are NCHW.",
+            ),
+            click.option(
+                "--tflite-rounding",
+                type=click.Choice(["double", "single"]),
+                default="double",
+                show_default=True,
+                help="Integers of a quantized TFLite model: as its reference kernels give, or engines that round once.",
+            ),
             click.option(
                 "--preprocess",
                 metavar="KEY=VALUE,...",
@@ -106,7 +127,7 @@ def make_options(
     inputs: str | None,
     outputs: str | None,
     preprocess: str | None,
-    **conversion: str | bool | tuple[str, ...] | None,
+    **conversion: str | bool | int | tuple[str, ...] | None,
 ) -> Options:
     """The options of a conversion from what was typed; ``conversion`` are the keywords of ``Options.of``."""
     from tpuconvert.pipeline import Options

@@ -16,6 +16,7 @@ def load(
     signature: str | None = None,
     state: str = "reset",
     keep_io_layout: bool = True,
+    rounding: str = "double",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Read a TFLite file.
@@ -28,6 +29,7 @@ def load(
         signature: key of the signature to convert; without it the only one, or the first subgraph where there is none.
         state: ``reset`` begins every run with the file's own state, ``ports`` makes state further inputs and outputs.
         keep_io_layout: false makes inputs and outputs of four axes NCHW.
+        rounding: of integers: ``double`` as the reference kernels do, ``single`` as engines that round once.
         limits: bounds on sizes.
 
     Returns:
@@ -50,6 +52,7 @@ def load(
         signature=signature,
         state=state,
         keep_io_layout=keep_io_layout,
+        rounding=rounding,
     )
 
 

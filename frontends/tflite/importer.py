@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
 from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explained
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
@@ -41,6 +42,7 @@ def import_model(
     signature: str | None = None,
     state: str = StateMode.RESET.value,
     keep_io_layout: bool = True,
+    rounding: str = "double",
 ) -> Graph:
     """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
     chosen = choose(file, signature)
@@ -55,6 +57,10 @@ def import_model(
         importer.convert(operator)
     importer.add_outputs()
     importer.problems.raise_if_any()
+    graph.metadata, notes = read_metadata(file, chosen.subgraph)
+    graph.notes += notes
+    if graph.rescale and rounding == "single":
+        graph.rescale = f"{graph.rescale}-single"
     graph.prune()
     graph.sort()
     return graph

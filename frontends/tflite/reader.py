@@ -204,7 +204,7 @@ class ModelFile:
             CorruptInputError: the buffer does not hold as many bytes as the tensor needs.
             ResourceLimitError: the tensor is larger than the limits allow.
         """
-        raw = self._buffer(tensor.buffer)
+        raw = self.buffer(tensor.buffer)
         if raw is None or tensor.is_variable:
             return None
         count = 1
@@ -240,7 +240,8 @@ class ModelFile:
         values = _elements(raw, dataclasses.replace(tensor, shape=(stored,)), stored)
         return densified(values, tensor.shape, tensor.sparsity, refuse)
 
-    def _buffer(self, index: int) -> memoryview | None:
+    def buffer(self, index: int) -> memoryview | None:
+        """The bytes of a buffer, None where it is empty or does not exist."""
         if index >= self.model.BuffersLength():
             return None
         buffer = self.model.Buffers(index)
