@@ -128,3 +128,18 @@ def test_poolings_decline(build, reason):
     graph, trace = optimized(build, X)
     assert "pad" in ops(graph)
     assert reasons(trace, "merge_pad_into_pooling") == {reason}
+
+
+def test_borders_around_borders_are_one():
+    def build(g, x):
+        return pad(g, pad(g, x, channels=1, value=2.0), top=3, value=2.0)
+
+    graph, _ = optimized(build, X, rtol=0)
+    assert [node.op.paddings for node in graph.nodes] == [(0, 0, 0, 1, 3, 2, 4, 0)]
+
+
+@pytest.mark.parametrize("outer", [{"value": 1.0}, {"mode": PadType.PAD_REFLECT}], ids=str)
+def test_borders_of_other_numbers_stay(outer):
+    graph, trace = optimized(lambda g, x: pad(g, pad(g, x, bottom=2), **outer), X, rtol=0)
+    assert ops(graph) == ["pad", "pad"]
+    assert reasons(trace, "merge_pads") == {"the borders hold different numbers"}

@@ -146,3 +146,33 @@ def test_constants_decline(second, reason):
 
     graph, trace = optimized(build, SHAPE)
     assert ops(graph) == ["add", "add"] and reasons(trace, "merge_constants") == {reason}
+
+
+@pytest.mark.parametrize(
+    ("scalar", "op", "expected"),
+    [(Muls, Mul, 0.5), (Divs, Mul, 2.0), (Adds, Add, None), (Subs, Add, None)],
+)
+@pytest.mark.parametrize("scalar_first", [True, False])
+def test_a_scalar_joins_a_constant(scalar, op, expected, scalar_first):
+    number = scalar(Scalar.f32(0.5))
+
+    def build(g, x):
+        c = random_constant(g, 1, 3, 1, name="c")
+        return g.add(op(), g.add(number, x), c) if scalar_first else g.add(number, g.add(op(), x, c))
+
+    graph, _ = optimized(build, (2, 3, 4))
+    (node,) = graph.nodes
+    assert type(node.op) is op
+    if expected is not None:
+        want = random_constant(graph, 1, 3, 1).array * expected
+        assert (node.inputs[1].array == want).all()
+
+
+def test_a_scalar_that_cancels_a_constant_stays():
+    def build(g, x):
+        c = g.constant(np.array([1, 2, 3.00001], np.float32).reshape(1, 3, 1))
+        return g.add(Add(), g.add(Subs(Scalar.f32(3)), x), c)
+
+    graph, trace = optimized(build, (2, 3, 4))
+    assert len(graph) == 2
+    assert reasons(trace, "merge_scalar_into_constant") == {"the joined constant loses digits"}

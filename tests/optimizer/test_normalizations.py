@@ -1,0 +1,159 @@
+"""Normalizations in pieces."""
+
+import math
+
+import numpy as np
+import pytest
+from optimizer.graphs import TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, RmsNorm
+from tpuconvert.schema.types import Scalar
+
+SHAPE = (2, 6, 4, 5)
+EPSILON = float(np.float32(1e-3))
+SQRT = Active(ActiveType.ACTIVE_SQRT)
+
+
+def standardized(g, x, axes):
+    c = f.sub(g, x, f.mean(g, x, axes))
+    return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), axes), EPSILON)))
+
+
+RMS = {
+    "x rsqrt(mean + e)": lambda g, x: f.mul(
+        g, x, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), (3,)), EPSILON))
+    ),
+    "rsqrt(mean + e) x": lambda g, x: f.mul(
+        g, f.rsqrt(g, f.adds(g, f.mean(g, f.mul(g, x, x), (3,)), EPSILON)), x
+    ),
+    "x / sqrt(mean + e)": lambda g, x: f.div(
+        g, x, g.add(SQRT, f.adds(g, f.mean(g, f.square(g, x), (-1,)), EPSILON))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", RMS)
+def test_rms_norm(form):
+    graph, _ = optimized(RMS[form], SHAPE)
+    assert [node.op for node in graph.nodes] == [RmsNorm(3, EPSILON)]
+
+
+def test_rms_norm_takes_its_scale():
+    def build(g, x):
+        scaled = f.mul(g, RMS["x / sqrt(mean + e)"](g, x), random_constant(g, 1, 1, 1, 5))
+        return f.mul(g, random_constant(g, 1, 1, 1, 5), scaled)
+
+    graph, _ = optimized(build, SHAPE)
+    assert ops(graph) == ["rms_norm"]
+    assert graph.nodes[0].inputs[1].shape == (5,)
+
+
+@pytest.mark.parametrize("epsilon", [None, 0.1])
+def test_the_l2_norm_is_rms_norm_with_a_factor(epsilon):
+    def build(g, x):
+        power = f.total(g, f.square(g, x), (2, 3))
+        return f.div(g, x, g.add(SQRT, power if epsilon is None else f.adds(g, power, epsilon)))
+
+    graph, _ = optimized(build, SHAPE)
+    (node,) = graph.nodes
+    assert node.op.name == "rms_norm" and node.op.axis == 2
+    assert node.op.epsilon == pytest.approx(0 if epsilon is None else 0.1 / 20)
+    np.testing.assert_allclose(node.inputs[1].array, 1 / math.sqrt(20), rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("build", "rule", "reason"),
+    [
+        (
+            lambda g, x: f.div(g, x, g.add(SQRT, f.adds(g, f.mean(g, f.square(g, x), (1,)), 1))),
+            "recognize_rms_norm",
+            "it does not normalize the last axes",
+        ),
+        (
+            lambda g, x: f.div(g, x, g.add(SQRT, f.adds(g, f.mean(g, f.square(g, x), (3,)), -1e-3))),
+            "recognize_rms_norm",
+            "epsilon is negative",
+        ),
+        (
+            lambda g, x: f.mul(g, RMS["x / sqrt(mean + e)"](g, x), random_constant(g, 1, 6, 1, 1)),
+            "rms_norm_with_scale",
+            "the constant does not vary along the normalized axes alone",
+        ),
+        (
+            lambda g, x: f.mul(g, standardized(g, x, (2, 3)), random_constant(g, 1, 1, 4, 5)),
+            "recognize_instance_norm",
+            None,
+        ),
+        (
+            lambda g, x: f.mul(g, standardized(g, x, (3,)), random_constant(g, 1, 6, 1, 1)),
+            "recognize_instance_norm",
+            "it does not normalize the planes of channels",
+        ),
+        (
+            lambda g, x: f.add(g, g.add(GroupNorm(2, EPSILON), x), random_constant(g, 1, 1, 4, 1)),
+            "group_norm_with_bias",
+            "the constant is not one number per channel",
+        ),
+        (
+            lambda g, x: f.mul(g, g.add(GroupNorm(2, EPSILON), x), random_constant(g, 1, 1, 4, 1)),
+            "group_norm_with_scale",
+            "the constant is not one number per channel",
+        ),
+        (
+            lambda g, x: f.reshape(g, g.add(LayerNorm(2, EPSILON), f.reshape(g, x, (2, 3, 40))), (2, 6, 5, 4)),
+            "recognize_group_norm",
+            "the second reshape does not undo the first",
+        ),
+        (
+            lambda g, x: f.reshape(g, g.add(LayerNorm(2, EPSILON), f.reshape(g, x, (4, 3, 20))), SHAPE),
+            "recognize_group_norm",
+            "it does not normalize groups of channels",
+        ),
+    ],
+)
+def test_declines(build, rule, reason):
+    _, trace = optimized(build, SHAPE, rtol=1e-5)
+    assert reasons(trace, rule) <= {reason}
+    if reason is not None:
+        assert reasons(trace, rule)
+
+
+def test_instance_norm_with_its_factors():
+    def build(g, x):
+        y = f.mul(g, standardized(g, x, (2, 3)), random_constant(g, 1, 6, 1, 1))
+        return f.add(g, y, random_constant(g, 1, 6, 1, 1, seed=3))
+
+    graph, _ = optimized(build, SHAPE)
+    assert [node.op for node in graph.nodes] == [GroupNorm(6, EPSILON)]
+    assert [value.shape for value in graph.nodes[0].inputs] == [SHAPE, (6,), (6,)]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_group_norm_between_reshapes(groups):
+    def build(g, x):
+        inner = standardized(g, f.reshape(g, x, (2, groups, 120 // groups)), (2,))
+        return f.add(g, f.reshape(g, inner, SHAPE), random_constant(g, 1, 6, 1, 1))
+
+    graph, _ = optimized(build, SHAPE)
+    assert [node.op for node in graph.nodes] == [GroupNorm(groups, EPSILON)]
+
+
+def test_a_grid_between_stays():
+    def build(g, x):
+        power = annotated(f.mean(g, f.square(g, x), (3,)), Q)
+        return f.mul(g, x, f.rsqrt(g, f.adds(g, power, EPSILON)))
+
+    trace = optimize(graph_of(build, SHAPE))
+    assert reasons(trace, "recognize_rms_norm") == {"the source file quantizes the result of power"}
+
+
+def test_a_square_that_is_read_elsewhere_stays():
+    def build(g, x):
+        square = f.square(g, x)
+        return f.mul(g, x, f.rsqrt(g, f.adds(g, f.mean(g, square, (3,)), Scalar.f32(1).value))), g.add(TANH, square)
+
+    _, trace = optimized(build, SHAPE)
+    assert reasons(trace, "recognize_rms_norm") == {"square has other users"}

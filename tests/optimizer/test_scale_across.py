@@ -1,0 +1,127 @@
+"""Factors and shifts per channel across concatenations, borders and flattenings."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import RELU, TANH, Q, annotated, conv, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Subs
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import Scalar
+
+SHAPE = (1, 3, 6, 5)
+
+
+def normalized(g, x):
+    parts = [random_constant(g, x.shape[1], seed=k) for k in range(4)]
+    parts[1] = g.constant(np.abs(parts[1].array) + 0.5)
+    return g.add_all(BatchNorm(), x, *parts)[0]
+
+
+def joined(g, *parts, axis=1):
+    return g.add(Concat(axis), *parts)
+
+
+def bordered(g, x, number=0.0):
+    return g.add(Pad(Scalar.f32(number), (0, 0, 0, 0, 1, 1, 0, 2)), x)
+
+
+FIRES = {
+    "normalized concatenation": (
+        lambda g, x: normalized(g, joined(g, conv(g, x, 4), conv(g, x, 2, bias=False))),
+        ["conv", "conv", "concat"],
+    ),
+    "shifted concatenation": (
+        lambda g, x: g.add(Add(), random_constant(g, 1, 6, 1, 1), joined(g, conv(g, x, 4), conv(g, x, 2))),
+        ["conv", "conv", "concat"],
+    ),
+    "concatenation with a normalized branch": (
+        lambda g, x: conv(g, joined(g, normalized(g, x), g.add(TANH, x)), 4),
+        ["active", "concat", "conv"],
+    ),
+    "concatenation of normalized branches": (
+        lambda g, x: conv(g, joined(g, normalized(g, x), g.add(Muls(Scalar.f32(2)), x)), 4),
+        ["concat", "conv"],
+    ),
+    "border after a factor": (
+        lambda g, x: conv(g, bordered(g, g.add(Mul(), x, random_constant(g, 1, 3, 1, 1))), 4),
+        ["conv"],
+    ),
+    "border after a shift": (
+        lambda g, x: conv(g, bordered(g, g.add(Subs(Scalar.f32(0.5)), x)), 4),
+        ["pad", "conv"],
+    ),
+    "border whose number becomes zero": (
+        lambda g, x: conv(g, bordered(g, g.add(Adds(Scalar.f32(0.5)), x), 0.5), 4),
+        ["conv"],
+    ),
+    "shift after a border": (
+        lambda g, x: g.add(TANH, g.add(Adds(Scalar.f32(0.5)), bordered(g, conv(g, x, 4), 0.25))),
+        ["conv", "pad", "active"],
+    ),
+    "flattened": (
+        lambda g, x: g.add(MatrixMul(), g.add(Reshape((1, 90)), normalized(g, x)), random_constant(g, 90, 4)),
+        ["reshape", "matrix_mul"],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FIRES)
+def test_fires(form):
+    build, expected = FIRES[form]
+    assert sorted(ops(optimized(build, SHAPE, rtol=1e-5)[0])) == sorted(expected)
+
+
+PADDED = {"pad_h_t": 1, "pad_w_l": 1}
+DECLINES = {
+    "a branch that is read elsewhere": (
+        lambda g, x: (normalized(g, joined(g, y := conv(g, x, 4), conv(g, x, 2))), g.add(TANH, y)),
+        "fold_into_joined_products",
+        "a product has other users",
+    ),
+    "a shifted branch before padding": (
+        lambda g, x: conv(g, joined(g, g.add(Adds(Scalar.f32(1)), x), x), 4, **PADDED),
+        "fold_branches_into_product",
+        "a shift before padding is not the same at the border",
+    ),
+    "different borders before": (
+        lambda g, x: conv(g, bordered(g, normalized(g, x), 1), 4),
+        "fold_into_product_behind_pad",
+        "the border would differ between channels",
+    ),
+    "different borders behind": (
+        lambda g, x: normalized(g, bordered(g, conv(g, x, 4))),
+        "fold_into_product_before_pad",
+        "the border would differ between channels",
+    ),
+    "mixed by the reshape": (
+        lambda g, x: g.add(MatrixMul(), g.add(Reshape((3, 30)), normalized(g, x)), random_constant(g, 30, 4)),
+        "fold_into_product_behind_flattening",
+        "the reshape does more than flatten one sample",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DECLINES)
+def test_declines(form):
+    build, rule, reason = DECLINES[form]
+    _, trace = optimized(build, SHAPE, rtol=1e-5)
+    assert reasons(trace, rule) == {reason}
+
+
+def test_a_concatenation_with_something_else_stays():
+    graph, _ = optimized(lambda g, x: normalized(g, joined(g, conv(g, x, 4, kernel=1), g.add(RELU, x))), SHAPE)
+    assert "batch_norm" in ops(graph)
+
+
+def test_a_grid_between_stays():
+    def build(g, x):
+        return conv(g, joined(g, annotated(g.add(Adds(Scalar.f32(1)), x), Q), x), 4)
+
+    trace = optimize(graph_of(build, SHAPE))
+    assert reasons(trace, "fold_branches_into_product") == {"a scaled branch leaves the graph, or is quantized"}
