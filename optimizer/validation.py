@@ -31,6 +31,10 @@ TOLERANCE = 1e-4
 """Of the range of an output: rounding to binary32 in another order stays far below, a wrong rewrite does not."""
 
 
+_SHARE = 0.01
+"""Of the largest number: a range below that is rounding rather than information."""
+
+
 @dataclass(frozen=True)
 class _Difference:
     output: str
@@ -145,7 +149,7 @@ def distance(want: Array, found: Array) -> float:
     if not finite.any():
         return 0.0
     a, b = a[finite], b[finite]
-    span = float(a.max() - a.min()) or float(np.abs(a).max()) or 1.0
+    span = max(float(a.max() - a.min()), _SHARE * float(np.abs(a).max())) or 1.0
     return float(np.abs(a - b).max()) / span
 
 

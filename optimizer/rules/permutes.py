@@ -159,6 +159,8 @@ def sink_through_axes(graph: Graph, m: Match) -> Replacement:
         renamed = Extract(per_axis(op.start, order), per_axis(op.end, order), per_axis(op.stride, order))
     elif isinstance(op, Tile):
         renamed = Tile(per_axis(op.reps, order))
+    elif m.op.output.quant is not None and op.axis % len(order) == 1 != order[1]:
+        return Skip("quantized, softmax has an integer form along axis 1 only")
     else:
         renamed = Softmax(order[op.axis])
     return _sink(graph, order, renamed, (m.x,), m.op.output)

@@ -272,3 +272,16 @@ def test_nodes_keep_their_own_sources() -> None:
         *([f"op_{index}"] for index in range(4)),
         ["move"],
     ]
+
+
+@pytest.mark.parametrize("is_quantized", [True, False])
+def test_a_quantized_softmax_stays_on_the_axis_of_its_integer_form(is_quantized):
+    def build(g, x):
+        y = g.add(Softmax(1), g.add(Permute((0, 3, 2, 1)), x))
+        return annotated(y) if is_quantized else y
+
+    graph = graph_of(build, (1, 3, 4, 5))
+    trace = optimize(graph)
+    assert ops(graph) == (["permute", "softmax"] if is_quantized else ["softmax", "permute"])
+    expected = {"quantized, softmax has an integer form along axis 1 only"} if is_quantized else set()
+    assert reasons(trace, "sink_through_axes") == expected

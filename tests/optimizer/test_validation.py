@@ -111,17 +111,18 @@ def test_annotated_graphs_are_compared_with_their_saturations():
     ("want", "found", "expected"),
     [
         ([0.0, 2.0], [0.0, 1.0], 0.5),
-        ([5.0, 5.0], [5.0, 6.0], 0.2),
+        ([5.0, 5.0], [5.0, 6.0], 20.0),
         ([0.0, 0.0], [0.0, 3.0], 3.0),
+        ([100.0, 100.5], [100.0, 100.0], 0.5 / 1.005),
         ([np.nan, 1.0], [np.nan, 1.0], 0.0),
         ([np.nan, 1.0], [0.0, 1.0], np.inf),
-        ([np.inf, 1.0], [np.inf, 1.5], 0.5),
+        ([np.inf, 1.0, 0.0], [np.inf, 1.5, 0.0], 0.5),
         ([1.0], [1.0, 1.0], np.inf),
         ([], [], 0.0),
     ],
 )
 def test_distance_is_a_part_of_the_range(want, found, expected):
-    assert distance(np.array(want), np.array(found)) == expected
+    assert distance(np.array(want), np.array(found)) == pytest.approx(expected)
 
 
 def test_a_copy_is_another_graph_that_computes_the_same():
