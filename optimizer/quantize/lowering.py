@@ -194,8 +194,11 @@ class Lowering:
 
         A TFLite source rounds twice (mode 0) unless ``twice`` says otherwise, everything else once (mode 2), ONNX with
         ties to even. Mode 0 has no unsigned 8-bit result: it goes through INT16, which saturates to the same value.
+        Between scales of our own, multipliers have the 24 bits of binary32: the engine then needs one factor, not two.
         """
         tflite = self.rescale == "tflite" if twice is None else twice
+        if not self.rescale:
+            factors = [float(np.float32(factor)) for factor in factors]
         pairs = [multiplier_shift(factor) for factor in factors]
         if not tflite:
             pairs = [(multiplier, shift - 31) for multiplier, shift in pairs]
@@ -285,6 +288,9 @@ class Lowering:
         assert x.quant is not None
         if x.dtype.bits == 8 and params.dtype.bits == 8 and x.quant.axis is None and params.axis is None:
             return self._look_up(x, params, self._rescaled_entries(x, params), name)
+        if self.rescale == TFLITE and self.chip is Chip.BM1686 and x.quant.axis is None and params.axis is None:
+            centred = self.widen(x, 0, f"{name}:centred") if x.quant.zero_point[0] else x
+            return self.requantize(centred, [x.quant.scale[0] / params.scale[0]], params, name)
         return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
 
     def _rescaled_entries(self, x: Value, params: QuantParams) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.runtime.native.destinations import Destinations
 from tpuconvert.runtime.native.groups import Group
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
@@ -59,6 +60,10 @@ class Builder:
             stored = self._dense(self._buffer(EXTERNAL, _bytes_of(value)), value, row_major(value.rank))
             self.inputs.append(stored)
             self._stored[value] = [stored]
+        for value in graph.outputs:
+            buffer = self._buffer(EXTERNAL, _bytes_of(value))
+            self.outputs.append(self._dense(buffer, value, row_major(value.rank)))
+        self._destinations = Destinations(graph, [stored.buffer for stored in self.outputs])
 
     # What groups use
 
@@ -119,9 +124,18 @@ class Builder:
             stored = self._part(value)
             self._keep(value, stored)
             return stored
-        stored = self._dense(self._buffer(ARENA, _bytes_of(value)), value, order)
+        placed = self._destinations.of(value)
+        if placed is not None and placed.has_order(order):
+            stored = placed.in_order(order)
+        else:
+            stored = self._dense(self._buffer(ARENA, _bytes_of(value)), value, order)
         self._keep(value, stored)
         return stored
+
+    def order_wanted(self, value: Value) -> Order | None:
+        """The order in which a result need not be copied any more, where there is one."""
+        placed = self._destinations.of(value)
+        return None if placed is None else placed.order
 
     def _part(self, value: Value) -> Stored:
         """The place of a value in the concatenation that it is a part of."""
@@ -222,11 +236,10 @@ class Builder:
         self.steps.append(ReferenceStep(node, inputs, outputs))
 
     def finish(self) -> None:
-        """Copy what leaves the graph into the caller's memory."""
-        for value in self.graph.outputs:
-            target = self._dense(self._buffer(EXTERNAL, _bytes_of(value)), value, row_major(value.rank))
-            self.copy(self.stored(value), target)
-            self.outputs.append(target)
+        """Copy what leaves the graph into the caller's memory, unless it was made there."""
+        for value, target in zip(self.graph.outputs, self.outputs, strict=True):
+            if self.stored(value).buffer is not target.buffer:
+                self.copy(self.stored(value), target)
 
     def _keep(self, value: Value, stored: Stored) -> None:
         self._stored.setdefault(value, []).append(stored)

@@ -197,10 +197,9 @@ class Elements:
         """One parameter, or one per channel, as 32 bits; binary32 numbers by their bits."""
         if len(values) > 1:
             self.is_per_channel = True
-        if any(isinstance(value, float) for value in values):
-            bits: list[int] = np.asarray(values, np.float32).view(np.int32).tolist()
-            return bits
-        return [int(value) for value in values]
+        array = np.asarray(values)
+        bits: list[int] = (array.astype(np.float32).view(np.int32) if array.dtype.kind == "f" else array).tolist()
+        return bits
 
     def rescale(self, x: Term, op: RequantInt32) -> Term:
         """requant_int32 of any term."""

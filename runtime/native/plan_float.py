@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.plan_float_products import (
     PRODUCTS,
@@ -217,8 +217,7 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
     for value in (chain.start, *(item.operand for item in chain.operations)):
         if value is not None:
             tensors.setdefault(value, len(tensors))
-    dense = extents[order[-1]] == 1
-    operands = [builder.read(value, order, dense=dense) for value in tensors]
+    operands = [_readable(builder, value, order) for value in tensors]
     target = builder.write(y, order)
     step = builder.native.chain_float32(
         builder.place(target),
@@ -235,12 +234,25 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
 
 
 def _order(builder: Builder, chain: Chain, y: Value) -> Order:
-    """The order of the axes that needs the fewest copies: that of an operand as large as the result."""
+    """The order of the axes that needs the fewest copies: the one behind, or that of an operand as large as that."""
     shape = builder.shape(y)
+    wanted = builder.order_wanted(y)
+    if wanted is not None:
+        return wanted
     for value in (chain.start, *(item.operand for item in chain.operations)):
         if value is not None and not value.is_constant and builder.shape(value) == shape:
             return builder.stored(value).order
     return row_major(y.rank)
+
+
+def _readable(builder: Builder, value: Value, order: Order) -> Stored:
+    """An operand whose rows along the innermost axis are runs of elements, in whatever order the rows lie."""
+    inner = next((axis for axis in reversed(order) if builder.shape(value)[axis] != 1), order[-1])
+    if not value.is_constant:
+        stored = builder.stored(value)
+        if stored.buffer.kind != EXTERNAL and stored.strides[inner] == stored.itemsize:
+            return stored
+    return builder.read(value, order, dense=builder.shape(value)[order[-1]] == 1)
 
 
 def _steps(stored: Stored, order: Order) -> list[int]:

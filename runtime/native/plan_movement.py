@@ -320,8 +320,8 @@ def _gather(builder: Builder, x: Value, y: Value, sources: Sequence[Array | None
 
 
 def _fill(builder: Builder, target: View, value: Scalar) -> None:
-    """Set all elements of a view in the arena to one number."""
-    assert target.stored.buffer.kind != EXTERNAL
+    """Set all elements of a view to one number."""
+    assert target.stored.dtype is not I8 or target.stored.buffer.kind != EXTERNAL, "the caller's INT8 has another form"
     element = value.array.astype(target.stored.dtype.numpy).reshape(1)
     if target.stored.dtype is I8:
         element = element.view(np.uint8) ^ np.uint8(STORED_BIAS)

@@ -15,7 +15,7 @@ from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
-from tpuconvert.runtime.native.storage import channels_last, row_major
+from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active
@@ -56,6 +56,7 @@ class Product:
         epilogue: the rescale that the operator itself contains.
         is_matrix: whether x is [..., M, K] and not an image.
         is_transposed: whether it is a transposed convolution, with weights [in, out of a group, kernel_h, kernel_w].
+        shape: of the sums; what follows may have reshaped them.
     """
 
     x: Value
@@ -67,6 +68,7 @@ class Product:
     epilogue: Epilogue
     is_matrix: bool = False
     is_transposed: bool = False
+    shape: tuple[int, ...] = ()
 
 
 @ends_with(*NAMES, priority=10)
@@ -89,8 +91,7 @@ def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] |
         chain.append(producer)
     source = chain.pop()
     found = _product(source, site.chip)
-    reshapes = [item for item in chain if isinstance(item.op, Reshape)]
-    if found is None or (reshapes and not found.is_matrix):
+    if found is None or not (found.is_matrix or _may_be_reshaped(source, chain)):
         return None
     followers = [item for item in chain if not isinstance(item.op, Reshape)]
     epilogue: Epilogue | None = found.epilogue
@@ -102,7 +103,28 @@ def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] |
         return None
     if node.outputs[0].dtype is not epilogue.dtype:
         return None
-    return (source, *reversed(chain)), replace(found, epilogue=epilogue)
+    return (source, *reversed(chain)), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
+
+
+def _may_be_reshaped(source: Node, chain: list[Node]) -> bool:
+    """Whether reshapes of an image, channels last as it is made, move nothing, and nothing per channel follows them.
+
+    The chain begins with its last node.
+    """
+    first = max((index for index, item in enumerate(chain) if isinstance(item.op, Reshape)), default=-1)
+    if first < 0:
+        return True
+    made = _channels_last(Buffer(0, "", 0), source.outputs[0].dtype, static(source.outputs[0].shape))
+    vectors = ("is_mul_shift_pc", "is_offset_pc", "is_scale_pc")
+    return (
+        not isinstance(source.op, (Deconv, DeconvV2))
+        and made.reshaped(static(chain[0].outputs[0].shape)) is not None
+        and not any(getattr(item.op, name, False) for item in chain[:first] for name in vectors)
+    )
+
+
+def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stored:
+    return Stored(buffer, dtype, shape, channels_last(len(shape)))
 
 
 def _is_per_column(requant: Node, found: Product) -> bool:
@@ -115,13 +137,24 @@ def _is_per_column(requant: Node, found: Product) -> bool:
 
 
 def emit_convolution(
-    builder: Builder, found: Product, result: Value, residual: Callable[[Builder], Residual] | None = None
+    builder: Builder,
+    found: Product,
+    result: Value,
+    residual: Callable[[Builder], Residual] | None = None,
 ) -> None:
     """Add the step of a convolution that is not transposed, and of the residual sum behind it."""
     x = builder.read(found.x, channels_last(4), dense=False)
     added = None if residual is None else residual(builder)
-    y = builder.write(result, channels_last(4), dense=False)
-    convolve(builder, x, y, shape=x.shape, out_shape=y.shape, residual=added, **_operands(found))
+    shape, is_reshaped = found.shape, found.shape != builder.shape(result)
+    if not is_reshaped:
+        y = builder.write(result, channels_last(4), dense=False)
+    else:
+        y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
+    convolve(builder, x, y, shape=x.shape, out_shape=shape, residual=added, **_operands(found))
+    if is_reshaped:
+        reshaped = y.reshaped(builder.shape(result))
+        assert reshaped is not None, "checked by the matcher"
+        builder.alias(result, reshaped)
 
 
 def _operands(found: Product) -> dict[str, Any]:

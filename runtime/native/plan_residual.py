@@ -17,6 +17,7 @@ from tpuconvert.runtime.native.plan_products import FOLLOWERS, PRODUCTS, Product
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 
 _LARGEST = 2**31 - 1
@@ -27,7 +28,7 @@ _FACTOR = 2**15 - 1
 def residual(node: Node, site: Site) -> Group | None:
     """A convolution to bytes plus other bytes, by whole factors and one rounding shift: ``exact_sums``."""
     y = node.outputs[0]
-    if y.dtype.bits != 8 or y.rank != 4 or site.is_observed:
+    if y.dtype.bits != 8 or y.rank != 4 or site.absorbable(node.inputs[0], Add, Sub) is None:
         return None
     tree = Tree(site)
     try:

@@ -1,4 +1,7 @@
-"""Memory for results that is used again once the caller has let go of them."""
+"""Memory for results that is used again once the caller has let go of them.
+
+Steps may write results in place, so it is aligned and has readable bytes behind it, as the arena has.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from collections import deque
 import numpy as np
 
 from tpuconvert.schema.types import Array
+
+_ALIGNMENT = 64
+"""Of a result, and the bytes behind it that vector kernels may read."""
 
 _LARGE = 1 << 16
 """Bytes from which on memory comes fresh from the system, which costs more than many a network computes into it."""
@@ -37,13 +43,16 @@ class ResultMemory:
 
     def new(self) -> Array:
         """A contiguous array with undefined content that nobody else uses."""
-        if self._bytes < _LARGE:
-            return np.empty(self._shape, self._dtype)
-        memory = self._free()
+        memory = self._free() if self._bytes >= _LARGE else self._fresh()
+        start = -memory.ctypes.data % _ALIGNMENT
         # The view refers to the memory before other threads can see it again.
-        result = memory.view(self._dtype).reshape(self._shape)
-        self._kept.append(memory)
+        result = memory[start : start + self._bytes].view(self._dtype).reshape(self._shape)
+        if self._bytes >= _LARGE:
+            self._kept.append(memory)
         return result
+
+    def _fresh(self) -> Array:
+        return np.empty(self._bytes + 2 * _ALIGNMENT, np.uint8)
 
     def _free(self) -> Array:
         for _ in range(len(self._kept)):
@@ -54,4 +63,4 @@ class ResultMemory:
             if sys.getrefcount(memory) == _REFERENCES:
                 return memory
             self._kept.append(memory)
-        return np.empty(self._bytes, np.uint8)
+        return self._fresh()

@@ -1,5 +1,6 @@
 """Memory of results is used again, but never while anybody can still see it."""
 
+import sys
 import threading
 
 import numpy as np
@@ -38,8 +39,15 @@ def test_all_results_that_are_held_differ() -> None:
     assert all(array.shape == LARGE and array.dtype == np.int8 and array.flags.c_contiguous for array in held)
 
 
-def test_small_results_own_their_memory() -> None:
-    assert ResultMemory((2, 3), np.dtype(np.float32)).new().flags.owndata
+def test_small_results_are_not_kept() -> None:
+    results = ResultMemory((2, 3), np.dtype(np.float32))
+    base = results.new().base
+    assert sys.getrefcount(base) == 2  # this variable and the argument
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 5), LARGE])
+def test_results_are_aligned(shape: tuple[int, ...]) -> None:
+    assert ResultMemory(shape, np.dtype(np.int8)).new().ctypes.data % 64 == 0
 
 
 def test_threads_never_share_memory() -> None:
