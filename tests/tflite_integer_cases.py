@@ -330,12 +330,6 @@ def relu_0_to_1(g: np.random.Generator, dtype: str) -> S:
     return _unary("RELU_0_TO_1", g, x, scale(g, x.scale[0]), zero(g, dtype))
 
 
-@case("INT8")
-def elu(g: np.random.Generator, dtype: str) -> S:
-    x = _plane(g, dtype)
-    return _unary("ELU", g, x, scale(g, x.scale[0]), zero(g, dtype))
-
-
 @case(*BYTES)
 def gelu(g: np.random.Generator, dtype: str) -> S:
     x = _plane(g, dtype)

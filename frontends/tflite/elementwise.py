@@ -7,7 +7,14 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.tflite import recipes
-from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded
+from tpuconvert.frontends.tflite.lowering import (
+    aligned,
+    as_float,
+    as_type_of,
+    broadcast_shape,
+    expanded,
+    shifted_to_result,
+)
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -36,9 +43,10 @@ _BINARY: dict[str, Op] = {
 @tflite_op("ADD", "SUB", "MUL")
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Sum, difference or product with broadcasting."""
-    if node.op_type != "MUL":
-        node.ignore_option("pot_scale_int16")  # how a 16-bit kernel rescales
-    return node.activated(g.add(_BINARY[node.op_type], *aligned(g, node.input(0), node.input(1))))
+    operands = aligned(g, node.input(0), node.input(1))
+    if node.op_type != "MUL" and node.option("pot_scale_int16", False):
+        operands = tuple(shifted_to_result(node, g, value) for value in operands)
+    return node.activated(g.add(_BINARY[node.op_type], *operands))
 
 
 @tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")))

@@ -12,9 +12,10 @@ from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import F32, I32, Array, QuantParams
+from tpuconvert.schema.types import F32, I16, I32, Array, QuantParams
 
 
 def reshaped(g: Graph, value: Value, shape: Sequence[int]) -> Value:
@@ -166,6 +167,23 @@ def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int
         if worst / y.scale[0] > 0.02:  # the tolerance of the TFLite kernels
             raise node.fail(INVALID_NODE, "the scale of the bias is not the product of the scales of data and weights")
     return QuantParams(scale, (0,) * len(scale), I32, axis if len(scale) > 1 else None)
+
+
+def shifted_to_result(node: TfliteNode, g: Graph, value: Value) -> Value:
+    """An operand at the scale of the result, where the kernel of 16-bit sums shifts it there: powers of two only."""
+    x, y = value.quant, node.output_quant()
+    if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):
+        return value
+    if x.scale[0] >= y.scale[0] or any(not _is_power_of_two(node.quant(index)) for index in (0, 1)):
+        return value
+    result = g.add(Copy(), value)
+    result.quant = y
+    return result
+
+
+def _is_power_of_two(quant: QuantParams | None) -> bool:
+    symmetric = quant is not None and quant.dtype is I16 and quant.axis is None and not any(quant.zero_point)
+    return symmetric and quant is not None and math.frexp(quant.scale[0])[0] == 0.5
 
 
 def integer_axis(array: Array) -> tuple[int, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from tpuconvert.frontends.tflite import recipes
@@ -24,7 +26,10 @@ def softmax(node: TfliteNode, g: Graph) -> Value:
     x = node.input(0)
     beta = node.option("beta", 1.0)
     if beta != 1.0:
+        quant = x.quant
         x = recipes.muls(g, x, beta)
+        if quant is not None and beta > 0:  # the same integers at another scale
+            x.quant = dataclasses.replace(quant, scale=tuple(float(np.float32(s * beta)) for s in quant.scale))
     return g.add(Softmax(axis=x.rank - 1), x)
 
 

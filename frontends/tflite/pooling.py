@@ -30,7 +30,10 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
         pooling_type=kind,
         is_ave_count_zero_pad=False,  # TFLite divides by the elements inside the picture
     )
-    return g.add(op, x)
+    result = g.add(op, x)
+    if kind is PoolType.MAX and node.option("fused_activation_function"):
+        result.quant = node.output_quant()  # a maximum has the scale of its operand, and so of the result
+    return result
 
 
 @tflite_op("AVERAGE_POOL_2D")

@@ -90,9 +90,7 @@ class Sequence:
         ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
         self.rows = reshaped(g, ordered, (self.time * self.batch, self.size))
 
-    def projected(
-        self, weights: Value, bias: Value | None, quant: QuantParams | None = None
-    ) -> tuple[Value, ...]:
+    def projected(self, weights: Value, bias: Value | None, quant: QuantParams | None = None) -> tuple[Value, ...]:
         """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it."""
         product = self.g.add(MatrixMul(), self.rows, weights, bias)
         product.quant = quant

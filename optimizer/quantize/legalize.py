@@ -20,7 +20,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
-from tpuconvert.optimizer.quantize.tflite import exact_form
+from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Chip
 
@@ -66,6 +66,8 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         share_scales(graph, stated=True)
     if graph.rescale == ONNX:
         carry_scales(graph)
+    if chip is not Chip.BM1686:
+        forget_inner_scales(graph)
     lowering = Lowering(graph, chip)
     floats: list[FloatNode] = []
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):

@@ -222,8 +222,8 @@ def softmax(node: Node, lowering: Lowering) -> Lowered:
     assert x is not None and x.quant is not None
     if x.rank not in (2, 4) or node.op.attributes()["axis"] % x.rank != 1:
         return Declined("softmax_int works on axis 1 of two or four axes")
-    if params.dtype != x.quant.dtype:
-        return Declined("softmax_int needs one integer type")
+    if params.dtype != x.quant.dtype or params.dtype.bits != 8:
+        return Declined("softmax_int needs one integer type of 8 bits")
     steps = np.arange(256, dtype=np.float64)
     table = tuple(float(np.float32(math.exp(-step * x.quant.scale[0]))) for step in steps)
     op = SoftmaxInt(table=table, scale=float(np.float32(1.0 / params.scale[0])), zero_point=params.zero_point[0])

@@ -10,6 +10,7 @@ from tpuconvert.optimizer.quantize.lower_shared import result_params, with_param
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
+    TFLITE_ONCE,
     divided_by_power,
     narrowed,
     one_scale_each,
@@ -17,10 +18,11 @@ from tpuconvert.optimizer.quantize.tflite.steps import (
     plain_rescale,
 )
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
 from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I32, Scalar
 
 
@@ -52,6 +54,19 @@ def prelu(node: Node, lowering: Lowering) -> Lowered | None:
     return (narrowed(lowering, total, params, name),)
 
 
+@form_of("MUL")
+def product(node: Node, lowering: Lowering) -> Lowered | None:
+    """The exact product, and one rescale by a factor that is computed in binary32."""
+    operands, params, name = [value for value in node.inputs if value is not None], result_params(node), node.name
+    if not isinstance(node.op, Mul) or len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
+        return None
+    wide = [lowering.widen(lowering.quantized(v), 0, f"{name}:operand{index}") for index, v in enumerate(operands)]
+    total = lowering.g.add(Mul(), *wide, name=f"{name}:int32")
+    scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
+    factor = float(scales[0] * scales[1] / np.float32(params.scale[0]))
+    return (lowering.requantize(total, [factor], params, name),)
+
+
 @form_of("SQUARED_DIFFERENCE")
 def squared_difference(node: Node, lowering: Lowering) -> Lowered | None:
     """Both operands in a fine unit, their difference, its square, and one rescale."""
@@ -80,13 +95,51 @@ _SQUARE_SHIFT = 7
 
 
 @form_of("ADD", "SUB")
-def shifted_operand(node: Node, lowering: Lowering) -> Lowered | None:
-    """The operand that 16-bit sums of power-of-two scales bring to the scale of the result: a shift, halves away."""
-    if not isinstance(node.op, Copy):
+def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
+    """Sums that the general form does not have: of operands that were shifted, and those that are rounded once."""
+    if isinstance(node.op, Copy):
+        return _shifted(node, lowering)
+    operands = [value for value in node.inputs if value is not None]
+    if lowering.rescale != TFLITE_ONCE or not isinstance(node.op, (Add, Sub)) or not one_scale_each(*operands):
         return None
+    if any(value.quant is None or value.quant.dtype.bits != 8 for value in operands):
+        return None
+    return _sum_rounded_once(node, lowering, operands)
+
+
+def _shifted(node: Node, lowering: Lowering) -> Lowered | None:
+    """The operand that 16-bit sums of power-of-two scales bring to the scale of the result: a shift, halves away."""
     (x,) = node.inputs
     params = result_params(node)
     assert x is not None and x.quant is not None
     shift = round(math.log2(params.scale[0] / x.quant.scale[0]))
     result = divided_by_power(lowering, lowering.quantized(x), shift, node.outputs[0].name, params.dtype)
     return with_params((result,), params)
+
+
+def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> Lowered:
+    """Both operands times whole factors of at most 22 bits, their exact sum, and one shift, halves up."""
+    params, name = result_params(node), node.outputs[0].name
+    scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
+    ratios = [float(scale / np.float32(params.scale[0])) for scale in scales]
+    shift = _FACTOR_BITS - (math.frexp(max(ratios))[1] - 1)
+    terms = []
+    for index, (value, ratio) in enumerate(zip(operands, ratios, strict=True)):
+        assert value.quant is not None
+        factor = round(ratio * 2.0**shift)
+        # factor * 2^9 * 2^(22 - 31): the rescale is exact
+        integers, offset = lowering.quantized(value), -value.quant.zero_point[0] * factor
+        terms.append(plain_rescale(lowering, integers, factor << 9, 22, f"{name}:operand{index}", I32, offset=offset))
+    total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
+    op = RequantInt32(
+        multiplier_val=1,
+        shift_val=-shift,
+        offset_val=params.zero_point[0],
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        out_dtype=params.dtype,
+    )
+    return with_params((lowering.g.add(op, total, name=name),), params)
+
+
+_FACTOR_BITS = 20
+"""The larger factor of a sum lies in 2^20..2^21: twice 255 times it stays below 2^31."""

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
-from tpuconvert.optimizer.quantize.tflite.steps import operands_of, source_of
+from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, TFLITE_ONCE, operands_of, source_of
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.types import Chip
-
-TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
-"""``Graph.rescale`` of TFLite sources: rounded as the reference kernels do, or as engines that round once."""
 
 _MOVES = frozenset({"permute", "reshape", "expand_dims", "squeeze"})
 """Steps that bring an operand into another layout; they do not end an operator."""

@@ -30,13 +30,13 @@ _LIMITS = {
 
 def _logistic(x: Array) -> Array:
     one = x.dtype.type(1)
-    result: Array = one / (one + np.exp(-x))
+    result: Array = one / (one + tables.near(np.exp)(-x))
     return result
 
 
 def _logarithm(params: QuantParams) -> tables.Function:
     lowest = np.float32(params.dtype.min - params.zero_point[0]) * np.float32(params.scale[0])
-    return lambda x: np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), lowest)
+    return lambda x: np.where(x > 0, tables.near(np.log)(np.maximum(x, np.float32(1e-45))), lowest)
 
 
 def _reciprocal_root(params: QuantParams) -> tables.Function:
@@ -78,7 +78,7 @@ def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
         "ABS": lambda: tables.absolute(x, y),
         "HARD_SWISH": lambda: tables.hard_swish(x, y),
         "GELU": lambda: real(x, y, _gelu(node)),
-        "EXP": lambda: real(x, y, np.exp),
+        "EXP": lambda: real(x, y, tables.near(np.exp)),
         "LOG": lambda: real(x, y, _logarithm(y)),
     }
     return functions[name]()

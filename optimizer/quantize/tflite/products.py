@@ -25,15 +25,47 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import I16, I32, QuantParams
+from tpuconvert.schema.types import I16, I32, U8, QuantParams
 
 
 @form_of("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
-def product_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
-    """A product of 16-bit activations with 8-bit weights."""
-    x, params = node.inputs[0], result_params(node)
+def product_with_weights(node: Node, lowering: Lowering) -> Lowered | None:
+    """A product of 16-bit activations, or a convolution of unsigned bytes."""
+    x = node.inputs[0]
     if not isinstance(node.op, (Conv, Deconv, MatrixMul)) or x is None or x.quant is None:
         return None
+    if x.quant.dtype is U8 and not isinstance(node.op, MatrixMul):
+        return _convolution_of_unsigned_bytes(node, lowering, x)
+    return _product_of_16_bits(node, lowering, x)
+
+
+def _convolution_of_unsigned_bytes(node: Node, lowering: Lowering, x: Value) -> Lowered | None:
+    """Where all channels have one scale, the kernel multiplies the scales of data and weights in binary32."""
+    weights, params, name = integer_weights(node, per_channel=True), result_params(node), node.outputs[0].name
+    bias, w = node.inputs[2] if len(node.inputs) > 2 else None, node.inputs[1]
+    if weights is None or w is None or x.quant is None or len(weights.params.scale) != 1 or params.axis is not None:
+        return None
+    if bias is not None and bias.stored is None:
+        return None
+    operands = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
+    if bias is not None and bias.stored is not None:
+        operands.append(lowering.g.constant(bias.stored.reshape(1, -1, 1, 1), bias.name))
+    op = (ConvV2 if isinstance(node.op, Conv) else DeconvV2)(
+        **geometry(node.op),
+        has_bias=bias is not None,
+        izp_val=x.quant.zero_point[0],
+        kzp_val=weights.params.zero_point[0],
+    )
+    total = lowering.g.add(op, *operands, name=f"{name}:int32")
+    unit = float(np.float32(x.quant.scale[0]) * np.float32(weights.params.scale[0]))
+    total.quant = QuantParams.per_tensor(unit, 0, I32)
+    return (lowering.requantize(total, [unit / params.scale[0]], params, name),)
+
+
+def _product_of_16_bits(node: Node, lowering: Lowering, x: Value) -> Lowered | None:
+    """A product of 16-bit activations with 8-bit weights."""
+    params = result_params(node)
+    assert x.quant is not None
     if x.quant.dtype is not I16 or params.dtype is not I16 or any((*x.quant.zero_point, *params.zero_point)):
         return None
     weights = integer_weights(node, per_channel=True)

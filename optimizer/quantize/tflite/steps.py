@@ -19,6 +19,9 @@ from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, QuantParams, Scalar
 
+TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
+"""``Graph.rescale`` of TFLite sources: rounded as the reference kernels do, or as engines that round once."""
+
 
 def source_of(node: Node) -> str:
     """The operator of the source file that a node was made for."""
@@ -80,16 +83,21 @@ def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:
 def plain_rescale(
     lowering: Lowering, x: Value, multiplier: int, shift: int, name: str, dtype: DType, *, offset: int = 0
 ) -> Value:
-    """One rescale in two roundings: x * multiplier * 2^(shift - 31) + offset."""
+    """One rescale, x * multiplier * 2^(shift - 31) + offset: in two roundings, or in one where that was asked for.
+
+    Integers of 32 bits have two roundings in any case; one rounding takes operands of 16 or 32 bits.
+    """
+    once = lowering.rescale == TFLITE_ONCE and dtype is not I32 and x.dtype.bits > 8
+    narrow = dtype is U8 and not once
     op = RequantInt32(
         multiplier_val=multiplier,
-        shift_val=shift,
+        shift_val=shift - 31 if once else shift,
         offset_val=offset,
-        mode=RequantMode.TFLITE_LSHIFT,
-        out_dtype=I16 if dtype is U8 else dtype,
+        mode=RequantMode.MULTIPLIER_SHIFT if once else RequantMode.TFLITE_LSHIFT,
+        out_dtype=I16 if narrow else dtype,
     )
-    result = lowering.g.add(op, x, name=f"{name}:int16" if dtype is U8 else name)
-    return lowering.g.add(Cast(out_dtype=U8), result, name=name) if dtype is U8 else result
+    result = lowering.g.add(op, x, name=f"{name}:int16" if narrow else name)
+    return lowering.g.add(Cast(out_dtype=U8), result, name=name) if narrow else result
 
 
 def narrowed(lowering: Lowering, x: Value, params: QuantParams, name: str) -> Value:

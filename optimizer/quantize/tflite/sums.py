@@ -9,7 +9,14 @@ import numpy as np
 from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import halves, joined, one_scale_each, operands_of, plain_rescale
+from tpuconvert.optimizer.quantize.tflite.steps import (
+    TFLITE_ONCE,
+    halves,
+    joined,
+    one_scale_each,
+    operands_of,
+    plain_rescale,
+)
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
@@ -32,11 +39,13 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
     shape = static(operands[0].shape)
     axes = sorted({axis % len(shape) for axis in node.op.axis_list[: node.op.axis_num]})
     count = math.prod(shape[axis] for axis in axes)
-    multiplier, exponent = multiplier_shift(x.scale[0] / params.scale[0])
-    if node.op.method is ReduceMethodType.REDUCE_MEAN:
+    is_mean = node.op.method is ReduceMethodType.REDUCE_MEAN
+    once = lowering.rescale == TFLITE_ONCE
+    multiplier, exponent = multiplier_shift(x.scale[0] / params.scale[0] / (count if is_mean and once else 1))
+    if is_mean and not once:
         shift = min(count.bit_length() - 1, 32, 31 + exponent)
         multiplier, exponent = (multiplier << shift) // count, exponent - shift
-    elif node.op.method is not ReduceMethodType.REDUCE_SUM:
+    elif not is_mean and node.op.method is not ReduceMethodType.REDUCE_SUM:
         return None
     if count * 2 ** (x.dtype.bits + 1) > 2**31:
         return None  # the sum may leave 32 bits

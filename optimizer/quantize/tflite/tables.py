@@ -183,6 +183,16 @@ def _short_product(a: Integers, b: int) -> Integers:
     return (a * b + (1 << 14)) >> 15
 
 
+def near(function: Function) -> Function:
+    """A function of binary32 numbers that is evaluated in binary64 and rounded once."""
+
+    def evaluate(x: Array) -> Array:
+        result: Array = function(x.astype(np.float64)).astype(x.dtype)
+        return result
+
+    return evaluate
+
+
 # --- tables of real functions -----------------------------------------------------------------------------------------
 
 
