@@ -3,7 +3,6 @@
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit
-from tpuconvert.frontends.onnx.activation import round_half_even
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
@@ -12,12 +11,12 @@ from tpuconvert.frontends.onnx.quantization import (
     dequantize_linear,
     integers,
     quantize_linear,
+    quantized_to_its_range,
     read_params,
     real_value,
 )
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 
@@ -65,14 +64,8 @@ def matmul_integer_to_float(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("DynamicQuantizeMatMul", since=1, domain=DOMAIN)
 def dynamic_quantize_matmul(node: OnnxNode, g: Graph) -> Result:
     """A product whose left side is rounded to 8 bits of its own range first."""
-    x = emit.floats(node.input(0))
-    axes = range(x.rank)
-    high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes), 0)
-    low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes), 0)
-    scale = emit.divs(g, emit.sub(g, high, low), 255)
-    zero = emit.mins(g, emit.maxs(g, round_half_even(g, emit.muls(g, emit.div(g, low, scale), -1)), 0), 255)
-    rounded = emit.add(g, round_half_even(g, emit.div(g, x, scale)), zero)
-    a = emit.sub(g, emit.mins(g, emit.maxs(g, rounded, 0), 255), zero)
+    rounded, scale, zero = quantized_to_its_range(g, emit.floats(node.input(0)), keep_dims=True)
+    a = emit.sub(g, rounded, zero)
     b = centred(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     scale = emit.reshape(g, scale, (1,) * max(len(shape), 1))

@@ -20,6 +20,7 @@ from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import Array, DType, QuantParams, Scalar
@@ -338,18 +339,23 @@ def conv_integer(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.cast(g, y, DType.INT32), elements.INT32)
 
 
-@onnx_op("DynamicQuantizeLinear", since=11)
-def dynamic_quantize(node: OnnxNode, g: Graph) -> list[Result]:
-    """Scale and zero point from the input's own range, then UINT8 integers."""
-    x = emit.floats(node.input(0))
+def quantized_to_its_range(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Value, Value, Value]:
+    """The integers 0 to 255 of a tensor, their scale and zero point, all as FLOAT32; the scale of zeros alone is 1."""
     axes = range(x.rank)
-    high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes, keep_dims=False), 0)
-    low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes, keep_dims=False), 0)
+    high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes, keep_dims=keep_dims), 0)
+    low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes, keep_dims=keep_dims), 0)
     scale = emit.divs(g, emit.sub(g, high, low), 255)
+    scale = emit.add(g, scale, g.add(Eqs(Scalar.f32(0)), scale))
     zero = round_half_even(g, emit.muls(g, emit.div(g, low, scale), -1))
     zero = emit.mins(g, emit.maxs(g, zero, 0), 255)
     rounded = round_half_even(g, emit.div(g, x, scale))
-    y = emit.mins(g, emit.maxs(g, emit.add(g, rounded, zero), 0), 255)
+    return emit.mins(g, emit.maxs(g, emit.add(g, rounded, zero), 0), 255), scale, zero
+
+
+@onnx_op("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node: OnnxNode, g: Graph) -> list[Result]:
+    """Scale and zero point from the input's own range, then UINT8 integers."""
+    y, scale, zero = quantized_to_its_range(g, emit.floats(node.input(0)), keep_dims=False)
     return [
         node.result(g.add(Cast(DType.UINT8), y), elements.UINT8),
         node.result(scale, elements.FLOAT, scalar=True),
