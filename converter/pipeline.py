@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
+from tpuconvert.garbage import rarely_collected
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.preprocess import Preprocess
@@ -234,6 +235,7 @@ def convert(
     return convert_source(source, weights, options, calibration, watch=watch)
 
 
+@rarely_collected()
 def convert_source(
     source: str | os.PathLike[str],
     weights: str | os.PathLike[str] | None,
@@ -250,7 +252,14 @@ def convert_source(
     progress.stage("load")
     graph = load_source(source, weights, options)
     options = with_preprocessing_of(graph, options)
-    return finish(graph, options, calibration, progress=progress, watch=watch)
+    feeds: FeedSource | None = None
+    if options.quantize is not None and calibration is not None:
+        calibration = feeds = calibration_feeds(graph, options, calibration)
+    model = finish(graph, options, calibration, progress=progress, watch=watch)
+    from tpuconvert.recipe import make_recipe
+
+    recipe = make_recipe(source, weights, options, feeds)
+    return Model(dataclasses.replace(model.content, metadata={**model.metadata, "recipe": recipe}))
 
 
 def source_format(path: str | os.PathLike[str]) -> str:

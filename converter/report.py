@@ -46,7 +46,7 @@ def describe_model(model: Model, verification: Verification | None = None) -> De
 
 def describe_graph(graph: Graph) -> Description:
     """The part of a description that a graph alone has."""
-    constants = [value for value in graph.values if value.data is not None]
+    constants = [value.data for value in graph.values if value.data is not None]
     return {
         "name": graph.name,
         "file": graph.file,
@@ -57,8 +57,8 @@ def describe_graph(graph: Graph) -> Description:
         "nodes": len(graph),
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
-        "constant_bytes": sum(value.array.nbytes for value in constants),
-        "parameters": sum(value.array.size for value in constants),
+        "constant_bytes": sum(array.nbytes for array in constants),
+        "parameters": sum(array.size for array in constants),
         "layers": [
             {
                 "index": index,

@@ -239,13 +239,22 @@ def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
 
 
 def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
-    """The whole content of a binary model file, after its size and its first bytes were looked at.
+    """The whole content of a binary model file, checked by :func:`check_file`; arguments and errors as there."""
+    check_file(path, expected, limits=limits)
+    return Path(path).read_bytes()
+
+
+def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Look at the size and the first bytes of a binary model file.
 
     Args:
         path: the file.
         expected: what it should be: "onnx", "tflite" or "caffemodel". Only a file that is clearly something else is
             refused here; the parser decides about the rest.
         limits: bounds.
+
+    Returns:
+        Its size in bytes.
 
     Raises:
         CorruptInputError: the file is recognisably something else, or empty.
@@ -266,7 +275,7 @@ def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits 
     binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # protobuf has no magic number: only a guess
     if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
         raise corrupt_input(path, expected, kind=kind)
-    return path.read_bytes()
+    return size
 
 
 _NAMES = {

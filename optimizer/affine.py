@@ -12,11 +12,13 @@ Folding, for a product with weights W and bias B:
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.engine import Skip
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
@@ -24,6 +26,7 @@ from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import Array
 
 Vector = npt.NDArray[np.float64]
 
@@ -114,14 +117,16 @@ def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = 
     """A new product that gives k * y + b per output channel."""
     if declined := _why_not(product):
         return declined
-    w = _weights(product)
+    old_w = product.inputs[1]
+    assert old_w is not None
     if isinstance(product.op, Deconv):
         # [ic, oc / groups, kh, kw]; the rows of a group share its output channels
-        rows = np.repeat(affine.k.reshape(product.op.groups, -1), w.shape[0] // product.op.groups, axis=0)
-        w = w * rows[:, :, None, None]
+        per_group = static(old_w.shape)[0] // product.op.groups
+        factor = np.repeat(affine.k.reshape(product.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
         axis = 0 if isinstance(product.op, Conv) else 1
-        w = w * affine.k.reshape([-1 if index == axis else 1 for index in range(w.ndim)])
+        factor = affine.k.reshape([-1 if index == axis else 1 for index in range(len(old_w.shape))])
+    w = _scaled(old_w, factor)
     bias = affine.b if (old := _bias(product)) is None else old * affine.k + affine.b
     return _rebuilt(graph, product, product.inputs[0], w, bias, name)
 
@@ -164,13 +169,13 @@ def _why_not(product: Node) -> Skip | None:
 
 
 def _rebuilt(
-    graph: Graph, product: Node, x: Value | None, w: Vector, bias: Vector | None, name: str | None
+    graph: Graph, product: Node, x: Value | None, w: Array, bias: Vector | None, name: str | None
 ) -> Value | Skip:
     old_w, old_b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
     assert old_w is not None
     with np.errstate(over="ignore"):
-        arrays = [array.astype(old_w.dtype.numpy) for array in (w, bias) if array is not None]
-    if not all(np.isfinite(array).all() for array in arrays):
+        arrays = [array.astype(old_w.dtype.numpy, copy=False) for array in (w, bias) if array is not None]
+    if not all(math.isfinite(array.min()) and math.isfinite(array.max()) for array in arrays if array.size):
         return Skip("the folded weights are beyond the range of their type")
     inputs = [x, graph.constant(arrays[0], old_w.name)]
     if bias is not None:
@@ -178,6 +183,15 @@ def _rebuilt(
         bias_name = f"{product.outputs[0].name}:bias" if old_b is None else old_b.name
         inputs.append(graph.constant(arrays[1].reshape(shape), bias_name))
     return graph.add(product.op, *inputs, name=name)
+
+
+def _scaled(w: Value, factor: Vector) -> Array:
+    """Weights times a factor, in binary64 and rounded once; without a copy of all of them in binary64."""
+    assert w.data is not None
+    result: Array = np.empty(w.data.shape, w.dtype.numpy)
+    with np.errstate(over="ignore"):
+        np.multiply(w.data, factor, out=result, dtype=np.float64, casting="same_kind")
+    return result
 
 
 def _weights(product: Node) -> Vector:

@@ -104,7 +104,8 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
         fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
         queue.extend(fresh)
         waiting.update(fresh)
-    graph.sort()
+    if fired:
+        graph.sort()
     return fired
 
 

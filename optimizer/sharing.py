@@ -6,6 +6,7 @@ import numpy as np
 
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.types import Array
 
 
 def share_constants(graph: Graph) -> int:
@@ -36,14 +37,16 @@ def share_nodes(graph: Graph) -> int:
 
     A node whose result leaves the graph stays: every output has a value of its own.
     """
-    known: dict[tuple[type[Op], str, tuple[int, ...]], Node] = {}
+    known: dict[tuple[type[Op], tuple[int, ...]], list[Node]] = {}
     merged = 0
     for node in graph.sorted_nodes():
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
-        operands = tuple(0 if value is None else id(value) for value in node.inputs)
-        first = known.setdefault((type(node.op), repr(node.op), operands), node)
-        if first is node or not _same_results(graph, first, node):
+        operands = tuple([0 if value is None else id(value) for value in node.inputs])
+        alike = known.setdefault((type(node.op), operands), [])
+        first = _with_same_op(alike, node.op) if alike else None
+        if first is None or not _same_results(graph, first, node):
+            alike.append(node)
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):
             graph.replace_uses(old, new)
@@ -53,21 +56,30 @@ def share_nodes(graph: Graph) -> int:
     return merged
 
 
+def _with_same_op(nodes: list[Node], op: Op) -> Node | None:
+    """The first node whose parameters are written the same: -0.0 equals 0.0, but is not the same."""
+    written = repr(op)
+    return next((node for node in nodes if repr(node.op) == written), None)
+
+
 def _same_results(graph: Graph, first: Node, second: Node) -> bool:
     pairs = zip(first.outputs, second.outputs, strict=True)
     return all(a.type == b.type and a.quant == b.quant and not graph.is_output(b) for a, b in pairs)
 
 
 def _sample(value: Value) -> bytes:
-    flat = value.array.reshape(-1)
+    assert value.data is not None
+    flat = value.data.reshape(-1)
     return bytes(flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes())
 
 
 def _same_bytes(first: Value, second: Value) -> bool:
-    pairs = [(first.array, second.array)]
+    pairs = [(first.data, second.data)]
     if first.stored is not None and second.stored is not None:
         pairs.append((first.stored, second.stored))
-    return all(
-        a is b or np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))
-        for a, b in pairs
-    )
+    return all(a is b or np.array_equal(_bytes(a), _bytes(b)) for a, b in pairs)
+
+
+def _bytes(array: Array | None) -> Array:
+    assert array is not None
+    return np.ascontiguousarray(array).view(np.uint8)

@@ -129,6 +129,7 @@ class _GraphDecoder:
         self._symbols = tables.graph.symbols
         self._values: list[Value | None] = [None] * len(self._stored)
         self._used_buffers: set[int] = set()
+        self._ops: dict[tuple[type[Op], tuple[int, ...]], Op] = {}
         self._graph = Graph(tables.graph.name, tables.graph.file)
 
     def graph(self) -> Graph:
@@ -242,14 +243,19 @@ class _GraphDecoder:
             self._add_node(what, op, inputs, node)
 
     def _op(self, what: str, node: tpum.Node, definition: type[Op], forms: dict[str, op_attributes.Form]) -> Op:
+        known = self._ops.get((definition, node.attributes))
+        if known is not None:
+            return known
         count = len(self._tables.attributes)
         if any(not 0 <= place < count for place in node.attributes):
             raise ValueError(f"{what} refers to a parameter that is not there")
         attributes = [self._tables.attributes[place] for place in node.attributes]
         try:
-            return op_attributes.decode(definition, forms, attributes)
+            op = op_attributes.decode(definition, forms, attributes)
         except Exception as error:  # definitions, ours and a plugin's, run here on values that a file states
             raise ValueError(f"{what}: {error}") from error
+        self._ops[definition, node.attributes] = op
+        return op
 
     def _add_node(self, what: str, op: Op, inputs: list[Value | None], node: tpum.Node) -> None:
         results = [self._new(place, what) for place in node.outputs]

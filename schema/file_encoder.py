@@ -21,6 +21,7 @@ from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.groups import Grouping
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams
 
 
@@ -48,7 +49,7 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
     Raises:
         ValueError: for a model that the format cannot hold; a mistake of whoever made it.
     """
-    constants = _Constants(model.graph)
+    constants = _Constants()
     encoder = _GraphEncoder(model.graph, constants)
     graph = encoder.graph()
     buffers, offset = [], 0
@@ -84,30 +85,41 @@ def _entries(values: Mapping[str, Json]) -> tuple[tpum.Entry, ...]:
 
 
 class _Constants:
-    """The constants of a graph, each content once."""
+    """The constants of a graph, each content once.
 
-    def __init__(self, graph: Graph) -> None:
+    Most differ in size or in a few of their bytes; only those that do not are compared as a whole, by their digests.
+    """
+
+    def __init__(self) -> None:
         self.blobs: list[Blob] = []
-        self._by_content: dict[tuple[int, bytes], int] = {}
-        sizes: dict[int, int] = {}
-        for value in graph.values:
-            for array in (value.data, value.stored):
-                if array is not None:
-                    sizes[array.nbytes] = sizes.get(array.nbytes, 0) + 1
-        self._shared_sizes = {size for size, count in sizes.items() if count > 1}
+        self._first: dict[tuple[int, bytes], int] = {}
+        self._digests: dict[int, bytes] = {}
+        self._places: dict[bytes, int] = {}
 
     def place(self, array: Array) -> int:
         """The place in the list of an array's content."""
         blob = Blob(array, DType.of(array.dtype.newbyteorder("=")))
-        if blob.size not in self._shared_sizes:  # nothing to compare with, so nothing to compute
-            self.blobs.append(blob)
-            return len(self.blobs) - 1
-        key = (blob.size, hashlib.sha256(blob.bytes()).digest())
-        known = self._by_content.get(key)
-        if known is None:
-            known = self._by_content[key] = len(self.blobs)
-            self.blobs.append(blob)
-        return known
+        first = self._first.setdefault((blob.size, _sample(blob)), len(self.blobs))
+        if first < len(self.blobs):
+            if first not in self._digests:
+                self._digests[first] = hashlib.sha256(self.blobs[first].bytes()).digest()
+                self._places[self._digests[first]] = first
+            known = self._places.setdefault(hashlib.sha256(blob.bytes()).digest(), len(self.blobs))
+            if known < len(self.blobs):
+                return known
+        self.blobs.append(blob)
+        return len(self.blobs) - 1
+
+
+_SAMPLED = 64  # bytes at the beginning, in the middle and at the end
+
+
+def _sample(blob: Blob) -> bytes:
+    """Some of a constant's bytes; all of a short one's."""
+    if not blob.array.flags.c_contiguous:  # taking its bytes would copy all of them
+        return b""
+    data, middle = blob.bytes(), blob.size // 2
+    return bytes(data[:_SAMPLED]) + bytes(data[middle : middle + _SAMPLED]) + bytes(data[-_SAMPLED:])
 
 
 class _GraphEncoder:
@@ -117,7 +129,7 @@ class _GraphEncoder:
         self._constants = constants
         self._attribute_places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
-        self._forms: dict[type, dict[str, op_attributes.Form]] = {}
+        self._op_places: dict[tuple[type[Op], str], tuple[int, ...]] = {}
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
         self._values = [*graph.inputs, *fixed, *made]
@@ -173,19 +185,24 @@ class _GraphEncoder:
         )
 
     def _node(self, node: Node) -> tpum.Node:
-        definition = type(node.op)
-        if definition not in self._forms:
-            self._forms[definition] = op_attributes.forms(definition)
         return tpum.Node(
             op=node.op.name,
-            attributes=tuple(map(self._attribute, op_attributes.encode(node.op, self._forms[definition]))),
+            attributes=self._attributes_of(node.op),
             inputs=tuple(map(self._place, node.inputs)),
             outputs=tuple(map(self._place, node.outputs)),
             sources=tuple(map(_source, node.sources)),
         )
 
+    def _attributes_of(self, op: Op) -> tuple[int, ...]:
+        """The places of an operator's parameters. Told apart by how they are written: -0.0 equals 0.0, NaN nothing."""
+        key = type(op), repr(op)
+        places = self._op_places.get(key)
+        if places is None:
+            encoded = op_attributes.encode(op, op_attributes.forms(type(op)))
+            places = self._op_places[key] = tuple(map(self._attribute, encoded))
+        return places
+
     def _attribute(self, attribute: tpum.Attribute) -> int:
-        """Its place; told apart by how they are written, because -0.0 equals 0.0 and NaN does not equal itself."""
         place = self._attribute_places.setdefault(repr(attribute), len(self.attributes))
         if place == len(self.attributes):
             self.attributes.append(attribute)

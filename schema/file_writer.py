@@ -16,6 +16,7 @@ from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.mapped_pages import forget_pages
 from tpuconvert.schema.types import Array, DType
 
 _CHUNK = 1 << 24  # bytes written and hashed at a time
@@ -85,6 +86,7 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
     for blob, buffer in zip(blobs, tables.buffers, strict=True):
         put(bytes(header.weights_offset + buffer.offset - position))
         put(blob.bytes())
+        forget_pages(blob.array)
     put(bytes(header.file_size - position))
     file.seek(0)
     file.write(Header(header.metadata_size, header.weights_size, digest.digest()).pack())

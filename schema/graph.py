@@ -7,6 +7,7 @@ A ``Graph`` is a list of ``Node``s in an order in which they can run. A node hol
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
@@ -141,8 +142,13 @@ class Value:
 
     @property
     def array(self) -> Array:
-        """The data of a constant. Asking for the data of another value is a mistake of the caller."""
+        """The data of a constant, aligned in memory. Asking for the data of another value is a mistake of the caller.
+
+        A file may hold its elements at any byte: ``data`` are those, as long as nobody computes with them.
+        """
         assert self.data is not None, f"value '{self.name}' is not constant"
+        if not self.data.flags.aligned:
+            self.data = self.data.copy()
         return self.data
 
     @property
@@ -364,6 +370,7 @@ class Graph:
         for value in node.outputs:
             assert not value.uses and not self.is_output(value), f"'{value.name}' is still read"
             del self._values[value.name]
+            value.producer = None  # no cycle: what the node read is freed as soon as nobody holds the node
         for index, operand in enumerate(node.inputs):
             if operand is not None:
                 operand.uses.remove(node, index)
@@ -396,6 +403,8 @@ class Graph:
         Raises:
             ValueError: when the nodes form a cycle.
         """
+        if self._is_sorted():
+            return list(self._nodes)
         done: set[Node] = set()
         order: list[Node] = []
         for root in self._nodes:
@@ -418,6 +427,15 @@ class Graph:
                     entered.add(node)
                     stack.extend(reversed(missing))
         return order
+
+    def _is_sorted(self) -> bool:
+        done: set[Node] = set()
+        for node in self._nodes:
+            for value in node.inputs:
+                if value is not None and value.producer is not None and value.producer not in done:
+                    return False
+            done.add(node)
+        return True
 
     def sort(self) -> None:
         """Put the nodes into an order in which they can run."""
@@ -466,9 +484,20 @@ class Graph:
         return value
 
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
-        types = [None if value is None else value.type for value in inputs]
-        _check_operands(op, types)
-        return op.infer(*types)
+        types = tuple([None if value is None else value.type for value in inputs])
+        try:
+            return _inferred(op, types)
+        except TypeError:  # a parameter that cannot be hashed; any other mistake shows again
+            return _infer(op, types)
+
+
+def _infer(op: Op, types: tuple[TensorType | None, ...]) -> tuple[TensorType, ...]:
+    _check_operands(op, types)
+    return op.infer(*types)
+
+
+_inferred = functools.lru_cache(1 << 12)(_infer)
+"""The same question is asked again whenever a pass copies, checks, writes or reads a node."""
 
 
 def _compatible(first: TensorType, second: TensorType) -> bool:
@@ -482,7 +511,7 @@ def _compatible(first: TensorType, second: TensorType) -> bool:
     )
 
 
-def _check_operands(op: Op, types: list[TensorType | None]) -> None:
+def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:
     """Number, presence and ranks of the operands, before ``infer`` sees them."""
     given = operands_given(op.inputs, max(len(types), len(op.inputs)))
     if len(types) > len(given):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import math
 import types
 import typing
@@ -36,6 +37,7 @@ class Form:
     optional: bool = False
 
 
+@functools.cache
 def forms(definition: type[Op]) -> dict[str, Form]:
     """The form of every field of an operator definition, in the order of the fields.
 

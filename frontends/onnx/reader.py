@@ -4,6 +4,7 @@ The native parts of the ``onnx`` package (checker, shape inference, version conv
 malformed model, so they are never called here.
 """
 
+import mmap
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import field
@@ -22,6 +23,7 @@ from tpuconvert.frontends.onnx.messages import (
     SparseTensorProto,
     TensorProto,
 )
+from tpuconvert.frontends.onnx.raw_data import without_raw_data
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.light_dataclass import dataclass
@@ -29,6 +31,8 @@ from tpuconvert.schema.light_dataclass import dataclass
 NEWEST_OPSET = 28
 """The newest opset of the default domain whose meaning is known here."""
 NEWEST_IR = 14
+MAPPED_BYTES = 1 << 28
+"""Larger files are mapped; smaller ones may be written anew while their model is still in use."""
 FIRST_IR_WITH_OPSETS = 3
 """Before this file version there were no opset imports: every operator had the meaning of opset 1."""
 
@@ -68,16 +72,13 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
         UsageError: not readable.
     """
     path = Path(path)
-    data = sniffing.read_checked(path, "onnx", limits=limits)
+    content = _content(path, sniffing.check_file(path, "onnx", limits=limits))
     proto = ModelProto()
     try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(bytes(without_raw_data(content)))
     except DecodeError as error:
         raise sniffing.corrupt_input(path, "onnx", "its protobuf encoding is broken or cut off") from error
-    missing = _missing_part(proto) or _broken_text(proto)
-    if missing:
-        raise sniffing.corrupt_input(path, "onnx", missing)
-    _check_counts(proto, path, limits)
+    _check(proto, path, limits)
     notes = []
     if proto.ir_version > NEWEST_IR:
         notes.append(f"the file has IR version {proto.ir_version}; versions up to {NEWEST_IR} are known")
@@ -86,11 +87,44 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
         opsets = {"": 1}
         notes.append("the file names no opset; as it is older than opsets, opset 1 is meant")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    return OnnxModel(path, proto, opsets, TensorReader(path, limits), functions, notes)
+    return OnnxModel(path, proto, opsets, TensorReader(path, limits, content), functions, notes)
+
+
+def _content(path: Path, size: int) -> memoryview:
+    """The bytes of a file: in memory, or mapped where they would take too much of it."""
+    if size < MAPPED_BYTES:
+        return memoryview(path.read_bytes())
+    with open(path, "rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _check(proto: ModelProto, path: Path, limits: Limits) -> None:
+    """Whether the message is a model that every later step can work with.
+
+    Raises:
+        CorruptInputError: it is none; random bytes and other protobuf files often parse without an error.
+        ResourceLimitError: it is larger than the limits.
+    """
+    missing = _missing_part(proto)
+    if missing:
+        raise sniffing.corrupt_input(path, "onnx", missing)
+    nodes, graphs, depth = _contents(proto.graph)
+    count = len(nodes) + sum(len(function.node) for function in proto.functions)
+    if not all(node.op_type for node in nodes):
+        raise sniffing.corrupt_input(path, "onnx", "a node has no operator")
+    if _has_broken_text(proto, nodes, graphs):
+        raise sniffing.corrupt_input(path, "onnx", "a name in it is no text")
+    if count > limits.max_nodes:
+        raise ResourceLimitError(f"{count} nodes, more than {limits.max_nodes}", file=path.name)
+    tensors = len(proto.graph.initializer) + len(proto.graph.value_info)
+    if tensors > limits.max_tensors:
+        raise ResourceLimitError(f"{tensors} tensors, more than {limits.max_tensors}", file=path.name)
+    if depth > limits.max_depth:
+        raise ResourceLimitError(f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=path.name)
 
 
 def _missing_part(proto: ModelProto) -> str:
-    """What makes the message no model; random bytes and other protobuf files often parse without an error."""
+    """What makes the message no model."""
     if not proto.HasField("graph"):
         return "it holds no graph"
     if not proto.graph.output:
@@ -99,46 +133,44 @@ def _missing_part(proto: ModelProto) -> str:
         return f"its IR version is {proto.ir_version}"
     if proto.ir_version >= FIRST_IR_WITH_OPSETS and not proto.opset_import:
         return "it names no opset, which every ONNX file since IR version 3 does"
-    for value in (*proto.graph.input, *proto.graph.output):
-        if not value.name:
-            return "a graph input or output has no name"
-    for node in nodes_of(proto.graph):
-        if not node.op_type:
-            return "a node has no operator"
+    if not all(value.name for value in (*proto.graph.input, *proto.graph.output)):
+        return "a graph input or output has no name"
     return ""
 
 
-def _broken_text(proto: ModelProto) -> str:
-    """Names that are no UTF-8, which protobuf hands out as bytes."""
+def _contents(graph: GraphProto) -> tuple[list[NodeProto], list[GraphProto], int]:
+    """All nodes of a graph and of the graphs inside it, all these graphs, and how many lie inside each other."""
+    nodes: list[NodeProto] = []
+    graphs: list[GraphProto] = []
+    level, depth = [graph], 0
+    while level:
+        depth += 1
+        graphs += level
+        added = [node for item in level for node in item.node]
+        nodes += added
+        level = [inner for node in added for inner in subgraphs(node)]
+    return nodes, graphs, depth
+
+
+def _has_broken_text(proto: ModelProto, nodes: list[NodeProto], graphs: list[GraphProto]) -> bool:
+    """Whether a name is no UTF-8: protobuf hands those out as bytes."""
     texts: list[object] = [entry.domain for entry in proto.opset_import]
-    nodes = list(nodes_of(proto.graph))
-    graphs = [proto.graph, *(graph for node in nodes for graph in subgraphs(node))]
+    nodes, graphs = list(nodes), list(graphs)
     for function in proto.functions:
         texts += [function.name, function.domain, function.overload, *function.input, *function.output]
         texts += [*function.attribute, *(entry.domain for entry in function.opset_import)]
         nodes += function.node
         nodes += [inner for node in function.node for graph in subgraphs(node) for inner in nodes_of(graph)]
     for node in nodes:
-        texts += [node.name, node.op_type, node.domain, node.overload, *node.input, *node.output]
-        texts += [text for attribute in node.attribute for text in (attribute.name, attribute.ref_attr_name)]
+        texts += (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+        for attribute in node.attribute:
+            texts += (attribute.name, attribute.ref_attr_name)
     for graph in graphs:
         texts += [graph.name, *(tensor.name for tensor in initializers(graph))]
         for value in (*graph.input, *graph.output, *graph.value_info):
             texts += [value.name, *(dim.dim_param for dim in value.type.tensor_type.shape.dim)]
-    texts += [text for graph in graphs for t in graph.initializer for e in t.external_data for text in (e.key, e.value)]
-    return "a name in it is no text" if any(isinstance(text, bytes) for text in texts) else ""
-
-
-def _check_counts(proto: ModelProto, path: Path, limits: Limits) -> None:
-    nodes = sum(1 for _ in nodes_of(proto.graph)) + sum(len(function.node) for function in proto.functions)
-    if nodes > limits.max_nodes:
-        raise ResourceLimitError(f"{nodes} nodes, more than {limits.max_nodes}", file=path.name)
-    tensors = len(proto.graph.initializer) + len(proto.graph.value_info)
-    if tensors > limits.max_tensors:
-        raise ResourceLimitError(f"{tensors} tensors, more than {limits.max_tensors}", file=path.name)
-    depth = _depth(proto.graph)
-    if depth > limits.max_depth:
-        raise ResourceLimitError(f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=path.name)
+        texts += [text for t in graph.initializer for entry in t.external_data for text in (entry.key, entry.value)]
+    return bytes in set(map(type, texts))
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto], path: Path) -> dict[str, int]:
@@ -186,15 +218,10 @@ def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
             pending.extend(subgraphs(node))
 
 
-def _depth(graph: GraphProto) -> int:
-    """How many graphs lie inside each other. Protobuf itself bounds this to about 30."""
-    inner = [_depth(sub) for node in graph.node for sub in subgraphs(node)]
-    return 1 + max(inner, default=0)
-
-
 def reads_of(node: NodeProto) -> set[str]:
     """Names of the tensors that a node reads, including those its subgraphs take from outside."""
-    names = {name for name in node.input if name}
+    names = set(node.input)
+    names.discard("")
     for graph in subgraphs(node):
         inside = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
         for inner in graph.node:

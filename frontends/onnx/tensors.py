@@ -15,6 +15,7 @@ from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
+from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.types import Array
 
@@ -25,13 +26,15 @@ class TensorReader:
     Args:
         path: the model file; external data must lie in or below its folder.
         limits: bounds.
+        content: of the model file, for what stands in it as external data (``raw_data.py``).
     """
 
-    def __init__(self, path: Path, limits: Limits) -> None:
+    def __init__(self, path: Path, limits: Limits, content: bytes | memoryview = b"") -> None:
         self._path = path
         self._folder = path.parent.resolve()
         self._limits = limits
         self._maps: dict[Path, Array] = {}
+        self._content: Array = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
 
     def shape(self, tensor: TensorProto) -> tuple[int, ...]:
         """The extents, checked to be a shape and to stay below the limits.
@@ -145,11 +148,11 @@ class TensorReader:
     def _external(self, tensor: TensorProto, expected: int) -> Array:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        if not location or "\0" in location:
+        if not location or ("\0" in location and location != OWN_FILE):
             raise self._corrupt(tensor, "has external data without a location")
         offset = self._number(tensor, entries.get("offset", "0"), "offset")
         length = self._number(tensor, entries["length"], "length") if "length" in entries else None
-        mapped = self._map(tensor, location)
+        mapped = self._content if location == OWN_FILE else self._map(tensor, location)
         if length is None:
             length = expected if expected <= mapped.size - offset else mapped.size - offset
         if length < 0 or offset + length > mapped.size:
