@@ -7,18 +7,19 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.elements import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, direct, onnx_op
+from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.compare import Eqs, Gts, Lts
 from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import DType, Scalar
 
-direct("Relu", Active(ActiveType.ACTIVE_RELU))
 direct("Sigmoid", Active(ActiveType.ACTIVE_SIGMOID))
 direct("Tanh", Active(ActiveType.ACTIVE_TANH))
 direct("Exp", Active(ActiveType.ACTIVE_EXP))
@@ -41,15 +42,24 @@ def _x(node: OnnxNode) -> Value:
     return x
 
 
+@onnx_op("Relu", since=1)
+def relu(node: OnnxNode, g: Graph) -> Result:
+    """max(x, 0)."""
+    x = node.input(0)
+    return node.elementwise(emit.relu(g, x) if x.dtype is DType.FLOAT32 else emit.maxs(g, x, 0))
+
+
 @onnx_op("Abs", since=1)
 def absolute(node: OnnxNode, g: Graph) -> Result:
-    """|x|; integers as max(x, -x)."""
+    """|x|; integers as max(x, -x). The lowest small integer is its own, as its opposite does not exist."""
     x = node.input(0)
     if x.dtype is DType.FLOAT32:
         return node.elementwise(emit.absolute(g, x))
-    if x.dtype is not DType.INT32:
-        raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
-    return node.elementwise(emit.binary(g, "max", x, emit.muls(g, x, -1)))
+    if not x.dtype.is_signed:
+        return node.elementwise(x)
+    wide = widened(g, x) if x.dtype in SMALL else x
+    found = emit.binary(g, "max", wide, emit.muls(g, wide, -1))
+    return node.elementwise(wrapped(g, found, x.dtype) if x.dtype in SMALL else found)
 
 
 @onnx_op("Neg", since=1)
@@ -298,8 +308,10 @@ def round_half_even(g: Graph, x: Value) -> Value:
 
 @onnx_op("Round", since=11)
 def round_(node: OnnxNode, g: Graph) -> Result:
-    """Nearest integer, ties to even."""
-    return node.elementwise(round_half_even(g, _x(node)))
+    """Nearest integer, ties to even; the formula does not hold for infinities, which stay."""
+    x = _x(node)
+    is_infinite = g.add(Eqs(Scalar.f32(math.inf)), emit.absolute(g, x))
+    return node.elementwise(g.add(ConditionSelect(), is_infinite, x, round_half_even(g, x)))
 
 
 @onnx_op("ThresholdedRelu", since=10)

@@ -39,7 +39,10 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
 
 @dataclass(frozen=True)
 class _Layer:
-    """What the three operators share. ``x`` is [sequence, batch, input]; weights are those of both directions."""
+    """What the three operators share. ``x`` is [sequence, batch, input]; weights are those of both directions.
+
+    ``lengths`` has the number of steps of each sequence, where not all take all.
+    """
 
     x: Value
     hidden: int
@@ -50,6 +53,7 @@ class _Layer:
     clip: float
     reverse: tuple[bool, ...]
     batch_first: bool
+    lengths: Array | None
 
     @property
     def sequence(self) -> int:
@@ -82,12 +86,22 @@ def _read(node: OnnxNode, gates: int, defaults: Sequence[str], ops_per_step: int
     sequence = emit.extents(x)[0]
     if sequence * ops_per_step * len(reverse) > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{sequence} steps unrolled", f"at most {node.limits.max_unrolled_nodes} nodes")
-    if node.has_input(4) and (node.constant(4) != sequence).any():
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "sequences of different lengths", "supported: the full length")
     if node.version < 7:
         node.optional_attr("output_sequence")  # whether Y is wanted, which its name tells
     activations = _activations(node, list(defaults) * len(reverse))
-    return _Layer(x, hidden, w, r, b, activations, node.attr("clip", 0.0), reverse, batch_first)
+    clip = node.attr("clip", 0.0)
+    return _Layer(x, hidden, w, r, b, activations, clip, reverse, batch_first, _lengths(node, emit.extents(x)))
+
+
+def _lengths(node: OnnxNode, shape: Sequence[int]) -> Array | None:
+    """Steps of each sequence; None where all take all."""
+    if not node.has_input(4):
+        return None
+    sequence, batch, _ = shape
+    lengths = node.constant(4)
+    if lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > sequence:
+        raise node.fail(INVALID_NODE, f"sequence_lens {lengths.tolist()} for {batch} sequences of {sequence} steps")
+    return None if (lengths == sequence).all() else lengths
 
 
 def _activations(node: OnnxNode, defaults: list[str]) -> tuple[Activation, ...]:
@@ -141,13 +155,23 @@ Step = Callable[[Value, list[Value]], list[Value]]
 
 
 def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Value], step: Step) -> list[list[Value]]:
-    """All states after every step, in the order of the sequence."""
+    """What each step shows and all states after it, in the order in which the steps are taken.
+
+    Behind its end a sequence keeps its states and shows zeros.
+    """
     order = range(layer.sequence)
     found: list[list[Value]] = []
     for position in reversed(order) if layer.reverse[direction] else order:
         part = emit.cut(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
-        states = step(part, states)
-        found.append(states)
+        goes_on = None if layer.lengths is None else (position < layer.lengths).astype(np.float32)[:, None]
+        if goes_on is None or goes_on.all():
+            states = step(part, states)
+            found.append([states[0], *states])
+            continue
+        new, kept = emit.float_constant(g, goes_on, "goes_on"), emit.float_constant(g, 1 - goes_on, "has_ended")
+        pairs = zip(step(part, states), states, strict=True)
+        states = [emit.add(g, emit.mul(g, after, new), emit.mul(g, before, kept)) for after, before in pairs]
+        found.append([emit.mul(g, states[0], new), *states])
     return found
 
 
@@ -167,7 +191,7 @@ def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[V
     else:
         results.append(node.result(layer.x))  # has no name and no reader
     for index in range(states):
-        last = [emit.reshape(g, run[-1][index], (1, batch, hidden)) for run in runs]
+        last = [emit.reshape(g, run[-1][1 + index], (1, batch, hidden)) for run in runs]
         joined = last[0] if len(last) == 1 else g.add(Concat(0), *last)
         results.append(node.result(emit.permute(g, joined, (1, 0, 2)) if layer.batch_first else joined))
     return results

@@ -196,12 +196,22 @@ def along_axis(g: Graph, x: Value, axis: int, matrix: np.ndarray) -> Value:
 @onnx_op("Hardmax", since=13)
 def hardmax(node: OnnxNode, g: Graph) -> Value:
     """1 at the first largest element along the axis, else 0."""
-    x = emit.floats(node.input(0))
-    axis = node.axis(node.attr("axis", -1), node.rank(0))
-    extent = node.shape(0)[axis]
+    return hardmax_of(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
+
+
+@onnx_op("Hardmax", since=1)
+def hardmax_flattening(node: OnnxNode, g: Graph) -> Value:
+    """Before opset 13 all axes from ``axis`` on are one flattened axis."""
+    x, shape = emit.floats(node.input(0)), node.shape(0)
+    axis = node.axis(node.attr("axis", 1), len(shape)) if len(shape) > 1 else 0
+    flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    return emit.reshape(g, hardmax_of(g, flat, 1), shape)
+
+
+def hardmax_of(g: Graph, x: Value, axis: int) -> Value:
+    """The position of the first largest element, compared with all positions."""
+    shape = emit.extents(x)
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
-    kept = shape_rules.without(node.shape(0), (axis,), True)
-    counter = np.arange(extent, dtype=np.float32).reshape([extent if k == axis else 1 for k in range(x.rank)])
-    if node.element(0).is_integer:
-        raise node.fail(UNSUPPORTED_TYPE, "its input holds integers")
+    kept = shape_rules.without(shape, (axis,), True)
+    counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
     return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))
