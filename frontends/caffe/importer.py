@@ -344,8 +344,8 @@ class _Importer:
 
     def _note(self) -> None:
         if self._net.borrowed:
-            names = ", ".join(self._net.borrowed)
-            self._graph.notes.append(f"inputs are those of a data layer of another phase or stage: {names}")
+            borrowed = ", ".join(self._net.borrowed)
+            self._graph.notes.append(f"inputs are those of a data layer of another phase or stage: {borrowed}")
         if self._net.left_out:
             self._graph.notes.append(f"left out, for training only: {', '.join(dict.fromkeys(self._net.left_out))}")
         self._graph.notes.extend(self._notes)

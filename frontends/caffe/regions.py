@@ -5,7 +5,7 @@ from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.host_position_pool import PositionSensitivePool
+from tpuconvert.schema.ops.host_position_pool import RoiPositionPool
 from tpuconvert.schema.ops.host_proposals import Proposals
 from tpuconvert.schema.ops.host_regions import RoiMaxPool
 from tpuconvert.schema.ops.softmax import Softmax
@@ -26,7 +26,7 @@ def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
     """The mean of every cell of every region, each from a channel of its own: a host operator."""
     p = node.params("psroi_pooling_param")
     p.require("spatial_scale", "output_dim", "group_size")
-    op = PositionSensitivePool(
+    op = RoiPositionPool(
         output_dim=p.whole("output_dim"), group_size=p.whole("group_size"), spatial_scale=p.number("spatial_scale")
     )
     return g.add(op, node.input(0), _rois(node, g))

@@ -1,4 +1,4 @@
-"""position_sensitive_pool: every cell of a region is the mean of a channel of its own, on the host."""
+"""roi_position_pool: every cell of a region is the mean of a channel of its own, on the host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SMALLEST_SIDE = 0.1
 """Pixels. A region is at least this wide and high."""
 
 
-@tpu_op("position_sensitive_pool", OpKind.HOST)
+@tpu_op("roi_position_pool", OpKind.HOST)
 @dataclass(frozen=True, kw_only=True)
-class PositionSensitivePool(Op):
+class RoiPositionPool(Op):
     """Every region is cut into group_size x group_size cells; a cell is the mean of its pixels, 0 where it has none.
 
     Cell (i, j) of result channel c is taken from channel (c * group_size + i) * group_size + j of x.
@@ -40,7 +40,7 @@ class PositionSensitivePool(Op):
 
     def __post_init__(self) -> None:
         if min(self.output_dim, self.group_size) < 1 or not self.spatial_scale > 0:
-            raise ValueError(f"position_sensitive_pool: a size below 1, or a scale of 0 or less, in {self}")
+            raise ValueError(f"roi_position_pool: a size below 1, or a scale of 0 or less, in {self}")
 
     def infer(self, x: TensorType, rois: TensorType) -> tuple[TensorType]:
         """Shapes: five numbers per region, one channel per cell."""

@@ -1,17 +1,17 @@
-"""proposals and position_sensitive_pool: by hand."""
+"""proposals and roi_position_pool: by hand."""
 
 import numpy as np
 import pytest
 from op_cases import Case, f32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.host_position_pool import PositionSensitivePool
+from tpuconvert.schema.ops.host_position_pool import RoiPositionPool
 from tpuconvert.schema.ops.host_proposals import Proposals
 from tpuconvert.schema.types import F32, TensorType
 
 PLANE = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
 PLANES = np.concatenate([PLANE + 100 * channel for channel in range(4)], axis=1)
-POOL = PositionSensitivePool(output_dim=1, group_size=2, spatial_scale=1.0)
+POOL = RoiPositionPool(output_dim=1, group_size=2, spatial_scale=1.0)
 ONE_ANCHOR = Proposals(
     feat_stride=4.0, base_size=4.0, min_size=2.0, ratios=(1.0,), scales=(1.0,), post_nms_topn=3, nms_threshold=0.5
 )
@@ -28,7 +28,7 @@ CASES = [
         "every quarter from its own channel",
     ),
     Case(
-        PositionSensitivePool(output_dim=4, group_size=1, spatial_scale=0.5),
+        RoiPositionPool(output_dim=4, group_size=1, spatial_scale=0.5),
         [PLANES, f32([0, 2, 2, 3, 3])],
         [f32(5, 105, 205, 305).reshape(1, 4, 1, 1)],
         "rounded corners 2 and 4 are 1 and 2: one pixel",
@@ -71,7 +71,7 @@ def test_what_does_not_fit() -> None:
     with pytest.raises(UsageError, match="image 1 of a batch of 1"):
         POOL.reference(PLANES, f32([1, 0, 0, 1, 1]))
     with pytest.raises(ValueError, match="a size below 1"):
-        PositionSensitivePool(output_dim=0, group_size=1, spatial_scale=1.0)
+        RoiPositionPool(output_dim=0, group_size=1, spatial_scale=1.0)
     with pytest.raises(ValueError, match="must be positive"):
         Proposals(ratios=())
     with pytest.raises(ValueError, match="post_nms_topn 0"):
