@@ -44,7 +44,7 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
     """Rounds real numbers to the steps of a range that is moved so that 0 is one of them."""
     low, high = np.float32(node.option("min", 0.0)), np.float32(node.option("max", 0.0))
     bits, first = node.option("num_bits"), int(bool(node.option("narrow_range", False)))
-    if not (2 <= bits <= 16 and low <= 0 <= high and low < high):
+    if not (2 <= bits <= 16 and -np.inf < low <= 0 <= high < np.inf and low < high):
         raise node.fail(INVALID_NODE, f"num_bits {bits}, range {low} to {high}: 2 to 16 bits, a range around 0")
     last = (1 << bits) - 1
     scale = (high - low) / np.float32(last - first)  # in binary32, as the kernel: it decides ties of the zero point

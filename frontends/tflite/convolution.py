@@ -41,7 +41,7 @@ def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
     oc, kh, kw, ic = node.shape(1)
     channels = node.shape(0)[3]
-    if not ic or channels % ic or oc % (channels // ic):
+    if not ic or not channels or channels % ic or oc % (channels // ic):
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
     return _conv(node, g, NCHW, (kh, kw), oc, channels // ic)
 

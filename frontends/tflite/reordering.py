@@ -24,6 +24,7 @@ def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
     axis, batch = node.axis(node.option("seq_dim"), rank), node.axis(node.option("batch_dim"), rank)
     if axis == batch or len(lengths) != shape[batch] or not all(0 <= length <= shape[axis] for length in lengths):
         raise node.fail(INVALID_NODE, f"lengths {list(lengths)}, axes {axis} and {batch} of {list(shape)}")
+    node.check_size([shape[batch], shape[axis]])
     order = (batch, axis, *(other for other in range(rank) if other not in (axis, batch)))
     moved = node.input(0) if order == tuple(range(rank)) else g.add(Permute(order=order), node.input(0))
     steps = np.arange(shape[axis])[None, :]

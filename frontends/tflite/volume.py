@@ -46,7 +46,7 @@ def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
     _check(node, 0)
     *kernel, ic, oc = node.shape(1)
     channels = node.shape(0)[4]
-    if not ic or channels % ic or oc % (channels // ic):
+    if not ic or not channels or channels % ic or oc % (channels // ic):
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit {channels} channels")
     strides, dilations = _three(node, "stride_{}"), _three(node, "dilation_{}_factor", 1)
     (front, back), (top, bottom), (left, right) = _pads(node, node.shape(0)[1:4], tuple(kernel), strides, dilations)

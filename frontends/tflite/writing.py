@@ -174,7 +174,8 @@ def _scatter_places(node: TfliteNode) -> tuple[Array, Array]:
     batch = [axis for axis in range(len(update_shape)) if axis not in window]
     kept = [axis for axis in range(len(shape)) if axis not in inserted]
     fits = table.shape[-1] == len(axes) and tuple(update_shape[axis] for axis in batch) == table.shape[:-1]
-    if not fits or len(window) != len(kept) or any(not 0 <= axis < len(shape) for axis in axes):
+    inside_updates = all(0 <= axis < len(update_shape) for axis in window)
+    if not fits or not inside_updates or len(window) != len(kept) or any(not 0 <= axis < len(shape) for axis in axes):
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)}, updates {list(update_shape)}, {list(shape)}")
     node.check_size([len(shape), *update_shape])
     positions = np.indices(update_shape).reshape(len(update_shape), -1)

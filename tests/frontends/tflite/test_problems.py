@@ -100,6 +100,39 @@ def test_custom_operators_come_from_plugins(tmp_path: Path, monkeypatch: pytest.
     assert ops(graph_of(tmp_path, subgraph)) == ["copy"]
 
 
+def test_custom_operators_without_a_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin may leave the domain out, unless the name is that of a builtin operator."""
+    subgraph = single("CUSTOM:MyOp", [T(shape=(2,))], [T(shape=(2,))])
+    versions = registry("tflite")._versions
+    converter = Registration("MyOp", "", 1, lambda node, g: g.add(Copy(), node.input(0)))
+    monkeypatch.setitem(versions, ("", "MyOp"), {1: converter})
+    assert ops(graph_of(tmp_path, subgraph)) == ["copy"]
+    error_of(tmp_path, single("CUSTOM:RELU", [T(shape=(2,))], [T(shape=(2,))]))
+
+
+def test_every_operator_without_a_place_says_why_and_what_to_do(tmp_path: Path) -> None:
+    """Flex, custom, StableHLO and unknown operators in one report, each with a next step."""
+    names = ("CUSTOM:FlexErf", "CUSTOM:MyOp", "STABLEHLO_CUSTOM_CALL", "RANDOM_UNIFORM", "HASHTABLE_FIND", "222")
+    tensors = [T(f"t{i}", (2,)) for i in range(len(names) + 1)]
+    operators = [O(name, [i], [i + 1]) for i, name in enumerate(names)]
+    error = error_of(tmp_path, S(tensors, operators, [0], [len(names)]))
+    found = {problem.op: (problem.message, problem.hint) for problem in error.problems}
+    assert set(found) == {*names[:-1], "operator 222"}
+    assert found["CUSTOM:FlexErf"][0] == "Erf of TensorFlow, which its Flex delegate runs"
+    assert "SELECT_TF_OPS" in found["CUSTOM:FlexErf"][1]
+    assert '@register_converter("tflite", "MyOp")' in found["CUSTOM:MyOp"][1]
+    assert found["RANDOM_UNIFORM"][0] == "random numbers"
+    assert "later schema" in found["operator 222"][0]
+    assert all("--outputs t" in hint for _, hint in found.values())
+
+
+def test_a_later_schema_matters_only_where_it_is_used(tmp_path: Path) -> None:
+    tensors = [T("x", (2,)), T("y", (2,)), T("unused", (2,))]
+    main = S(tensors, [O("ABS", [0], [1]), O("222", [0], [2])], [0], [1])
+    other = S([T("a", (2,)), T("b", (2,))], [O("223", [0], [1])], [0], [1])
+    assert ops(graph_of(tmp_path, main, other)) == ["active"]
+
+
 def test_variables_need_an_operator_that_knows_them(tmp_path: Path) -> None:
     error = error_of(tmp_path, single("ABS", [T(shape=(2,), variable=True)], [T(shape=(2,))]))
     assert "keeps its value between runs" in error.problems[0].message

@@ -1,0 +1,191 @@
+"""Signatures, the layout of inputs and outputs, and what a file says about itself."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import flatbuffers
+import numpy as np
+import pytest
+from tflite_cases import numbers
+from tflite_models import O, S, Signature, T, ops, run, serialized
+
+import tpuconvert as tc
+from tpuconvert.frontends.tflite import load, metadata
+from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
+
+DOUBLE = S([T("a:0", (2,)), T("b:0", (2,))], [O("ADD", [0, 0], [1], "AddOptions")], [0], [1])
+NEGATE = S([T("a:0", (2,)), T("b:0", (2,))], [O("NEG", [0], [1])], [0], [1])
+TWO = (Signature("double", [("x", 0)], [("y", 1)]), Signature("negate", [("p", 0)], [("q", 1)], 1))
+
+
+def written(folder: Path, data: bytes) -> Path:
+    path = folder / "model.tflite"
+    path.write_bytes(data)
+    return path
+
+
+def test_a_signature_names_inputs_and_outputs(tmp_path: Path) -> None:
+    path = written(tmp_path, serialized(DOUBLE, signatures=TWO[:1]))
+    graph = load(path)
+    assert ([port.name for port in graph.input_ports], [port.name for port in graph.output_ports]) == (["x"], ["y"])
+    assert load(path, input_shapes={"x": (5,)}).output_ports[0].shape == (5,)
+    assert load(path, input_shapes={"a:0": (5,)}).output_ports[0].shape == (5,)
+    assert ops(load(path, outputs=["y"])) == ["add"]
+    with tc.Session(tc.convert(path), backend="reference") as session:
+        assert session.run({"x": np.asarray([1, 2], np.float32)})["y"].tolist() == [2, 4]
+
+
+def test_one_of_several_signatures(tmp_path: Path) -> None:
+    path = written(tmp_path, serialized(DOUBLE, NEGATE, signatures=TWO))
+    for key, expected in (("double", [2, 4]), ("negate", [-1, -2])):
+        assert run(load(path, signature=key), [1, 2])[0].tolist() == expected
+    with pytest.raises(UsageError, match="2 signatures: 'double', 'negate'"):
+        load(path)
+    with pytest.raises(UsageError, match="no signature 'half'") as caught:
+        load(path, signature="half")
+    assert "'double', 'negate'" in caught.value.hint
+
+
+def test_damaged_signatures(tmp_path: Path) -> None:
+    for signature, says in (
+        (Signature("s", [("x", 9)], []), "names tensor 9 of 2"),
+        (Signature("s", [], [], 3), "names subgraph 3 of 1"),
+    ):
+        with pytest.raises(CorruptInputError, match=says):
+            load(written(tmp_path, serialized(DOUBLE, signatures=[signature])))
+
+
+def convolution() -> bytes:
+    """Two convolutions with a reshape between the second and an output of rank 2."""
+    weights = [T("w", data=numbers("w", (4, 3, 3, 3))), T("b", data=numbers("b", (4,)))]
+    tensors = [T("x", (1, 6, 5, 3)), *weights, T("y", (1, 6, 5, 4)), T("shape", data=np.asarray([1, -1], np.int32))]
+    tensors.append(T("flat", (1, 120)))
+    options = {"padding": 0, "stride_h": 1, "stride_w": 1}
+    operators = [O("CONV_2D", [0, 1, 2], [3], "Conv2DOptions", options), O("RESHAPE", [3, 4], [5])]
+    return serialized(S(tensors, operators, [0], [3, 5]))
+
+
+def test_channels_first_at_the_border(tmp_path: Path) -> None:
+    path = written(tmp_path, convolution())
+    kept, turned = load(path), load(path, keep_io_layout=False)
+    x = numbers("x", (1, 6, 5, 3))
+    plane, flat = run(kept, x)
+    turned_plane, turned_flat = run(turned, x.transpose(0, 3, 1, 2))
+    assert [port.shape for port in turned.input_ports] == [(1, 3, 6, 5)]
+    assert [port.shape for port in turned.output_ports] == [(1, 4, 6, 5), (1, 120)]
+    np.testing.assert_array_equal(turned_plane.transpose(0, 2, 3, 1), plane)
+    np.testing.assert_array_equal(turned_flat, flat)
+    assert ops(kept).count("permute") == 2
+    assert ops(turned).count("permute") == 1  # in front of the reshape
+
+
+def test_budget_of_transposes(tmp_path: Path) -> None:
+    path = written(tmp_path, convolution())
+    assert "transposes: 2 left" in tc.convert(path, max_transposes=2).summary()
+    with pytest.raises(ThresholdError, match="transposes: 2 left, 1 allowed: 'x:nchw', 'y'") as caught:
+        tc.convert(path, max_transposes=1)
+    assert caught.value.exit_code == 5
+    assert "transposes: 1 left" in tc.convert(path, max_transposes=1, keep_io_layout=False).summary()
+
+
+def test_what_belongs_to_tflite_only(data_root: Path) -> None:
+    path = data_root / "models" / "ultraface_rfb_320_onnx" / "model.onnx"
+    for arguments, says in (
+        ({"signature": "s"}, "--signature"),
+        ({"state": "ports"}, "--state"),
+        ({"keep_io_layout": False}, "--nchw-io"),
+    ):
+        with pytest.raises(UsageError, match=f"{says} belongs to TFLite models only"):
+            tc.convert(path, **arguments)  # type: ignore[arg-type]
+
+
+def description(*, mean: list[float], std: list[float], identifier: bytes = b"M001") -> bytes:
+    """A metadata table with one image input that is normalized, and an output with labels."""
+    b = flatbuffers.Builder(256)
+
+    def table(count: int, **slots: tuple[str, Any]) -> int:
+        b.StartObject(count)
+        for slot, (kind, value) in slots.items():
+            number = int(slot.removeprefix("s"))
+            if kind == "byte":
+                b.PrependUint8Slot(number, value, 0)
+            else:
+                b.PrependUOffsetTRelativeSlot(number, value, 0)
+        return int(b.EndObject())
+
+    def vector(items: list[int]) -> int:
+        b.StartVector(4, len(items), 4)
+        for item in reversed(items):
+            b.PrependUOffsetTRelative(item)
+        return int(b.EndVector())
+
+    numbers_ = [b.CreateNumpyVector(np.asarray(values, np.float32)) for values in (mean, std)]
+    normalization = table(2, s0=("offset", numbers_[0]), s1=("offset", numbers_[1]))
+    unit = table(2, s0=("byte", 1), s1=("offset", normalization))
+    image = table(2, s0=("byte", 1))
+    content = table(3, s0=("byte", 2), s1=("offset", image))
+    units, name = vector([unit]), b.CreateString("picture")
+    tensor = table(7, s0=("offset", name), s3=("offset", content), s4=("offset", units))
+    label_name = b.CreateString("labels.txt")
+    label = table(4, s0=("offset", label_name), s2=("byte", 2))
+    labels = vector([label])
+    scores = table(7, s6=("offset", labels))
+    inputs, outputs = vector([tensor]), vector([scores])
+    subgraphs = vector([table(4, s2=("offset", inputs), s3=("offset", outputs))])
+    author = b.CreateString("somebody")
+    b.Finish(table(8, s3=("offset", subgraphs), s4=("offset", author)), file_identifier=identifier)
+    return bytes(b.Output())
+
+
+def described(folder: Path, table: bytes, labels: bytes | None = b"cat\ndog\n") -> Path:
+    subgraph = S([T("x", (1, 4, 4, 3)), T("y", (1, 4, 4, 3))], [O("RELU", [0], [1])], [0], [1])
+    data = serialized(subgraph, metadata={metadata.NAME: table})
+    if labels is not None:
+        archive = io.BytesIO(data)
+        with zipfile.ZipFile(archive, "a") as zipped:
+            zipped.writestr("labels.txt", labels)
+        data = archive.getvalue()
+    return written(folder, data)
+
+
+def test_what_a_file_says_about_itself(tmp_path: Path) -> None:
+    path = described(tmp_path, description(mean=[127.5], std=[128.0]))
+    graph = load(path)
+    assert graph.metadata == {
+        "author": "somebody",
+        "inputs": [{"name": "picture", "content": "image", "color": "RGB", "mean": [127.5], "std": [128.0]}],
+        "outputs": [{"labels": ["cat", "dog"]}],
+    }
+    model = tc.convert(path)
+    assert str(model.preprocess) == "fit=stretch,color=RGB,mean=127.5,scale=0.0078125,layout=NHWC"
+    assert str(tc.convert(path, preprocess="mean=1").preprocess).startswith("fit=stretch,color=RGB,mean=1.0")
+    turned = tc.convert(path, keep_io_layout=False).preprocess
+    assert turned is not None
+    assert turned.layout == "NCHW"
+    assert "2 labels: cat, dog" in model.summary()
+    model.save(tmp_path / "model.tpum")
+    assert tc.load(tmp_path / "model.tpum").metadata["outputs"] == [{"labels": ["cat", "dog"]}]
+
+
+@pytest.mark.parametrize(("mean", "std"), [([1, 2], [1]), ([1], [0]), ([float("nan")], [1]), ([], [1])])
+def test_normalization_that_cannot_be(tmp_path: Path, mean: list[float], std: list[float]) -> None:
+    """It is left out, as if nothing had been said."""
+    assert tc.convert(described(tmp_path, description(mean=mean, std=std))).preprocess is None
+
+
+def test_damaged_metadata_is_a_note(tmp_path: Path) -> None:
+    table = description(mean=[1], std=[1])
+    for cut in (9, len(table) // 2):
+        graph = load(described(tmp_path, table[:cut]))
+        assert not graph.metadata
+        assert any("metadata cannot be read" in note for note in graph.notes)
+    assert any(
+        "label file 'labels.txt' is not in the model" in note for note in load(described(tmp_path, table, None)).notes
+    )
+    assert any(
+        "label file 'labels.txt' cannot be read" in note for note in load(described(tmp_path, table, b"\xff\xfe")).notes
+    )
