@@ -9,6 +9,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -45,6 +46,19 @@ class FeedSource:
         """Names of the pictures, in order; none where the samples come from elsewhere."""
         return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
 
+    def digest(self) -> str:
+        """SHA-256 of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
+        digest = hashlib.sha256()
+        for batch in self._batches:
+            if isinstance(batch, list):
+                for path in batch:
+                    digest.update(hashlib.sha256(path.read_bytes()).digest())
+                continue
+            for name, array in batch.items() if isinstance(batch, Mapping) else (("", batch),):
+                digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
     def __iter__(self) -> Iterator[Feed]:
         return (self._builder.build(batch) for batch in self._batches)
 
@@ -57,7 +71,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
 
     Args:
         source: a folder of pictures, a picture, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
-            iterable of arrays or of such mappings.
+            iterable of arrays or of such mappings. Feeds that were made already are taken as they are.
         ports: the model's inputs.
         preprocess: applied to pictures; its size is taken from the model where it has none.
 
@@ -67,6 +81,8 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
         MissingExtraError: pictures, but no imaging library.
 
     """
+    if isinstance(source, FeedSource):
+        return source
     builder = _FeedBuilder(ports, preprocess)
     if isinstance(source, str | Path):
         return _from_path(Path(source), builder)

@@ -1,0 +1,44 @@
+"""``tpuconvert reproduce``."""
+
+from __future__ import annotations
+
+import click
+
+from tpuconvert.cli.problems import ensure, ensure_model_name
+from tpuconvert.cli.source_options import plugin_option
+
+
+@click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")
+@click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
+@click.option("--calibration", metavar="DATA", help="The samples that the file was quantized with.")
+@click.option("-o", "--output", metavar="OUT.tpum", help="Keep the file that is made.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@plugin_option
+def command(
+    files: tuple[str, ...], calibration: str | None, output: str | None, as_json: bool, plugins: tuple[str, ...]
+) -> None:
+    """Make FILE.tpum again from its source MODEL [WEIGHTS], with the options that FILE.tpum holds.
+
+    The source and the samples must be those that the file was made from. Exit code 5 when the bytes are others.
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.recipe import reproduce
+    from tpuconvert.report import to_json
+
+    ensure(
+        len(files) in (2, 3),
+        f"{len(files)} files where two are needed: a source (with its weights) and the model made from it",
+        hint="tpuconvert reproduce MODEL [WEIGHTS] FILE.tpum",
+    )
+    model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
+    if output is not None:
+        ensure_model_name(output, *files, calibration)
+    load_plugins(plugins)
+    with drawn_progress() as progress:
+        result = reproduce(file, model, weights, calibration, output=output, progress=progress)
+    if as_json:
+        click.echo(to_json(result.to_mapping()), nl=False)
+    elif result.is_same:
+        click.echo(f"{file}: made again, byte for byte the same\nSHA-256 {result.found}")
+    result.check()

@@ -1,0 +1,54 @@
+"""``tpuconvert reproduce`` on the bundled example."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tpuconvert as tc
+from tpuconvert.__main__ import main
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def files(digits: Path, capsys: Captured) -> list[str]:
+    """The source of a model, and the model, quantized and planned for another memory."""
+    source, samples = [str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")], digits / "calibration.npz"
+    how = ["--quantize", "int8", "--calibration", str(samples), "--preprocess", "color=GRAY,scale=0.0625"]
+    assert main(["convert", *source, "-o", "net.tpum", *how, "--local-memory", "64x128K"]) == 0
+    capsys.readouterr()
+    return [*source, "net.tpum"]
+
+
+def test_the_same_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
+    samples = str(digits / "calibration.npz")
+    assert main(["reproduce", *files, "--calibration", samples, "-o", "again.tpum"]) == 0
+    assert "net.tpum: made again, byte for byte the same" in capsys.readouterr().out
+    assert Path("again.tpum").read_bytes() == Path("net.tpum").read_bytes()
+    assert main(["reproduce", *files, "--calibration", samples, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["is_same"] is True
+    assert told["wanted"] == told["found"]
+
+
+def test_other_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
+    """A file that says it was made for another memory than it was."""
+    model = tc.load("net.tpum")
+    model.metadata["recipe"]["options"]["local_memory"] = "64x256K"
+    model.save("changed.tpum")
+    code = main(["reproduce", *files[:2], "changed.tpum", "--calibration", str(digits / "calibration.npz"), "--json"])
+    shown = capsys.readouterr()
+    assert code == 5
+    assert json.loads(shown.out)["is_same"] is False
+    assert "changed.tpum: made again it is another file" in shown.err
+
+
+def test_wrong_calls(files: list[str], capsys: Captured) -> None:
+    assert main(["reproduce", "net.tpum"]) == 2
+    assert "tpuconvert reproduce MODEL [WEIGHTS] FILE.tpum" in capsys.readouterr().err
+    assert main(["reproduce", *files]) == 2
+    assert "was quantized with 100 samples" in capsys.readouterr().err
+    assert main(["reproduce", *files, "-o", files[0]]) == 2
+    assert main(["reproduce", files[1], files[0], "net.tpum"]) == 2
+    assert "not the source" in capsys.readouterr().err

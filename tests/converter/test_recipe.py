@@ -1,0 +1,166 @@
+"""A model file says how it was made, and is made again from that, byte for byte."""
+
+import dataclasses
+import inspect
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from converter.small_models import examples, model_of, scaled_and_shifted
+
+import tpuconvert as tc
+from tpuconvert.calibration_data import load_feeds
+from tpuconvert.pipeline import Options
+from tpuconvert.recipe import first_difference, read_options, reproduce, write_options
+from tpuconvert.schema.graph import Port
+
+PIXELS = "color=GRAY,scale=0.0625"
+EVERY_OPTION = {
+    "chip": "bm1684",
+    "quantize": "int8",
+    "calibration_method": "kl",
+    "input_shapes": {"x": ("N", 3)},
+    "inputs": ["a", "b"],
+    "outputs": ["c"],
+    "preprocess": PIXELS,
+    "strict_set": True,
+    "disable_rules": ["conv_relu"],
+    "local_memory": "64x128K",
+    "signature": "serving_default",
+    "state": "ports",
+    "keep_io_layout": False,
+    "tflite_rounding": "single",
+    "max_transposes": 3,
+}
+
+
+def digits_in_int8(folder: Path, **options: object) -> tc.Model:
+    """A model of the ONNX example; its source is in the folder too."""
+    shutil.copy(examples() / "digits.onnx", folder / "a.onnx")
+    return tc.convert(
+        folder / "a.onnx",
+        quantize="int8",
+        calibration=examples() / "calibration.npz",
+        preprocess=PIXELS,
+        **options,  # type: ignore[arg-type]  # by name
+    )
+
+
+def some_rule() -> str:
+    from tpuconvert.optimizer.pipeline import passes
+
+    return next(iter(item.name for item in passes(())))
+
+
+def test_every_option_goes_into_the_recipe_and_back() -> None:
+    given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
+    options = Options.of(**given)  # type: ignore[arg-type]  # by name
+    assert set(given) == set(inspect.signature(Options.of).parameters) - {"grouping"}
+    for item in dataclasses.fields(Options):
+        changed = getattr(options, item.name) != getattr(Options(), item.name)
+        assert changed or item.name == "grouping", f"{item.name} has to differ from its default"
+    written = json.loads(json.dumps(write_options(options)))
+    model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": written}})
+    content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_mapping())
+    assert read_options(tc.Model(content)) == options
+
+
+def test_grouping_is_the_option_that_excludes_local_memory() -> None:
+    assert write_options(Options.of(grouping=False)) == {"grouping": False}
+    assert write_options(Options()) == {}
+
+
+def test_the_file_names_nothing_of_this_machine(tmp_path: Path) -> None:
+    model = digits_in_int8(tmp_path)
+    model.save(tmp_path / "m.tpum")
+    recipe = tc.load(tmp_path / "m.tpum").metadata["recipe"]
+    assert recipe.keys() == {"source", "calibration", "options"}
+    assert recipe["source"].keys() == {"format", "sha256"}
+    assert recipe["calibration"]["samples"] == 100
+    assert recipe["options"] == {"quantize": "int8"}
+    content = (tmp_path / "m.tpum").read_bytes()
+    assert str(tmp_path).encode() not in content
+    assert b"calibration.npz" not in content
+
+
+def test_made_again(tmp_path: Path) -> None:
+    """From files of other names in another folder."""
+    digits_in_int8(tmp_path, local_memory="64x128K", strict_set=True).save(tmp_path / "m.tpum")
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(tmp_path / "a.onnx", other / "a.onnx")
+    shutil.copy(examples() / "calibration.npz", other / "samples.npz")
+    result = reproduce(
+        tmp_path / "m.tpum", other / "a.onnx", calibration=other / "samples.npz", output=other / "m.tpum"
+    )
+    assert result.is_same
+    result.check()
+    assert (other / "m.tpum").read_bytes() == (tmp_path / "m.tpum").read_bytes()
+    assert result.to_mapping()["is_same"] is True
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    digits_in_int8(tmp_path).save(tmp_path / "m.tpum")
+    other, samples = examples() / "digits.tflite", np.load(examples() / "calibration.npz")["images"]
+    for source, weights, calibration, words in (
+        (other, None, None, "not the source that the model was made from"),
+        (tmp_path / "a.onnx", other, None, "no weight file belongs to it"),
+        (tmp_path / "a.onnx", None, None, "was quantized with 100 samples"),
+        (tmp_path / "a.onnx", None, {"image": samples[:50]}, "not the samples that the model was made from"),
+        (tmp_path / "none.onnx", None, None, "cannot be read"),
+    ):
+        with pytest.raises(tc.UsageError, match=words):
+            reproduce(tmp_path / "m.tpum", source, weights, calibration)
+
+
+def test_a_file_without_recipe(tmp_path: Path) -> None:
+    model_of(scaled_and_shifted()).save(tmp_path / "m.tpum")
+    with pytest.raises(tc.UsageError, match="says nothing about how it was made"):
+        reproduce(tmp_path / "m.tpum", "any.onnx")
+
+
+def test_an_option_of_another_version(tmp_path: Path) -> None:
+    model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": {"magic": 3}}})
+    with pytest.raises(tc.UsageError, match="has the option 'magic'") as error:
+        read_options(model)
+    assert "0.0.0" in error.value.hint
+
+
+def test_another_result_is_told(tmp_path: Path) -> None:
+    """Here the file was changed after it was made."""
+    model = digits_in_int8(tmp_path)
+    weight = next(value for value in model.graph.values if value.is_constant and value.array.size > 8)
+    content = np.array(weight.array)
+    content.flat[3] += 1
+    tampered = tc.Model(dataclasses.replace(model.content, tool_version="0.0.9"))
+    weight.data = content
+    tampered.save(tmp_path / "m.tpum")
+    result = reproduce(tmp_path / "m.tpum", tmp_path / "a.onnx", calibration=examples() / "calibration.npz")
+    assert not result.is_same
+    assert result.difference == f"the constant '{weight.name}' has other elements"
+    with pytest.raises(tc.ThresholdError, match="made again it is another file") as error:
+        result.check()
+    assert "0.0.9" in error.value.hint
+
+
+def test_first_differences() -> None:
+    one = model_of(scaled_and_shifted())
+    assert first_difference(one, model_of(scaled_and_shifted(), quantize="int8")) == "its quantize differs"
+    assert first_difference(one, model_of(scaled_and_shifted(name="other"))) != ""
+    assert "the constant 'scale' has other elements" in first_difference(one, model_of(scaled_and_shifted(3.0)))
+    later = tc.Model(dataclasses.replace(one.content, tool_version="9"))
+    assert first_difference(one, later) == "the version in it differs, all else is the same"
+
+
+def test_samples_have_one_digest(tmp_path: Path) -> None:
+    """It depends on their content and order, not on where they are."""
+    port = Port("x", "float32", (1, 4))
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.save(tmp_path / "a.npy", x)
+    np.save(tmp_path / "b.npy", x)
+    np.save(tmp_path / "c.npy", x[::-1])
+    first, second, third = (load_feeds(tmp_path / f"{name}.npy", [port]).digest() for name in "abc")
+    assert first == second != third
+    assert load_feeds({"x": x}, [port]).digest() == first
