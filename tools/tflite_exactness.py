@@ -28,6 +28,8 @@ import numpy as np
 from datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
+from tpuconvert.frontends.tflite.reader import read_model
+from tpuconvert.frontends.tflite.signatures import signatures
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import Array
@@ -179,6 +181,9 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
     line = Line(name, operators(file))
     try:
         arguments: dict[str, Any] = {"tflite_rounding": "single"} if options.rounding == "single" else {}
+        known = signatures(read_model(file))
+        if len(known) > 1:  # the interpreter runs the first subgraph
+            arguments["signature"] = next(signature.key for signature in known if signature.subgraph == 0)
         model = tc.convert(file, chip=options.chip, **arguments)
     except TpuConvertError as error:
         line.problem = "not converted: " + " ".join(str(error).split())
