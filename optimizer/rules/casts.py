@@ -25,7 +25,7 @@ def keeps_all(narrow: DType, wide: DType) -> bool:
     if narrow.is_float:
         return wide is F32
     if wide.is_float:
-        return max(-narrow.min, narrow.max) <= 2 ** _DIGITS[wide]
+        return bool(max(-narrow.min, narrow.max) <= 2 ** _DIGITS[wide])
     return wide.min <= narrow.min and narrow.max <= wide.max
 
 
@@ -50,7 +50,12 @@ def _takes(chip: Chip, cast: Node, x: Value | None = None) -> bool:
     return check(cast.op, chip, [operand.type], [cast.output.type]).status is not Status.ILLEGAL
 
 
-@rule(p(Cast, "x", name="op", where=lambda node: node.inputs[0].dtype is node.outputs[0].dtype), stage="canonicalize")
+def _keeps_type(node: Node) -> bool:
+    (x,) = node.inputs
+    return x is not None and x.dtype is node.outputs[0].dtype
+
+
+@rule(p(Cast, "x", name="op", where=_keeps_type), stage="canonicalize")
 def remove_same_cast(graph: Graph, m: Match) -> Replacement:
     """A cast to the type that is there does nothing."""
     return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")

@@ -106,13 +106,14 @@ def fold_branches_into_product(graph: Graph, m: Match) -> Replacement:
         extent = value.shape[1]
         if not isinstance(extent, int):
             return Skip("the number of channels is not known before the model runs")
-        affine: Affine | Skip = Affine(np.ones(extent), np.zeros(extent))
+        affine = Affine(np.ones(extent), np.zeros(extent))
         if value.producer in scaled:
             if graph.is_output(value) or rounds(value.producer):
                 return Skip("a scaled branch leaves the graph, or is quantized")
-            affine = read_affine(graph, value.producer, 1)
-            if isinstance(affine, Skip):
-                return affine
+            found = read_affine(graph, value.producer, 1)
+            if isinstance(found, Skip):
+                return found
+            affine = found
             (value,) = (item for item in value.producer.inputs if item is not None and not item.is_constant)
         branches.append(value)
         k.append(affine.k)

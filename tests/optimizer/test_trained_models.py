@@ -4,11 +4,15 @@ Tolerance: 1e-5 of an output's range; folding normalization rounds every weight 
 """
 
 import numpy as np
+import optimizer_page
 import pytest
+from data_models import names
 from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import ops
 
 from tpuconvert.optimizer import fit_to_chip, optimize
+from tpuconvert.optimizer.quantize import as_float
+from tpuconvert.optimizer.validation import distance
 from tpuconvert.pipeline import Options, load_source
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ProblemList
@@ -78,3 +82,88 @@ def test_every_node_knows_its_source(data_root):
     graph = load(data_root, "ultraface_rfb_320_onnx")
     optimize(graph)
     assert all(node.sources for node in graph.nodes)
+
+
+ALWAYS = ("fastestdet_coco_onnx", "mtcnn_rnet_caffe", "face_short_range_tflite", "retinaface_mnet_caffe")
+"""A few of the models; all others take part in the long run."""
+
+EVERY = [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.slow) for name in names()]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_page_says_what_is_left_of_every_model(name, data_root):
+    found = optimizer_page.count(load(data_root, name))
+    row = [str(number) for number in (found.before, found.after, found.permutes)]
+    assert optimizer_page.row_of("models", name) == row, f"run {optimizer_page.COMMAND}"
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_outputs_of_every_model(name, data_root):
+    """Within 1e-4 of the range of an output; a quantized source is compared as the reals that it stands for."""
+    before, after = load(data_root, name), load(data_root, name)
+    optimize(after)
+    sample, _ = reference_samples(data_root, entries(data_root)[name])[0]
+    feeds = dict(zip((port.name for port in before.input_ports), sample.values(), strict=True))
+    expected, found = (Session(as_float(graph)).run(feeds) for graph in (before, after))
+    for output, want in expected.items():
+        assert distance(want, found[output]) <= 1e-4, output
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_survives_beside_a_neighbour_that_could_take_it_up(name, data_root):
+    """Normalizations, factors, shifts and borders at a product of constants, and nodes that do nothing."""
+    graph = load(data_root, name)
+    optimize(graph)
+    assert not [node for node in graph.nodes if node.op.name in IDENTITIES and does_nothing(node)]
+    for node in graph.nodes:
+        before = node.inputs[0].producer if node.inputs and node.inputs[0] is not None else None
+        if before is None or not graph.is_sole_use(node.inputs[0]) or node.inputs[0].quant is not None:
+            continue
+        assert not (is_scale(node) and is_product(before)), node
+        assert not (is_scale(before) and is_product(node) and not shifts(before)), node
+        assert not (before.op.name == "pad" and node.op.name == "conv" and before.op.pad_val.value == 0), node
+
+
+IDENTITIES = ("copy", "reshape", "permute", "cast", "extract", "pad", "tile", "concat")
+SCALES = ("batch_norm", "muls", "divs", "adds", "subs", "rsubs", "mul", "add", "sub", "div")
+
+
+def does_nothing(node) -> bool:
+    x, y = node.inputs[0], node.outputs[0]
+    if len(node.inputs) > 1 or x.type != y.type or x.quant != y.quant:
+        return False
+    return node.op.name != "permute" or node.op.order == tuple(range(x.rank))
+
+
+def is_product(node) -> bool:
+    return node.op.name in ("conv", "deconv", "matrix_mul") and all(
+        value is None or value.is_constant for value in node.inputs[1:]
+    )
+
+
+def is_scale(node) -> bool:
+    """One number per channel, or one for all."""
+    if node.op.name not in SCALES:
+        return False
+    constants = [value for value in node.inputs[1:] if value is not None]
+    if not all(value.is_constant for value in constants):
+        return False
+    if node.op.name == "batch_norm":
+        return True
+    return all(extent == 1 for value in constants for axis, extent in enumerate(value.shape) if axis != 1)
+
+
+def shifts(node) -> bool:
+    return node.op.name not in ("mul", "muls", "div", "divs")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in names() if name.endswith("_onnx")])
+def test_no_more_nodes_than_simplifiers_leave(name, data_root):
+    """onnxsim and onnxslim one after the other, counted in the operators of the set, and in those of ONNX."""
+    pytest.importorskip("onnxsim")
+    pytest.importorskip("onnxslim")
+    found = optimizer_page.simplify(data_root, name)
+    assert found.ours <= min(found.operators, found.simplified)
+    row = [str(number) for number in (found.onnx, found.simplified, found.operators, found.ours)]
+    assert optimizer_page.row_of("simplifiers", name)[:4] == row, f"run {optimizer_page.COMMAND}"

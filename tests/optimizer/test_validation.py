@@ -143,5 +143,6 @@ def test_every_pass_on_every_trained_model(name, data_root):
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
     graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
-    user = [sample for sample, _ in reference_samples(data_root, entry)[:2]]
+    inputs = [port.name for port in graph.input_ports]
+    user = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)[:2]]
     optimize(graph, observers=[Validator([*random_feeds(graph.input_ports, 1), *user])])

@@ -1,0 +1,24 @@
+"""The page about the optimizer lists the rules that there are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import optimizer_page
+
+from tpuconvert.optimizer.pipeline import describe_passes
+
+
+def test_the_page_is_up_to_date(repository: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(repository / "tools" / "optimizer_page.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_new_rule_makes_the_page_stale(monkeypatch) -> None:
+    text = optimizer_page.PAGE.read_text(encoding="utf-8")
+    rows = describe_passes()
+    monkeypatch.setattr("optimizer_page.describe_passes", lambda: [*rows, {**rows[-1], "rule": "another"}])
+    assert "`another`" in optimizer_page.updated(text, ["rules"])
+    assert optimizer_page.main(["--check"]) == 1

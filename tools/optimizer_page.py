@@ -1,0 +1,177 @@
+"""Write the tables of docs/optimizer.md: ``python tools/optimizer_page.py [--check]``.
+
+The list of rules is derived from the rules; what they do to trained models is counted on the models of the data set,
+and against two simplifiers of ONNX files (onnxsim, then onnxslim) where those are installed. With ``--check`` nothing
+is written; the exit code says whether the list of rules is up to date, which needs no data.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import data_root, entries, input_shapes, model_files
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.pipeline import describe_passes
+from tpuconvert.pipeline import Options, load_source
+from tpuconvert.schema.graph import Graph
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "optimizer.md"
+COMMAND = "python tools/optimizer_page.py"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Nodes of a model before and after optimizing, and the permutes that remain."""
+
+    before: int
+    after: int
+    permutes: int
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """Nodes of an ONNX file: as it is, simplified, the simplified file as operators of the set, and ours."""
+
+    onnx: int
+    simplified: int
+    operators: int
+    ours: int
+    tools: str
+
+
+def rules_table() -> list[str]:
+    """One row per pass and rule, in running order."""
+    rows = ["| # | pass | rule | what it does |", "|---|---|---|---|"]
+    for row in describe_passes():
+        rule = f"`{row['rule']}`" if row["rule"] else ""
+        rows.append(f"| {row['order']} | `{row['name']}` | {rule} | {_escaped(row['about'])} |")
+    return rows
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def load(root: Path, name: str) -> Graph:
+    """The graph of a model of the data set."""
+    entry = entries(root)[name]
+    source, weights = model_files(root, entry)
+    return load_source(source, weights, Options(input_shapes=input_shapes(entry)))
+
+
+def count(graph: Graph) -> Counts:
+    """Optimize a graph, in place, and count."""
+    before = len(graph)
+    optimize(graph)
+    return Counts(before, len(graph), sum(node.op.name == "permute" for node in graph.nodes))
+
+
+def models_table() -> list[str]:
+    """One row per model of the data set."""
+    root = data_root()
+    rows = ["| model | nodes read | after optimizing | permutes left |", "|---|---|---|---|"]
+    for name in entries(root):
+        found = count(load(root, name))
+        rows.append(f"| {name} | {found.before} | {found.after} | {found.permutes} |")
+    return rows
+
+
+def simplify(root: Path, name: str) -> Simplified:
+    """Simplify an ONNX model of the data set with both tools and count; a tool that fails on it is left out."""
+    import onnx
+    import onnxsim
+    import onnxslim
+
+    entry = entries(root)[name]
+    path, _ = model_files(root, entry)
+    shapes = {key: list(shape) for key, shape in input_shapes(entry).items()}
+    model = onnx.load(str(path))
+    original, tools = len(model.graph.node), "onnxsim, onnxslim"
+    try:
+        model, _ = onnxsim.simplify(model, overwrite_input_shapes=shapes)
+    except RuntimeError:  # it refuses models whose inner graphs read values that come later in the file
+        tools = "onnxslim"
+    model = onnxslim.slim(model)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "simplified.onnx"
+        onnx.save(model, str(file))
+        operators = len(load_source(file, None, Options(input_shapes=input_shapes(entry))))
+    return Simplified(original, len(model.graph.node), operators, count(load(root, name)).after, tools)
+
+
+def onnx_models(root: Path) -> list[str]:
+    """The models of the data set that are ONNX files."""
+    return [name for name, entry in entries(root).items() if entry["format"] == "onnx"]
+
+
+def simplifiers_table() -> list[str]:
+    """One row per ONNX model of the data set."""
+    root = data_root()
+    rows = [
+        "| model | nodes in the file | simplified | simplified, in our operators | optimized by us | simplified by |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in onnx_models(root):
+        found = simplify(root, name)
+        rows.append(
+            f"| {name} | {found.onnx} | {found.simplified} | {found.operators} | {found.ours} | {found.tools} |"
+        )
+    return rows
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "rules": rules_table,
+    "models": models_table,
+    "simplifiers": simplifiers_table,
+}
+
+
+def row_of(table: str, name: str) -> list[str]:
+    """The cells of a row of the page as it is, without the first."""
+    cells = [line.strip("| ").split(" | ") for line in _table(PAGE.read_text(encoding="utf-8"), table).splitlines()]
+    return next(row[1:] for row in cells if row[0] == name)
+
+
+def _table(text: str, name: str) -> str:
+    found = _place(name).findall(text)
+    if len(found) != 1:
+        sys.exit(f"{PAGE.name}: no place for the table '{name}'")
+    return str(found[0])
+
+
+def _place(name: str) -> re.Pattern[str]:
+    begin, end = f"<!-- {name}: made by tools/optimizer_page.py -->", f"<!-- end of {name} -->"
+    return re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
+
+
+def updated(text: str, names: list[str]) -> str:
+    """The text with tables made anew."""
+    for name in names:
+        _table(text, name)
+        lines = "".join(f"{line}\n" for line in TABLES[name]())
+        text = _place(name).sub(lambda _, lines=lines: lines, text)  # type: ignore[misc]  # bound at once
+    return text
+
+
+def main(arguments: list[str]) -> int:
+    """Write the tables, or check the list of rules; 1 when that is out of date."""
+    before = PAGE.read_text(encoding="utf-8")
+    if arguments == ["--check"]:
+        is_current = before == updated(before, ["rules"])
+        if not is_current:
+            print(f"docs/{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
+        return int(not is_current)
+    has_simplifiers = all(importlib.util.find_spec(name) is not None for name in ("onnxsim", "onnxslim"))
+    PAGE.write_text(updated(before, [*TABLES] if has_simplifiers else ["rules", "models"]), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
