@@ -22,8 +22,7 @@ from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, decode
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.flatbuffer_tables import TableReader
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Limits, verify
+from tpuconvert.schema.flatbuffer_verifier import FlatBufferError
 from tpuconvert.schema.types import Array, DType
 
 _CHUNK = 1 << 24  # bytes hashed at a time
@@ -89,11 +88,7 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
 
 def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
     metadata = view[HEADER_SIZE : HEADER_SIZE + header.metadata_size]
-    # An honest buffer has at most one table, string or vector per four bytes that refer to one.
-    limits = Limits(max_depth=8, max_visits=len(metadata))
-    verify(metadata, tpum.SCHEMA, tpum.ROOT_TABLE, tpum.FILE_IDENTIFIER, limits, check_utf8=True)
-    tables = tpum.Model.unpack(TableReader.root(metadata))
-    return decode(tables, header.weights_size, _views(mapped, header.weights_offset))
+    return decode(tpum.unpack(metadata), header.weights_size, _views(mapped, header.weights_offset))
 
 
 def _digest_of(view: memoryview) -> bytes:

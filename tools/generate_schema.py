@@ -4,8 +4,8 @@
     python tools/generate_schema.py --check    only say whether it is up to date (exit code 1 when it is not)
 
 Understands what tpum.fbs uses of the FlatBuffers schema language: enums, tables, scalars, strings, vectors of these,
-defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself into a buffer and unpacks itself
-from a verified one; the description that the verifier walks by comes from the same lines.
+defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself into a buffer; the
+description that the reader proves and reads a buffer by comes from the same lines.
 """
 
 from __future__ import annotations
@@ -146,6 +146,7 @@ def generate(text: str) -> str:
     parts = [_head(schema, hashlib.sha256(text.encode()).hexdigest())]
     parts += [_enum(item) for item in schema.enums.values()]
     parts += [_table(schema, item) for item in _uses_first(schema)]
+    parts.append(_tables(schema))
     return "\n\n".join(parts)
 
 
@@ -153,7 +154,7 @@ def _uses_first(schema: Schema) -> list[TableType]:
     """Tables in an order in which each stands after the ones it holds.
 
     Raises:
-        ValueError: when a table holds itself: unpacking would have no bound.
+        ValueError: when a table holds itself: reading would have no bound.
 
     """
     ordered: list[str] = []
@@ -185,11 +186,11 @@ def _head(schema: Schema, digest: str) -> str:
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
-from tpuconvert.schema.flatbuffer_tables import TableReader
+from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.light_dataclass import dataclass
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -227,9 +228,7 @@ def _enum(item: EnumType) -> str:
 def _table(schema: Schema, table: TableType) -> str:
     declared = "".join(f"    {item.name}: {_declared(schema, item)}\n" for item in table.fields)
     slots = "".join(f"                {_slot(schema, slot, item)},\n" for slot, item in _widest_first(schema, table))
-    fields = enumerate(table.fields)
-    unpacked = "".join(f"            {item.name}={_unpacked(schema, slot, item)},\n" for slot, item in fields)
-    return f'''@dataclass(frozen=True, slots=True, kw_only=True)
+    return f'''@dataclass(frozen=True, kw_only=True)
 class {table.name}:
 {_doc(table.doc, f"The table {table.name}.")}
 {declared}
@@ -239,16 +238,33 @@ class {table.name}:
             [
 {slots}            ]
         )
+'''
 
-    @staticmethod
-    def unpack(table: TableReader) -> {table.name}:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return {table.name}(
-{unpacked}        )
+def _tables(schema: Schema) -> str:
+    """What the reader is told, and its call."""
+    classes = "".join(f'    "{name}": {name},\n' for name in schema.tables)
+    enums = "".join(
+        f'    ("{table.name}", "{item.name}"): {item.type},\n'
+        for table in schema.tables.values()
+        for item in table.fields
+        if item.type in schema.enums
+    )
+    return f'''_CLASSES = {{
+{classes}}}
+_ENUMS = {{
+{enums}}}
+
+
+def unpack(buffer: memoryview) -> {schema.root}:
+    """Read a buffer that nobody has verified.
+
+    Raises:
+        ValueError: for anything in it that is not as it should be.
+    """
+    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _CLASSES, _ENUMS)
+    assert isinstance(root, {schema.root})
+    return root
 '''
 
 
@@ -297,25 +313,6 @@ def _slot(schema: Schema, slot: int, item: FieldType) -> str:
 
 def _place(type_: str, name: str) -> str:
     return f"writer.string({name})" if type_ == "string" else f"{name}.pack(writer)"
-
-
-def _unpacked(schema: Schema, slot: int, item: FieldType) -> str:
-    inner = item.type.strip("[]")
-    if inner in schema.enums:
-        return f'{inner}(table.scalar({slot}, "{SCALARS[schema.enums[inner].scalar].code}", {item.default or 0}))'
-    if item.type.startswith("["):
-        if inner in SCALARS:
-            return f'table.scalars({slot}, "{SCALARS[inner].code}")'
-        if inner == "string":
-            return f"table.strings({slot})"
-        return f"tuple({inner}.unpack(item) for item in table.tables({slot}))"
-    if inner in SCALARS:
-        return f'table.scalar({slot}, "{SCALARS[inner].code}", {item.default or SCALARS[inner].zero})'
-    if inner == "string":
-        return f"table.string({slot})"
-    if item.required:
-        return f"{inner}.unpack(table.required({slot}))"
-    return f"{inner}.unpack({item.name}) if ({item.name} := table.table({slot})) is not None else None"
 
 
 def main() -> int:

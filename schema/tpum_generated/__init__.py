@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
-from tpuconvert.schema.flatbuffer_tables import TableReader
+from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.light_dataclass import dataclass
 
 SCHEMA_SHA256 = "5469b3d14adb3ee7080138e382908ecadbca7c26e986312a9f19778370100b5f"
 FILE_IDENTIFIER = b"TPUM"
@@ -73,7 +73,7 @@ class AttributeKind(enum.IntEnum):
     BYTES = 11
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Attribute:
     """A parameter of an operator. Every different (name, value) is stored once per file; nodes refer to it by its place."""
 
@@ -105,28 +105,8 @@ class Attribute:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Attribute:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Attribute(
-            name=table.string(0),
-            kind=AttributeKind(table.scalar(1, "B", 0)),
-            integer=table.scalar(2, "q", 0),
-            real=table.scalar(3, "d", 0.0),
-            dtype=DType(table.scalar(4, "B", 0)),
-            string=table.string(5),
-            integers=table.scalars(6, "q"),
-            reals=table.scalars(7, "d"),
-            strings=table.strings(8),
-            octets=table.scalars(9, "B"),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Quantization:
     """real = (q - zero_point) * scale. One scale, or one for each index of `axis`."""
 
@@ -148,23 +128,8 @@ class Quantization:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Quantization:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Quantization(
-            scale=table.scalars(0, "d"),
-            zero_point=table.scalars(1, "q"),
-            dtype=DType(table.scalar(2, "B", 0)),
-            per_axis=table.scalar(3, "?", False),
-            axis=table.scalar(4, "q", 0),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Buffer:
     """Bytes in the weight segment, little-endian, C order. `offset` counts from the start of the segment."""
 
@@ -180,20 +145,8 @@ class Buffer:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Buffer:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Buffer(
-            offset=table.scalar(0, "Q", 0),
-            size=table.scalar(1, "Q", 0),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Where a node came from: the file's name without its folder, the node's name and operator in that file."""
 
@@ -211,21 +164,8 @@ class Source:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Source:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Source(
-            file=table.string(0),
-            node=table.string(1),
-            op=table.string(2),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Note:
     """Something the user should know about the model, for example why a node stayed float."""
 
@@ -243,21 +183,8 @@ class Note:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Note:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Note(
-            kind=table.string(0),
-            node=table.string(1),
-            message=table.string(2),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A key and its value as JSON text."""
 
@@ -273,20 +200,8 @@ class Entry:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Entry:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Entry(
-            key=table.string(0),
-            json=table.string(1),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Group:
     """Graph.nodes[first] and those behind it: they run together, part by part. Results are cut into `tiles_n` parts along
     axis 0, `tiles_c` along axis 1, `tiles_h` along axis 2.
@@ -312,24 +227,8 @@ class Group:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Group:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Group(
-            first=table.scalar(0, "i", 0),
-            count=table.scalar(1, "i", 0),
-            tiles_n=table.scalar(2, "i", 1),
-            tiles_c=table.scalar(3, "i", 1),
-            tiles_h=table.scalar(4, "i", 1),
-            keeps_constants=table.scalar(5, "?", False),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Value:
     """A tensor between nodes. In `shape` a negative number -1-k is the symbolic dimension Graph.symbols[k]."""
 
@@ -355,25 +254,8 @@ class Value:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Value:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Value(
-            name=table.string(0),
-            dtype=DType(table.scalar(1, "B", 0)),
-            shape=table.scalars(2, "q"),
-            quantization=Quantization.unpack(quantization) if (quantization := table.table(3)) is not None else None,
-            data=table.scalar(4, "i", -1),
-            stored=table.scalar(5, "i", -1),
-            stored_dtype=DType(table.scalar(6, "B", 0)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Node:
     """One operation."""
 
@@ -395,23 +277,8 @@ class Node:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Node:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Node(
-            op=table.string(0),
-            attributes=table.scalars(1, "i"),
-            inputs=table.scalars(2, "i"),
-            outputs=table.scalars(3, "i"),
-            sources=tuple(Source.unpack(item) for item in table.tables(4)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Port:
     """An input or output as the user sees it: `dtype` is a NumPy name (an int64 output stays int64)."""
 
@@ -431,22 +298,8 @@ class Port:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Port:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Port(
-            name=table.string(0),
-            dtype=table.string(1),
-            shape=table.scalars(2, "q"),
-            quantization=Quantization.unpack(quantization) if (quantization := table.table(3)) is not None else None,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Grouping:
     """What stays in on-chip memory, in the order of Graph.nodes, and the memory that it was planned for."""
 
@@ -466,22 +319,8 @@ class Grouping:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Grouping:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Grouping(
-            lanes=table.scalar(0, "i", 0),
-            lane_bytes=table.scalar(1, "q", 0),
-            row_bytes=table.scalar(2, "i", 0),
-            groups=tuple(Group.unpack(item) for item in table.tables(3)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Graph:
     """`file` is the base name of the source file, `notes` what a reader of the report must know."""
 
@@ -515,29 +354,8 @@ class Graph:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Graph:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Graph(
-            name=table.string(0),
-            file=table.string(1),
-            rescale=table.string(2),
-            symbols=table.strings(3),
-            values=tuple(Value.unpack(item) for item in table.tables(4)),
-            nodes=tuple(Node.unpack(item) for item in table.tables(5)),
-            inputs=table.scalars(6, "i"),
-            outputs=table.scalars(7, "i"),
-            input_ports=tuple(Port.unpack(item) for item in table.tables(8)),
-            output_ports=tuple(Port.unpack(item) for item in table.tables(9)),
-            notes=table.strings(10),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Model:
     """Everything but the bytes of the constants."""
 
@@ -571,23 +389,38 @@ class Model:
             ]
         )
 
-    @staticmethod
-    def unpack(table: TableReader) -> Model:
-        """Read the table from a verified buffer.
 
-        Raises:
-            ValueError: for an enum number that does not exist, or when the budget of the reader is spent.
-        """
-        return Model(
-            tool_version=table.string(0),
-            chip=Chip(table.scalar(1, "B", 0)),
-            quantize=table.string(2),
-            plugins=table.strings(3),
-            graph=Graph.unpack(table.required(4)),
-            attributes=tuple(Attribute.unpack(item) for item in table.tables(5)),
-            buffers=tuple(Buffer.unpack(item) for item in table.tables(6)),
-            notes=tuple(Note.unpack(item) for item in table.tables(7)),
-            preprocessing=tuple(Entry.unpack(item) for item in table.tables(8)),
-            metadata=tuple(Entry.unpack(item) for item in table.tables(9)),
-            grouping=Grouping.unpack(grouping) if (grouping := table.table(10)) is not None else None,
-        )
+_CLASSES = {
+    "Attribute": Attribute,
+    "Quantization": Quantization,
+    "Buffer": Buffer,
+    "Value": Value,
+    "Source": Source,
+    "Node": Node,
+    "Port": Port,
+    "Graph": Graph,
+    "Note": Note,
+    "Entry": Entry,
+    "Group": Group,
+    "Grouping": Grouping,
+    "Model": Model,
+}
+_ENUMS = {
+    ("Attribute", "kind"): AttributeKind,
+    ("Attribute", "dtype"): DType,
+    ("Quantization", "dtype"): DType,
+    ("Value", "dtype"): DType,
+    ("Value", "stored_dtype"): DType,
+    ("Model", "chip"): Chip,
+}
+
+
+def unpack(buffer: memoryview) -> Model:
+    """Read a buffer that nobody has verified.
+
+    Raises:
+        ValueError: for anything in it that is not as it should be.
+    """
+    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _CLASSES, _ENUMS)
+    assert isinstance(root, Model)
+    return root

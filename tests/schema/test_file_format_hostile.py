@@ -20,7 +20,6 @@ from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
-from tpuconvert.schema.flatbuffer_tables import TableReader
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 
 MUTATIONS = 1500  # per model
@@ -323,7 +322,7 @@ def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> N
     metadata = writer.finish(root, b"TPUM")
     assert "overlap" in refusal(tmp_path / "m.tpum", framed(metadata, b""))
     with pytest.raises(ValueError, match="overlap"):
-        tpum.Model.unpack(TableReader.root(memoryview(metadata)))
+        tpum.unpack(memoryview(metadata))
 
 
 def _many(writer: FlatBufferWriter, value: int) -> int:
