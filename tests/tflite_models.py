@@ -72,6 +72,7 @@ class O:  # noqa: E742 - short on purpose: a model is a table of these
     table: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
+    custom: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,10 @@ def _operator(builder: flatbuffers.Builder, operator: O, codes: list[tuple[str, 
         codes.append((operator.name, operator.version))
     table = options(builder, operator.table, operator.options) if operator.table else 0
     inputs, outputs = _numbers(builder, operator.inputs, np.int32), _numbers(builder, operator.outputs, np.int32)
+    custom = builder.CreateByteVector(operator.custom) if operator.custom else 0
     tflite.OperatorStart(builder)
+    if custom:
+        tflite.OperatorAddCustomOptions(builder, custom)
     tflite.OperatorAddOpcodeIndex(builder, codes.index((operator.name, operator.version)))
     tflite.OperatorAddInputs(builder, inputs)
     tflite.OperatorAddOutputs(builder, outputs)

@@ -1,0 +1,141 @@
+"""Custom operators that many published models have: detection post-processing and a transposed convolution."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+
+from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.data_dependent import counted
+from tpuconvert.frontends.tflite.flexbuffer import numbers_of
+from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.lowering import as_float, bias, reshaped, same_padding
+from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.picking import cut, picked
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.nms import NmsV2
+from tpuconvert.schema.ops.ordering import Topk
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import I32, Scalar
+
+
+@tflite_op("TFLite_Detection_PostProcess", domain="custom")
+def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
+    """The best boxes of one picture by suppression over all classes at once; what is not needed is 0.
+
+    Results: boxes [1, M, 4], classes [1, M], scores [1, M] and how many boxes are taken; M is the largest number of
+    boxes times the classes told for each.
+    """
+    settings = _settings(node)
+    boxes, scores, anchors = node.shape(0), node.shape(1), node.shape(2)
+    count, classes = anchors[0] if anchors else 0, int(settings["num_classes"])
+    background = scores[-1] - classes if scores else -1
+    if boxes[:2] != (1, count) or boxes[2:] != (4,) or scores[:2] != (1, count) or background not in (0, 1):
+        raise node.fail(INVALID_NODE, f"boxes {list(boxes)}, scores {list(scores)}, anchors {list(anchors)}")
+    most, each = int(settings["max_detections"]), int(settings["max_classes_per_detection"])
+    each = min(each, classes)
+    if most < 1 or each < 1:
+        raise node.fail(INVALID_NODE, f"max_detections {most}, max_classes_per_detection {each}")
+    corners = _decoded(node, g, settings, count)
+    plain = reshaped(g, as_float(g, node.input(1)), (count, scores[-1]))
+    plain = cut(g, plain, [range(count), range(background, scores[-1])])
+    best = Topk(k=each, axis=1, descending=True, index_dtype=I32)
+    values, labels = g.add_all(best, plain, names=("class_scores", "classes"))
+    first = reshaped(g, cut(g, values, [range(count), range(1)]), (count,))
+    score = np.nextafter(
+        np.float32(settings["nms_score_threshold"]), np.float32(-np.inf)
+    )  # the kernel keeps equal ones
+    op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
+    taken = g.add(op, corners, first)
+    rows = _rows(g, taken, count, most)
+    found = [_picked_rows(g, table, rows) for table in (corners, as_float(g, labels), values)]
+    spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
+    return (
+        reshaped(g, spread, (1, most * each, 4)),
+        reshaped(g, found[1], (1, most * each)),
+        reshaped(g, found[2], (1, most * each)),
+        as_float(g, counted(g, taken)),
+    )
+
+
+_NEEDED = ("max_detections", "max_classes_per_detection", "nms_score_threshold", "nms_iou_threshold", "num_classes")
+_SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
+
+
+def _settings(node: TfliteNode) -> dict[str, int | float]:
+    try:
+        settings = numbers_of(node.operator.options.custom)
+    except ValueError as error:
+        raise node.fail(INVALID_NODE, f"its options cannot be read: {error}") from error
+    missing = [name for name in (*_NEEDED, *_SCALES) if name not in settings]
+    if missing:
+        raise node.fail(INVALID_NODE, f"its options lack {', '.join(missing)}")
+    if any(not math.isfinite(settings[name]) for name in settings) or any(settings[name] == 0 for name in _SCALES):
+        raise node.fail(INVALID_NODE, f"its options are {settings}")
+    if settings.get("use_regular_nms"):
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE, "use_regular_nms=1", "supported: 0, suppression over all classes at once"
+        )
+    return settings
+
+
+def _decoded(node: TfliteNode, g: Graph, settings: dict[str, int | float], count: int) -> Value:
+    """Boxes relative to anchors (centre y, x, height, width) as corners (y1, x1, y2, x2)."""
+    anchors = node.real(2)
+    if anchors.shape != (count, 4):
+        raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
+    code = reshaped(g, as_float(g, node.input(0)), (count, 4))
+    place = cut(g, code, [range(count), range(2)])
+    size = cut(g, code, [range(count), range(2, 4)])
+    steps = np.asarray([settings[name] for name in _SCALES], np.float32)
+    near = g.add(Mul(), place, real_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
+    centre = g.add(Add(), near, real_constant(g, anchors[:, :2], "anchor_centres"))
+    grown = g.add(Mul(), size, real_constant(g, 1 / steps[None, 2:], "size_scales"))
+    grown = recipes.active(g, ActiveType.ACTIVE_EXP, grown)
+    half = g.add(Mul(), grown, real_constant(g, anchors[:, 2:] * np.float32(0.5), "half_anchors"))
+    return g.add(Concat(axis=1), g.add(Sub(), centre, half), g.add(Add(), centre, half))
+
+
+def _rows(g: Graph, taken: Value, none: int, length: int) -> Value:
+    """Indices of unknown number, then that of a row of zeros, up to a known length."""
+    rest = g.constant(np.full(length, none, np.int32), "no_box")
+    every = g.add(Concat(axis=0), taken, rest)
+    return picked(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
+
+
+def _picked_rows(g: Graph, table: Value, rows: Value) -> Value:
+    zeros = g.constant(np.zeros((1, static(table.shape)[1]), np.float32), "nothing")
+    return picked(g, g.add(Concat(axis=0), table, zeros), rows, 0)
+
+
+@tflite_op("Convolution2DTransposeBias", domain="custom")
+def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
+    """TRANSPOSE_CONV with a bias, its output shape following from padding and strides."""
+    options = node.operator.options.custom
+    if len(options) < 12:
+        raise node.fail(INVALID_NODE, f"options of {len(options)} bytes, expected padding and two strides")
+    padding, stride_w, stride_h = struct.unpack_from("<3i", options)
+    if node.rank(0) != 4 or node.rank(1) != 4 or min(stride_w, stride_h) < 1 or padding not in (1, 2):
+        message = f"input {list(node.shape(0))}, weights {list(node.shape(1))}, padding {padding}"
+        raise node.fail(INVALID_NODE, f"{message}, strides {[stride_h, stride_w]}")
+    (_, height, width, channels), (oc, kh, kw, ic) = node.shape(0), node.shape(1)
+    if ic != channels:
+        raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} for {channels} channels")
+    cuts = []
+    for extent, kernel, stride in ((height, kh, stride_h), (width, kw, stride_w)):
+        full = (extent - 1) * stride + kernel
+        out = extent * stride if padding == 1 else full
+        before = same_padding(out, kernel, stride)[0] if padding == 1 else 0
+        cuts += [before, full - out - before]
+    op = Deconv(
+        pad_h_t=cuts[0], pad_h_b=cuts[1], pad_w_l=cuts[2], pad_w_r=cuts[3], stride_h=stride_h, stride_w=stride_w
+    )
+    y = g.add(op, node.nchw(0), node.permuted(1, (3, 0, 1, 2)), bias(node, 2, 0, 1, (1, oc, 1, 1)))
+    return node.nhwc(y)

@@ -1,0 +1,69 @@
+"""Options of custom operators: a map of numbers, written as a FlexBuffers map.
+
+The bytes are a stranger's: every offset is checked. Values that are no numbers are left out.
+
+Source: FlexBuffers, https://flatbuffers.dev/internals/#flexbuffers
+"""
+
+from __future__ import annotations
+
+import struct
+
+_MAP, _BOOL = 9, 26
+_CODES = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
+"""Per type of a number stored in place (signed, unsigned, real, truth value): its struct code for 1, 2, 4, 8 bytes."""
+
+_MOST_ENTRIES = 256
+_MOST_KEY_BYTES = 256
+
+
+def numbers_of(data: bytes) -> dict[str, int | float]:
+    """The numbers of a map by their names.
+
+    Raises:
+        ValueError: the bytes hold no map, or an offset leaves them.
+    """
+    if len(data) < 3:
+        raise ValueError(f"{len(data)} bytes are no map")
+    packed, width = data[-2], data[-1]
+    if packed >> 2 != _MAP or width not in (1, 2, 4, 8):
+        raise ValueError("the options are no map of numbers")
+    start = _target(data, len(data) - 2 - width, width)
+    own = 1 << (packed & 3)
+    count = _unsigned(data, start - own, own)
+    if count > _MOST_ENTRIES:
+        raise ValueError(f"a map of {count} entries")
+    keys, key_width = _target(data, start - 3 * own, own), _unsigned(data, start - 2 * own, own)
+    if key_width not in (1, 2, 4, 8):
+        raise ValueError(f"keys of {key_width} bytes")
+    found: dict[str, int | float] = {}
+    for index in range(count):
+        name = _key(data, _target(data, keys + index * key_width, key_width))
+        kind = _unsigned(data, start + count * own + index, 1)
+        codes = _CODES.get(kind >> 2)
+        code = "" if codes is None else codes[own.bit_length() - 1]
+        if code and code != "?":
+            found[name] = struct.unpack_from(f"<{code}", data, _inside(data, start + index * own, own))[0]
+    return found
+
+
+def _inside(data: bytes, position: int, size: int) -> int:
+    if position < 0 or position + size > len(data):
+        raise ValueError(f"byte {position} of {len(data)}")
+    return position
+
+
+def _unsigned(data: bytes, position: int, width: int) -> int:
+    return int.from_bytes(data[_inside(data, position, width) : position + width], "little")
+
+
+def _target(data: bytes, position: int, width: int) -> int:
+    """Where an offset that counts backwards leads to."""
+    return _inside(data, position - _unsigned(data, position, width), 1)
+
+
+def _key(data: bytes, position: int) -> str:
+    end = data.find(b"\0", position, position + _MOST_KEY_BYTES)
+    if end < 0:
+        raise ValueError("a name without an end")
+    return data[position:end].decode("utf-8")
