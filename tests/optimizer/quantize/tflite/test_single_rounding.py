@@ -1,0 +1,43 @@
+"""``tflite_rounding="single"`` against the default delegate of ai-edge-litert, which rounds once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tflite_integer_cases import CASES
+from tflite_models import serialized
+
+import tpuconvert as tc
+
+litert = pytest.importorskip("ai_edge_litert.interpreter")
+
+from tflite_exactness import Line, Oracle, named  # noqa: E402 - needs the interpreter
+
+AGREEMENT = {
+    "conv_2d": 0.999,
+    "depthwise_conv_2d": 0.999,
+    "fully_connected": 0.999,
+    "add": 1.0,
+    "sub": 1.0,
+    "mul": 0.999,
+}
+"""Share of equal INT8 elements, at least. The delegate's products are rescaled in binary32, its sums in integers."""
+
+SEEDS = 12
+
+
+@pytest.mark.parametrize("name", AGREEMENT)
+def test_agrees_with_the_delegate(name: str, tmp_path: Path) -> None:
+    line = Line(name)
+    for seed in range(SEEDS):
+        generator = np.random.default_rng([seed, 2])
+        file = tmp_path / "model.tflite"
+        file.write_bytes(serialized(CASES[name][0](generator, "INT8")))
+        oracle = Oracle(file, "single")
+        feeds = oracle.random_feeds(generator)
+        with tc.Session(tc.convert(file, tflite_rounding="single"), backend="reference") as session:
+            for found, want in zip(session.run(named(session, feeds)).values(), oracle.run(feeds), strict=True):
+                line.add(found, want)
+    assert line.elements and line.agreement >= AGREEMENT[name] and line.largest <= 1, str(line)

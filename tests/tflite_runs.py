@@ -1,0 +1,36 @@
+"""TFLite models of the data set run one sample after the other, as their published results were made.
+
+What a model keeps between runs is handed from one sample to the next, for which it becomes inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from datasets import Entry, model_files, reference_samples
+
+import tpuconvert as tc
+from tpuconvert.schema.types import Array
+
+
+def runs(root: Path, entry: Entry, backend: str = "auto", **options: str) -> Iterator[tuple[Array, Array]]:
+    """Every output of every sample: what was found and what was published."""
+    yield from runs_of(tc.convert(model_files(root, entry)[0], state="ports", **options), root, entry, backend)  # type: ignore[arg-type]
+
+
+def runs_of(model: tc.Model, root: Path, entry: Entry, backend: str = "auto") -> Iterator[tuple[Array, Array]]:
+    """The same of a model whose state, if it has any, is among its inputs and outputs."""
+    given, published = len(entry["inputs"]), len(entry["outputs"])
+    ports = model.graph.input_ports
+    state = [
+        np.full(port.shape, port.quant.zero_point[0] if port.quant else 0, port.dtype)  # type: ignore[arg-type]
+        for port in ports[given:]
+    ]
+    names = [port.name for port in ports]
+    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]
+        for feeds, expected in reference_samples(root, entry):
+            found = list(session.run(dict(zip(names, [*feeds.values(), *state], strict=True))).values())
+            state = found[published:]
+            yield from zip(found[:published], expected.values(), strict=True)
