@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
@@ -59,16 +60,38 @@ def operator_named(name: str) -> type[Op]:
 
 
 def source_operators(source_format: str) -> list[Row]:
-    """One row per operator of a source format: name, domain, and the versions in which its meanings began."""
-    from tpuconvert.frontends.registry import registry
+    """One row per operator of a source format: name, domain, ranges of versions, what becomes of it, and its limits.
 
-    versions: dict[tuple[str, str], list[int]] = {}
+    ``versions`` has one range per meaning that a converter has; Caffe has no versions. Kind and limits are those of the
+    newest meaning.
+    """
+    from tpuconvert.frontends.registry import Registration, registry
+
+    found: dict[tuple[str, str], list[Registration]] = {}
     for entry in registry(source_format).known():
-        versions.setdefault((entry.domain, entry.name), []).append(entry.since)
+        found.setdefault((entry.domain, entry.name), []).append(entry)
+    rows = []
+    for (domain, name), entries in sorted(found.items()):
+        begun = [entry.since for entry in entries]
+        ends = [f"-{later - 1}" if later > since + 1 else "" for since, later in itertools.pairwise(begun)]
+        ranges = [f"{since}{end}" for since, end in zip(begun, [*ends, "+"], strict=True)]
+        newest = entries[-1]
+        versions = [] if source_format == "caffe" else ranges
+        rows.append(_row(name, domain, versions, newest.kind.value, newest.limits))
+    return rows
+
+
+def refused_operators(source_format: str) -> list[Row]:
+    """Rows like those of ``source_operators`` for operators without a converter, with the reason as their limit."""
+    from tpuconvert.frontends.registry import Kind, registry
+
     return [
-        {"operator": name, "domain": domain, "since": [str(since) for since in sorted(begun)]}
-        for (domain, name), begun in sorted(versions.items())
+        _row(name, "", [], Kind.REFUSED.value, why) for name, why in sorted(registry(source_format).refused.items())
     ]
+
+
+def _row(name: str, domain: str, versions: list[str], kind: str, limits: str) -> Row:
+    return {"operator": name, "domain": domain, "versions": versions, "kind": kind, "limits": limits}
 
 
 def _types(definition: type[Op], chip: Chip) -> list[str]:

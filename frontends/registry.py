@@ -5,9 +5,12 @@ format's package the first time something is looked up. Plugins add to the same 
 :func:`register_converter`.
 """
 
+import enum
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tpuconvert.schema.errors import UsageError
@@ -17,17 +20,35 @@ Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)
 
 
+class Kind(enum.Enum):
+    """What a source operator becomes."""
+
+    DIRECT = "direct"
+    """In its usual form one operator of the set, with casts and changes of the shape around it."""
+    DECOMPOSED = "decomposed"
+    """Several operators of the set."""
+    FOLDED = "folded"
+    """Nothing: it is resolved when the model is converted."""
+    HOST = "host"
+    """An operator that the chips leave to the host."""
+    REFUSED = "refused"
+    """Nothing: a model that has it cannot be converted."""
+
+
 @dataclass(frozen=True)
 class Registration:
     """One converter under one name.
 
     ``since`` is the first version of the operator set (ONNX opset, TFLite operator version) that has this meaning.
+    ``limits`` says what is needed, or not possible, besides what the source format itself says.
     """
 
     name: str
     domain: str
     since: int
     converter: Converter
+    kind: Kind = Kind.DECOMPOSED
+    limits: str = ""
 
     @property
     def module(self) -> str:
@@ -49,15 +70,21 @@ class ConverterRegistry:
         self._package = package
         self._discovered = package is None
         self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
+        self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
+        self._refused: dict[str, str] = {}
 
-    def __call__(self, *names: str, since: int = 1, domain: str = "") -> Callable[[F], F]:
+    def __call__(
+        self, *names: str, since: int = 1, domain: str = "", kind: Kind = Kind.DECOMPOSED, limits: str = ""
+    ) -> Callable[[F], F]:
         """Decorator that registers a function for ``names`` (the first and its aliases).
 
         Args:
             names: source operator names that share this converter.
             since: the version in which this meaning began.
             domain: ONNX operator domain; empty for the default one.
+            kind: what the operator becomes.
+            limits: what is needed or not possible, in a few words.
 
         Raises:
             UsageError: a name already has a converter for this domain and version.
@@ -68,7 +95,7 @@ class ConverterRegistry:
 
         def decorate(converter: F) -> F:
             for name in names:
-                self.add(Registration(name, domain, since, converter))
+                self.add(Registration(name, domain, since, converter, kind, limits))
             return converter
 
         return decorate
@@ -120,11 +147,24 @@ class ConverterRegistry:
         return tuple(sorted(found, key=lambda r: (r.domain, r.name, r.since)))
 
     def known(self) -> tuple[Registration, ...]:
-        """``entries``, and the operators that only have an evaluator."""
+        """``entries``, the operators that only have an evaluator, and those that are converted in another way."""
         entries = self.entries()
         converted = {(entry.domain, entry.name) for entry in entries}
         rest = () if self.evaluators is None else self.evaluators.entries()
-        return (*entries, *(entry for entry in rest if (entry.domain, entry.name) not in converted))
+        folded = [replace(entry, kind=Kind.FOLDED) for entry in rest if (entry.domain, entry.name) not in converted]
+        converted |= {(entry.domain, entry.name) for entry in folded}
+        others = [entry for entry in self.others() if (entry.domain, entry.name) not in converted]
+        return (*entries, *folded, *others)
+
+    def refuse(self, reasons: Mapping[str, str]) -> None:
+        """Say of operators of the default domain why they have no converter, for the tables."""
+        self._refused.update(reasons)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Operators of the default domain without a converter, and why."""
+        self.discover()
+        return MappingProxyType(self._refused)
 
     def discover(self) -> None:
         """Import every module of the format's package, once, so that all its decorators have run."""

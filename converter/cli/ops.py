@@ -55,10 +55,11 @@ def _explain(name: str, chip: str | None, as_json: bool) -> None:
 
 
 def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
-    from tpuconvert.operator_tables import source_operators, tpu_operators
+    from tpuconvert.operator_tables import refused_operators, source_operators, tpu_operators
     from tpuconvert.report import table
 
-    rows = source_operators(source_format) if source_format is not None else tpu_operators(chip)
+    refused = refused_operators(source_format) if source_format is not None else []
+    rows = [*source_operators(source_format), *refused] if source_format is not None else tpu_operators(chip)
     if as_json:
         _print_json(rows)
         return
@@ -67,7 +68,9 @@ def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
         tuple((", ".join(cell) if isinstance(cell, list) else cell) or "-" for cell in row.values()) for row in rows
     ]
     click.echo("\n".join(table([heading, *cells])))
-    legend = "" if source_format else "; * marked unfinished by the vendor: legal, with a warning"
+    legend = "; * marked unfinished by the vendor: legal, with a warning"
+    if source_format is not None:
+        legend = f", {len(refused)} of them refused" if refused else ""
     click.echo(f"{len(rows)} operators{legend}", err=True)
 
 

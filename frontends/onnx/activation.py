@@ -8,6 +8,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.elements import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, direct, onnx_op
 from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
@@ -42,14 +43,14 @@ def _x(node: OnnxNode) -> Value:
     return x
 
 
-@onnx_op("Relu", since=1)
+@onnx_op("Relu", since=1, kind=Kind.DIRECT)
 def relu(node: OnnxNode, g: Graph) -> Result:
     """max(x, 0)."""
     x = node.input(0)
     return node.elementwise(emit.relu(g, x) if x.dtype is DType.FLOAT32 else emit.maxs(g, x, 0))
 
 
-@onnx_op("Abs", since=1)
+@onnx_op("Abs", since=1, kind=Kind.DIRECT)
 def absolute(node: OnnxNode, g: Graph) -> Result:
     """|x|; integers as max(x, -x). The lowest small integer is its own, as its opposite does not exist."""
     x = node.input(0)
@@ -62,19 +63,19 @@ def absolute(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(wrapped(g, found, x.dtype) if x.dtype in SMALL else found)
 
 
-@onnx_op("Neg", since=1)
+@onnx_op("Neg", since=1, kind=Kind.DIRECT)
 def negate(node: OnnxNode, g: Graph) -> Result:
     """-x."""
     return node.elementwise(emit.muls(g, node.input(0), -1))
 
 
-@onnx_op("Reciprocal", since=1)
+@onnx_op("Reciprocal", since=1, kind=Kind.DIRECT)
 def reciprocal(node: OnnxNode, g: Graph) -> Result:
     """1 / x."""
     return node.elementwise(emit.rdivs(g, 1, _x(node)))
 
 
-@onnx_op("LeakyRelu", since=1)
+@onnx_op("LeakyRelu", since=1, kind=Kind.DIRECT)
 def leaky_relu(node: OnnxNode, g: Graph) -> Result:
     """x, or alpha * x below 0."""
     return node.elementwise(leaky(g, _x(node), node.attr("alpha", 0.01)))
@@ -116,7 +117,7 @@ def scaled_elu(g: Graph, x: Value, alpha: float, inner: float = 1.0) -> Value:
     return emit.add(g, emit.relu(g, x), emit.muls(g, negative, alpha))
 
 
-@onnx_op("Elu", since=1)
+@onnx_op("Elu", since=1, kind=Kind.DIRECT)
 def elu(node: OnnxNode, g: Graph) -> Result:
     """x, or alpha * (exp(x) - 1) below 0."""
     alpha, x = node.attr("alpha", 1.0), _x(node)
@@ -158,7 +159,7 @@ def _scalar(x: Value, number: float) -> Scalar:
     return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, number)
 
 
-@onnx_op("Clip", since=11)
+@onnx_op("Clip", since=11, kind=Kind.DIRECT)
 def clip(node: OnnxNode, g: Graph) -> Result:
     """Limit to an interval whose bounds may be tensors."""
     x = node.input(0)
@@ -178,7 +179,7 @@ def clip(node: OnnxNode, g: Graph) -> Result:
     return _clipped(node, g, x, bounds[0], bounds[1])
 
 
-@onnx_op("Clip", since=1)
+@onnx_op("Clip", since=1, kind=Kind.DIRECT)
 def clip_attributes(node: OnnxNode, g: Graph) -> Result:
     """Before opset 11 the bounds are attributes."""
     return _clipped(node, g, _x(node), node.attr("min", -math.inf), node.attr("max", math.inf))
@@ -321,7 +322,7 @@ def thresholded_relu(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(emit.mul(g, x, g.add(Gts(Scalar.f32(node.attr("alpha", 1.0))), x)))
 
 
-@onnx_op("Shrink", since=9)
+@onnx_op("Shrink", since=9, limits="floating point")
 def shrink(node: OnnxNode, g: Graph) -> Result:
     """``x + bias`` below -lambd, ``x - bias`` above lambd, else 0."""
     x, bias, limit = _x(node), node.attr("bias", 0.0), node.attr("lambd", 0.5)
@@ -376,13 +377,13 @@ def atanh(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(emit.muls(g, emit.ln(g, ratio), 0.5))
 
 
-@onnx_op("Identity", since=1)
+@onnx_op("Identity", since=1, kind=Kind.FOLDED)
 def identity(node: OnnxNode, _: Graph) -> OnnxTensor:
     """The input itself; no node is made."""
     return node.tensor(0)
 
 
-@onnx_op("Dropout", since=1)
+@onnx_op("Dropout", since=1, kind=Kind.FOLDED, limits="inference")
 def dropout(node: OnnxNode, _: Graph) -> list[OnnxTensor | Folded]:
     """The input itself: at inference nothing is dropped; the mask is all true."""
     if node.version < 7:

@@ -16,7 +16,7 @@ _BEYOND = 63
 """An amount that leaves only copies of the sign."""
 
 
-@onnx_op("BitShift", since=11)
+@onnx_op("BitShift", since=11, limits="32-bit unsigned integers to the right only")
 def bit_shift(node: OnnxNode, g: Graph) -> Result:
     """``x << y`` or ``x >> y``; small integers in INT32, wrapped. A negative amount counts as one beyond the width."""
     direction = node.required_attr("direction", "")

@@ -2,6 +2,7 @@
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -31,7 +32,7 @@ _bitwise("BitwiseOr", BitOr)
 _bitwise("BitwiseXor", BitXor)
 
 
-@onnx_op("BitwiseNot", since=18)
+@onnx_op("BitwiseNot", since=18, kind=Kind.DIRECT)
 def bitwise_not(node: OnnxNode, g: Graph) -> Result:
     """Exclusive or with all ones."""
     x = _integer(node, 0)

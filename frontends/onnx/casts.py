@@ -5,20 +5,21 @@ from tpuconvert.frontends.onnx.elements import Element
 from tpuconvert.frontends.onnx.elementwise import truncate
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Nes
 from tpuconvert.schema.types import Scalar
 
 
-@onnx_op("Cast", since=1)
+@onnx_op("Cast", since=1, kind=Kind.DIRECT, limits="numbers of 8 bits and more; 64-bit integers within INT32")
 def cast(node: OnnxNode, g: Graph) -> Result:
     """The input in another type; floats are truncated before they become integers."""
     target = cast_target(node)
     return _converted(node, g, node.input(0), node.element(0), target)
 
 
-@onnx_op("CastLike", since=15)
+@onnx_op("CastLike", since=15, limits="as Cast")
 def cast_like(node: OnnxNode, g: Graph) -> Result:
     """The input in the type of another tensor."""
     node.optional_attr("saturate")

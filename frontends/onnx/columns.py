@@ -7,12 +7,13 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.deconv import Deconv
 
 
-@onnx_op("Col2Im", since=18)
+@onnx_op("Col2Im", since=18, kind=Kind.DIRECT)
 def col2im(node: OnnxNode, g: Graph) -> Result:
     """A plane is a transposed convolution whose kernels are single ones; more axes are a product with a 0/1 matrix."""
     x = emit.floats(node.input(0))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, operands
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -51,7 +52,7 @@ def _comparison(name: str, tensors: type[Op], scalar: type[Op], since: int) -> N
         return node.elementwise(compare(g, tensors, scalar, a, b), elements.BOOL)
 
     convert.__doc__ = f"{name}, element by element, as 0 and 1."
-    onnx_op(name, since=since)(convert)
+    onnx_op(name, since=since, kind=Kind.DIRECT)(convert)
 
 
 _comparison("Equal", Eq, Eqs, 1)
@@ -69,7 +70,7 @@ def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
         return node.elementwise(function(g, a, b), elements.BOOL)
 
     convert.__doc__ = f"{name} of truth values that are 0 and 1."
-    onnx_op(name, since=1)(convert)
+    onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
 
 
 _logic("And", emit.mul)
@@ -77,13 +78,13 @@ _logic("Or", lambda g, a, b: emit.binary(g, "max", a, b))
 _logic("Xor", lambda g, a, b: compare(g, Ne, Nes, a, b))
 
 
-@onnx_op("Not", since=1)
+@onnx_op("Not", since=1, kind=Kind.DIRECT)
 def negation(node: OnnxNode, g: Graph) -> Result:
     """1 for 0, 0 for 1."""
     return node.elementwise(g.add(Eqs(Scalar.f32(0)), emit.floats(node.input(0))), elements.BOOL)
 
 
-@onnx_op("IsNaN", since=9)
+@onnx_op("IsNaN", since=9, kind=Kind.DIRECT)
 def is_nan(node: OnnxNode, g: Graph) -> Result:
     """Only NaN differs from itself."""
     x = emit.floats(node.input(0))

@@ -6,6 +6,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
@@ -30,7 +31,7 @@ def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
     return bool(tensor.array.reshape(-1)[0])
 
 
-@onnx_op("If", since=1)
+@onnx_op("If", since=1, kind=Kind.FOLDED, limits="a condition that is known at conversion")
 def if_(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
     """The branch that the constant condition names."""
     then_branch, else_branch = graph_attribute(node, "then_branch"), graph_attribute(node, "else_branch")
@@ -38,7 +39,7 @@ def if_(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
     return node.inline(taken, [], "then" if taken is then_branch else "else")
 
 
-@onnx_op("Loop", since=1)
+@onnx_op("Loop", since=1, kind=Kind.FOLDED, limits="a trip count and condition that are known at conversion; unrolled")
 def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """The body, as often as the constant trip count and conditions say."""
     body = graph_attribute(node, "body")
@@ -107,7 +108,7 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
     return OnnxTensor(tensor.name, tensor.element, rest, None, emit.reshape(g, value, rest or (1,)), None, tensor.roots)
 
 
-@onnx_op("Scan", since=8)
+@onnx_op("Scan", since=8, kind=Kind.FOLDED, limits="a number of steps that is known; unrolled")
 def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """The first meaning: everything has a batch axis in front, and every sample is scanned by itself."""
     if node.has_input(0):
@@ -132,7 +133,7 @@ def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     return [_stacked(node, g, list(parts), 0) for parts in zip(*samples, strict=True)]
 
 
-@onnx_op("Scan", since=9)
+@onnx_op("Scan", since=9, kind=Kind.FOLDED, limits="a number of steps that is known; unrolled")
 def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     """The body, once per slice of the scanned inputs."""
     body = graph_attribute(node, "body")

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
@@ -119,7 +120,7 @@ def as_line(g: Graph, x: Value) -> Value:
     return emit.reshape(g, x, (n, c, w))
 
 
-@onnx_op("Conv", since=1)
+@onnx_op("Conv", since=1, kind=Kind.DIRECT, limits="one to three spatial axes")
 def conv(node: OnnxNode, g: Graph) -> Value:
     """Convolution; weight [oc, ic/groups, ...]."""
     x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
@@ -176,7 +177,7 @@ def _product(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
     return g.add(op, x, w) if bias is None else g.add(op, x, w, bias)
 
 
-@onnx_op("ConvTranspose", since=1)
+@onnx_op("ConvTranspose", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; with three a constant weight")
 def conv_transpose(node: OnnxNode, g: Graph) -> Value:
     """Transposed convolution; weight [ic, oc/groups, ...].
 

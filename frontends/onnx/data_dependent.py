@@ -7,6 +7,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.layout import moved
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
@@ -24,13 +25,13 @@ def _computed(g: Graph, x: Value) -> Value:
     return g.add(Constdata(), emit.float_constant(g, x.array, x.name)) if x.is_constant else emit.as_float(g, x)
 
 
-@onnx_op("NonZero", since=9)
+@onnx_op("NonZero", since=9, kind=Kind.DIRECT, limits="the number of results depends on data")
 def non_zero(node: OnnxNode, g: Graph) -> Result:
     """Coordinates of the elements that are not 0, one row per axis."""
     return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), elements.INT64)
 
 
-@onnx_op("Compress", since=9)
+@onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")
 def compress(node: OnnxNode, g: Graph) -> Result:
     """The slices of one axis, or the elements of all, where the condition holds; it may be shorter than they are."""
     x, shape = node.input(0), node.shape(0)
@@ -50,7 +51,7 @@ def compress(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.cast(g, y, x.dtype))
 
 
-@onnx_op("NonMaxSuppression", since=10)
+@onnx_op("NonMaxSuppression", since=10, limits="constant limits and thresholds; the number of results depends on data")
 def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
     """Rows (batch, class, box) of the boxes that are taken, batch by batch and class by class."""
     batches, classes, boxes = node.shape(1)

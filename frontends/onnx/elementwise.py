@@ -7,6 +7,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.small_integers import SMALL, small_product, small_sum
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import ActiveType
@@ -52,19 +53,19 @@ def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
     return small_sum(g, function, a, b) if a.dtype in SMALL else emit.binary(g, function, a, b)
 
 
-@onnx_op("Add", since=1)
+@onnx_op("Add", since=1, kind=Kind.DIRECT)
 def add(node: OnnxNode, g: Graph) -> Result:
     """``a + b``."""
     return node.elementwise(_sum(g, "add", *operands(node)))
 
 
-@onnx_op("Sub", since=1)
+@onnx_op("Sub", since=1, kind=Kind.DIRECT)
 def subtract(node: OnnxNode, g: Graph) -> Result:
     """``a - b``."""
     return node.elementwise(_sum(g, "sub", *operands(node)))
 
 
-@onnx_op("Mul", since=1)
+@onnx_op("Mul", since=1, kind=Kind.DIRECT)
 def multiply(node: OnnxNode, g: Graph) -> Result:
     """``a * b``."""
     a, b = operands(node)
@@ -76,7 +77,7 @@ def truncate(g: Graph, x: Value) -> Value:
     return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))
 
 
-@onnx_op("Div", since=1)
+@onnx_op("Div", since=1, kind=Kind.DIRECT)
 def divide(node: OnnxNode, g: Graph) -> Result:
     """``a / b``; integers are divided towards zero, through FLOAT32 (exact below 2^24)."""
     a, b = operands(node)
@@ -144,13 +145,13 @@ def sum_(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(_chain(node, g, "add"))
 
 
-@onnx_op("Max", since=1)
+@onnx_op("Max", since=1, kind=Kind.DIRECT)
 def maximum(node: OnnxNode, g: Graph) -> Result:
     """Largest of all inputs."""
     return node.elementwise(_chain(node, g, "max"))
 
 
-@onnx_op("Min", since=1)
+@onnx_op("Min", since=1, kind=Kind.DIRECT)
 def minimum(node: OnnxNode, g: Graph) -> Result:
     """Smallest of all inputs."""
     return node.elementwise(_chain(node, g, "min"))

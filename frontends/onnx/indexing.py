@@ -7,6 +7,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.layout import moved, picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
@@ -40,7 +41,7 @@ def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Valu
     return emit.add(g, index, emit.muls(g, below, extent))
 
 
-@onnx_op("Gather", since=1)
+@onnx_op("Gather", since=1, kind=Kind.DIRECT)
 def gather(node: OnnxNode, g: Graph) -> Result:
     """Slices of one axis by index: one number takes a slice out, several make new axes."""
     shape, index_shape = node.shape(0), node.shape(1)
@@ -67,7 +68,7 @@ def row_strides(shape: tuple[int, ...]) -> list[int]:
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-@onnx_op("GatherElements", since=11)
+@onnx_op("GatherElements", since=11, kind=Kind.DIRECT)
 def gather_elements(node: OnnxNode, g: Graph) -> Result:
     """One element per index: a linear index into the flattened data."""
     shape, index_shape = node.shape(0), node.shape(1)
@@ -87,7 +88,7 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.reshape(g, y, index_shape))
 
 
-@onnx_op("GatherND", since=11)
+@onnx_op("GatherND", since=11, kind=Kind.DIRECT)
 def gather_nd(node: OnnxNode, g: Graph) -> Result:
     """Slices by tuples of indices: linear indices into the data with its indexed axes flattened."""
     shape, index_shape = node.shape(0), node.shape(1)
@@ -125,7 +126,7 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
 
 
-@onnx_op("OneHot", since=9)
+@onnx_op("OneHot", since=9, limits="a constant depth")
 def one_hot(node: OnnxNode, g: Graph) -> Result:
     """Indices as rows with one different element; an index outside has none."""
     depth = int(node.scalar(1))
@@ -144,7 +145,7 @@ def one_hot(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.cast(g, y, element.graph), element)
 
 
-@onnx_op("Trilu", since=14)
+@onnx_op("Trilu", since=14, limits="a constant k")
 def trilu(node: OnnxNode, g: Graph) -> Result:
     """Upper or lower triangle; the rest becomes 0, also where the data is not finite."""
     x = node.input(0)

@@ -10,6 +10,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit, shape_rules
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.open_extents import is_open
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -29,22 +30,22 @@ def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
     return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
 
 
-def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]]) -> None:
+def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         target = target_of(node)
         return moved(node, emit.reshape(g, node.carried(0), target), scalar=target == ())
 
     convert.__doc__ = f"{name}: the same elements in another shape."
-    onnx_op(name, since=1)(convert)
+    onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
 
 
-_reshaping("Reshape", shape_rules.reshape_target)
+_reshaping("Reshape", shape_rules.reshape_target, "a shape that is known at conversion")
 _reshaping("Flatten", shape_rules.flatten_target)
-_reshaping("Squeeze", shape_rules.squeeze_target)
-_reshaping("Unsqueeze", shape_rules.unsqueeze_target)
+_reshaping("Squeeze", shape_rules.squeeze_target, "constant axes")
+_reshaping("Unsqueeze", shape_rules.unsqueeze_target, "constant axes")
 
 
-@onnx_op("Transpose", since=1)
+@onnx_op("Transpose", since=1, kind=Kind.DIRECT)
 def transpose(node: OnnxNode, g: Graph) -> Result:
     """The same elements in another order of axes."""
     order = shape_rules.transpose_order(node)
@@ -52,7 +53,7 @@ def transpose(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())
 
 
-@onnx_op("Concat", since=1)
+@onnx_op("Concat", since=1, kind=Kind.DIRECT)
 def concat(node: OnnxNode, g: Graph) -> Result:
     """Tensors one behind the other; empty ones are left out."""
     axis = shape_rules.concat_axis(node)
@@ -66,7 +67,7 @@ def concat(node: OnnxNode, g: Graph) -> Result:
     return moved(node, parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts))
 
 
-@onnx_op("Split", since=1)
+@onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
 def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     """Parts of a tensor along one axis."""
     axis, sizes = shape_rules.split_sizes(node)
@@ -82,7 +83,7 @@ def empty(node: OnnxNode, axis: int) -> Folded:
     return Folded(np.empty(shape, node.element(0).numpy), node.element(0))
 
 
-@onnx_op("Slice", since=1)
+@onnx_op("Slice", since=1, kind=Kind.DIRECT, limits="constant bounds")
 def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """A part of a tensor; backward steps pick by index."""
     x = node.carried(0)
@@ -114,7 +115,7 @@ def picked(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
     return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
 
 
-@onnx_op("DepthToSpace", since=1)
+@onnx_op("DepthToSpace", since=1, kind=Kind.DIRECT)
 def depth_to_space(node: OnnxNode, g: Graph) -> Result:
     """Channels become blocks of pixels, depth first (DCR) or column first (CRD)."""
     n, c, h, w = _four(node)
@@ -132,7 +133,7 @@ def depth_to_space(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.reshape(g, y, (n, depth, h * block, w * block)))
 
 
-@onnx_op("SpaceToDepth", since=1)
+@onnx_op("SpaceToDepth", since=1, kind=Kind.DIRECT)
 def space_to_depth(node: OnnxNode, g: Graph) -> Result:
     """Blocks of pixels become channels, the place in the block outside (DCR) or inside (CRD) the old channel."""
     n, c, h, w = _four(node)
@@ -152,7 +153,7 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
     return n, c, h, w
 
 
-@onnx_op("Expand", since=8)
+@onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result:
     """Repeat along axes of extent 1 until the shapes agree."""
     target = emit.broadcast_shape(node.shape(0), shape_rules.target_extents(node, 1))
@@ -162,7 +163,7 @@ def expand(node: OnnxNode, g: Graph) -> Result:
     return moved(node, emit.expand(g, x, target) if target else x, scalar=target == ())
 
 
-@onnx_op("Tile", since=6)
+@onnx_op("Tile", since=6, kind=Kind.DIRECT, limits="constant repeats")
 def tile(node: OnnxNode, g: Graph) -> Result:
     """Repeat the whole tensor along every axis."""
     times = node.ints(1)
@@ -172,7 +173,7 @@ def tile(node: OnnxNode, g: Graph) -> Result:
     return moved(node, x if set(times) <= {1} else g.add(Tile(times), x), scalar=times == ())
 
 
-@onnx_op("Tile", since=1)
+@onnx_op("Tile", since=1, kind=Kind.DIRECT, limits="constant repeats")
 def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
     """The first opset repeated along one axis, given as inputs."""
     axis = node.axis(int(node.scalar(2)), node.rank(0))
@@ -183,7 +184,7 @@ def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
 _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edge": PadType.PAD_EDGE}
 
 
-@onnx_op("Pad", since=1)
+@onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """A border of one value, of mirrored or of repeated elements, or wrapped around; negative pads cut."""
     pads = shape_rules.pads_per_axis(node)
@@ -231,7 +232,7 @@ def _wrapped(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
     return x
 
 
-@onnx_op("CenterCropPad", since=18)
+@onnx_op("CenterCropPad", since=18, limits="a constant shape; floating point")
 def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
     """Cut or pad with zeros around the middle."""
     target = node.ints(1)

@@ -9,7 +9,7 @@ from tpuconvert.frontends.onnx import elements, open_extents
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensors import TensorReader
-from tpuconvert.frontends.registry import ConverterRegistry, registry
+from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     TOO_LARGE,
@@ -19,7 +19,7 @@ from tpuconvert.schema.errors import (
     ProblemKind,
 )
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
 
 onnx_op = registry("onnx")
@@ -27,6 +27,8 @@ onnx_op = registry("onnx")
 
 folds = ConverterRegistry("onnx constant")
 """Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
+
+onnx_op.evaluators = folds
 
 T = TypeVar("T")
 
@@ -423,7 +425,8 @@ def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
 
     convert.__doc__ = f"One to one: {op}."
     convert.__qualname__ = f"direct({name})"
-    onnx_op(name, since=since, domain=domain)(convert)
+    kind = Kind.HOST if op.kind is OpKind.HOST else Kind.DIRECT
+    onnx_op(name, since=since, domain=domain, kind=kind)(convert)
 
 
 def default_element(node: OnnxNode, value: Value) -> Element:

@@ -8,6 +8,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -18,14 +19,14 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
 
 
-@onnx_op("Softmax", since=13)
+@onnx_op("Softmax", since=13, kind=Kind.DIRECT)
 def softmax(node: OnnxNode, g: Graph) -> Result:
     """exp(x) / sum(exp(x)) along one axis."""
     axis = node.axis(node.attr("axis", -1), node.rank(0))
     return node.elementwise(g.add(Softmax(axis), emit.floats(node.input(0))))
 
 
-@onnx_op("Softmax", since=1)
+@onnx_op("Softmax", since=1, kind=Kind.DIRECT)
 def softmax_flattening(node: OnnxNode, g: Graph) -> Value:
     """Before opset 13 all axes from ``axis`` on are one flattened axis."""
     x, target = _flattened(node, g)
@@ -63,7 +64,7 @@ def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
     return emit.reshape(g, y, emit.extents(x))
 
 
-@onnx_op("BatchNormalization", since=1)
+@onnx_op("BatchNormalization", since=1, kind=Kind.DIRECT, limits="inference")
 def batch_normalization(node: OnnxNode, g: Graph) -> Value:
     """Scale * (x - mean) / sqrt(variance + epsilon) + bias per channel, with the given statistics."""
     node.optional_attr("momentum")  # concerns training
@@ -95,7 +96,7 @@ def standardized(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Val
     return emit.mul(g, centred, emit.rsqrt(g, emit.adds(g, variance, epsilon)))
 
 
-@onnx_op("LayerNormalization", since=17)
+@onnx_op("LayerNormalization", since=17, limits="stash_type 1")
 def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """Standardized over the axes from ``axis`` on, then scaled and shifted; the statistics where they are asked for."""
     node.refuse_attr("stash_type", 1)

@@ -1,5 +1,7 @@
 """Operators of the standard that have no place in the operator set, and why."""
 
+from tpuconvert.frontends.registry import registry
+
 _REASONS = {
     "random numbers": (
         "Bernoulli",
@@ -22,6 +24,8 @@ _REASONS = {
 }
 REASONS = {operator: reason for reason, operators in _REASONS.items() for operator in operators}
 """Per operator of the default domain, why it cannot be converted."""
+
+registry("onnx").refuse(REASONS)
 
 DOMAINS = {
     "ai.onnx.preview.training": "training",

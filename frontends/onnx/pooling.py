@@ -14,6 +14,7 @@ from tpuconvert.frontends.onnx.convolution import (
     resolved_pads,
 )
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad
@@ -82,7 +83,7 @@ def _ceil_mode(node: OnnxNode, since: int) -> bool:
     return bool(node.attr("ceil_mode", 0)) if node.version >= since else False
 
 
-@onnx_op("MaxPool", since=1)
+@onnx_op("MaxPool", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; the output Indices is not available")
 def max_pool(node: OnnxNode, g: Graph) -> Result:
     """Maximum of each window; the positions of the maxima are not available."""
     if len(node.outputs_used) > 1 and node.outputs_used[1]:
@@ -136,7 +137,7 @@ def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
     return x
 
 
-@onnx_op("AveragePool", since=1)
+@onnx_op("AveragePool", since=1, kind=Kind.DIRECT, limits="one to three spatial axes")
 def average_pool(node: OnnxNode, g: Graph) -> Value:
     """Mean of each window, with or without the padding."""
     return average_pool_of(node, g, emit.floats(node.input(0)), node.version)
@@ -190,13 +191,13 @@ def _global(node: OnnxNode, g: Graph, kind: PoolType, method: ReduceMethodType) 
     return emit.reduce(g, method, x, range(2, rank))
 
 
-@onnx_op("GlobalAveragePool", since=1)
+@onnx_op("GlobalAveragePool", since=1, kind=Kind.DIRECT)
 def global_average_pool(node: OnnxNode, g: Graph) -> Value:
     """Mean of each channel."""
     return _global(node, g, PoolType.AVE, ReduceMethodType.REDUCE_MEAN)
 
 
-@onnx_op("GlobalMaxPool", since=1)
+@onnx_op("GlobalMaxPool", since=1, kind=Kind.DIRECT)
 def global_max_pool(node: OnnxNode, g: Graph) -> Value:
     """Maximum of each channel."""
     return _global(node, g, PoolType.MAX, ReduceMethodType.REDUCE_MAX)
@@ -220,7 +221,7 @@ def rooted(g: Graph, x: Value, p: float) -> Value:
     return emit.sqrt(g, x) if p == 2 else emit.exp(g, emit.muls(g, emit.ln(g, x), 1 / p))
 
 
-@onnx_op("LpPool", since=2)
+@onnx_op("LpPool", since=2, limits="one to three spatial axes; p of 1 and more")
 def lp_pool(node: OnnxNode, g: Graph) -> Value:
     """p-norm of each window."""
     p = float(node.attr("p", 2))

@@ -8,6 +8,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError, is_open, open_within
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -19,7 +20,7 @@ def matrix_product(g: Graph, a: Value, b: Value, bias: Value | None = None) -> V
     return g.add(MatrixMul(), a, b) if bias is None else g.add(MatrixMul(), a, b, bias)
 
 
-@onnx_op("Gemm", since=1)
+@onnx_op("Gemm", since=1, kind=Kind.DIRECT)
 def gemm(node: OnnxNode, g: Graph) -> Value:
     """Alpha * A' * B' + beta * C."""
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
@@ -58,7 +59,7 @@ def _scaled(g: Graph, x: Value, factor: float) -> Value:
     return emit.muls(g, x, factor)
 
 
-@onnx_op("MatMul", since=1)
+@onnx_op("MatMul", since=1, kind=Kind.DIRECT)
 def matmul(node: OnnxNode, g: Graph) -> Result:
     """Matrix product with NumPy's rules for ranks."""
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
@@ -102,7 +103,7 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
     return g.add(BatchMatmul(), a, b)
 
 
-@onnx_op("Einsum", since=12)
+@onnx_op("Einsum", since=12, kind=Kind.DIRECT)
 def einsum(node: OnnxNode, g: Graph) -> Result:
     """Sum of products by index letters, two operands at a time, each step one batched matrix product."""
     equation = node.required_attr("equation", "").replace(" ", "")

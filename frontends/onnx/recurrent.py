@@ -197,7 +197,7 @@ def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[V
     return results
 
 
-@onnx_op("LSTM", since=1)
+@onnx_op("LSTM", since=1, limits="constant weights and lengths; unrolled over the steps")
 def lstm(node: OnnxNode, g: Graph) -> list[Result]:
     """Long short-term memory; gates in the order input, output, forget, cell."""
     layer = _read(node, 4, ("Sigmoid", "Tanh", "Tanh"), 20)
@@ -236,7 +236,7 @@ def lstm(node: OnnxNode, g: Graph) -> list[Result]:
     return _results(node, g, layer, runs, 2)
 
 
-@onnx_op("GRU", since=1)
+@onnx_op("GRU", since=1, limits="constant weights and lengths; unrolled over the steps")
 def gru(node: OnnxNode, g: Graph) -> list[Result]:
     """Gated recurrent unit; gates in the order update, reset, hidden."""
     layer = _read(node, 3, ("Sigmoid", "Tanh"), 20)
@@ -273,7 +273,7 @@ def gru(node: OnnxNode, g: Graph) -> list[Result]:
     return _results(node, g, layer, runs, 1)
 
 
-@onnx_op("RNN", since=1)
+@onnx_op("RNN", since=1, limits="constant weights and lengths; unrolled over the steps")
 def rnn(node: OnnxNode, g: Graph) -> list[Result]:
     """One layer with one activation."""
     layer = _read(node, 1, ("Tanh",), 4)

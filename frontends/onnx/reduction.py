@@ -9,6 +9,7 @@ from tpuconvert.frontends.onnx import elements, emit, shape_rules
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq
@@ -38,7 +39,8 @@ def _reduction(
         return node.result(emit.cast(g, after(g, y), x.dtype), node.element(0), scalar=shape == ())
 
     convert.__doc__ = f"{name}: {method.name}, with what stands before and behind it."
-    onnx_op(name, since=1)(convert)
+    kind = Kind.DIRECT if before is after is _same else Kind.DECOMPOSED
+    onnx_op(name, since=1, kind=kind, limits="constant axes")(convert)
 
 
 _SUM = ReduceMethodType.REDUCE_SUM
@@ -83,14 +85,14 @@ def _arg(name: str, method: ArgMethod) -> None:
         return node.result(emit.reshape(g, y, target or (1,)), elements.INT64, scalar=target == ())
 
     convert.__doc__ = f"{name}: index of the first, or of the last, extreme element."
-    onnx_op(name, since=1)(convert)
+    onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
 
 
 _arg("ArgMax", ArgMethod.max)
 _arg("ArgMin", ArgMethod.min)
 
 
-@onnx_op("TopK", since=1)
+@onnx_op("TopK", since=1, kind=Kind.DIRECT, limits="a constant k")
 def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     """The k largest or smallest elements in order, and where they were."""
     k = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1))
@@ -108,7 +110,7 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     ]
 
 
-@onnx_op("CumSum", since=11)
+@onnx_op("CumSum", since=11, kind=Kind.DIRECT, limits="a constant axis; float32, int32, int64")
 def cum_sum(node: OnnxNode, g: Graph) -> Result:
     """Running sums along an axis, as a product with a triangular matrix."""
     x = node.input(0)
@@ -151,7 +153,7 @@ def _moved_on(g: Graph, x: Value, axis: int, count: int, is_reverse: bool) -> Va
     return g.add(Concat(axis), filler, emit.cut(g, x, axis, 0, shape[axis] - count))
 
 
-@onnx_op("Det", since=11)
+@onnx_op("Det", since=11, limits="up to 3 rows")
 def determinant(node: OnnxNode, g: Graph) -> Result:
     """Determinants of matrices of up to three rows, by cofactors."""
     x, shape = emit.floats(node.input(0)), node.shape(0)

@@ -10,6 +10,7 @@ from tpuconvert.frontends.onnx.indexing import from_front
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.sampling import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.scatter import written
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
@@ -19,7 +20,7 @@ from tpuconvert.schema.ops.host_regions import RegionMode, RoiAlign, RoiMaxPool
 from tpuconvert.schema.types import DType
 
 
-@onnx_op("RoiAlign", since=10)
+@onnx_op("RoiAlign", since=10, kind=Kind.HOST)
 def roi_align(node: OnnxNode, g: Graph) -> Result:
     """Cells of regions, by bilinear samples; on the host."""
     images = node.input(2)
@@ -40,7 +41,7 @@ def roi_align(node: OnnxNode, g: Graph) -> Result:
     return node.result(g.add(op, emit.floats(node.input(0)), emit.floats(node.input(1)), images))
 
 
-@onnx_op("MaxRoiPool", since=1)
+@onnx_op("MaxRoiPool", since=1, kind=Kind.HOST)
 def max_roi_pool(node: OnnxNode, g: Graph) -> Result:
     """The largest pixel of every cell of a region; on the host."""
     height, width = node.required_attr("pooled_shape", (1, 1))
@@ -128,7 +129,7 @@ def _base(
     )
 
 
-@onnx_op("MaxUnpool", since=9)
+@onnx_op("MaxUnpool", since=9, limits="constant indices")
 def max_unpool(node: OnnxNode, g: Graph) -> Result:
     """Elements put back to known places of a larger tensor; the rest is 0."""
     shape = node.shape(0)

@@ -14,6 +14,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.reduction import along_axis
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
@@ -322,7 +323,7 @@ def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy:
     return [_AxisResize(a, shape[a], out, scale) for a, out, scale in rows if out != shape[a] or scale != 1]
 
 
-@onnx_op("Resize", since=11)
+@onnx_op("Resize", since=11, kind=Kind.DIRECT, limits="constant scales or sizes")
 def resize(node: OnnxNode, g: Graph) -> Result:
     """Resize along any axes by scales or to sizes."""
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
@@ -361,13 +362,13 @@ def _cropped(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], 
     return [_AxisResize(item.axis, item.extent, item.out, item.scale, bounds[item.axis]) for item in items]
 
 
-@onnx_op("Resize", since=10)
+@onnx_op("Resize", since=10, kind=Kind.DIRECT, limits="constant scales or sizes")
 def resize_scales(node: OnnxNode, g: Graph) -> Result:
     """The first Resize: scales only, asymmetric."""
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
 
 
-@onnx_op("Upsample", since=9)
+@onnx_op("Upsample", since=9, kind=Kind.DIRECT, limits="constant scales")
 def upsample(node: OnnxNode, g: Graph) -> Result:
     """Scales as an input; some exporters still write the attribute of opset 7."""
     if not node.has_input(1):
@@ -375,13 +376,13 @@ def upsample(node: OnnxNode, g: Graph) -> Result:
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
 
 
-@onnx_op("Upsample", since=7)
+@onnx_op("Upsample", since=7, kind=Kind.DIRECT, limits="constant scales")
 def upsample_attribute(node: OnnxNode, g: Graph) -> Result:
     """Scales as an attribute."""
     return _by_scales_only(node, g, node.required_attr("scales", (1.0,)))
 
 
-@onnx_op("Upsample", since=1)
+@onnx_op("Upsample", since=1, kind=Kind.DIRECT, limits="constant scales")
 def upsample_plane(node: OnnxNode, g: Graph) -> Result:
     """One scale for the rows and one for the columns."""
     scales = (1.0, 1.0, node.required_attr("height_scale", 1.0), node.required_attr("width_scale", 1.0))

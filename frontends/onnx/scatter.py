@@ -12,6 +12,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.indexing import from_front, row_strides
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
@@ -58,7 +59,7 @@ def _rounds(position: Array) -> list[Array]:
     return [np.flatnonzero(turn == number) for number in range(int(turn.max(initial=-1)) + 1)]
 
 
-@onnx_op("ScatterND", since=11)
+@onnx_op("ScatterND", since=11, limits="constant indices")
 def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     """A copy of the data with slices at known indices replaced, or combined with updates."""
     reduction = _reduction(node) if node.version >= 16 else "none"
@@ -78,7 +79,7 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.reshape(g, y, shape))
 
 
-@onnx_op("ScatterElements", "Scatter", since=9)
+@onnx_op("ScatterElements", "Scatter", since=9, limits="constant indices")
 def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     """A copy of the data with single elements at known indices replaced, or combined with updates."""
     reduction = _reduction(node) if node.version >= 16 else "none"
@@ -133,7 +134,7 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
     return node.result(_from_rows(g, written(node, g, cache, position, update, "none"), shape, 0, axis))
 
 
-@onnx_op("ReverseSequence", since=10)
+@onnx_op("ReverseSequence", since=10, kind=Kind.DIRECT, limits="constant lengths")
 def reverse_sequence(node: OnnxNode, g: Graph) -> Result:
     """The first entries of every sample backwards, as many as its known length says."""
     shape, lengths = node.shape(0), node.ints(1)

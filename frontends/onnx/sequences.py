@@ -4,6 +4,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.concat import Concat
@@ -23,20 +24,20 @@ def _place(node: OnnxNode, index: int, count: int, past_end: bool = False) -> in
     return place + count if place < 0 else place
 
 
-@onnx_op("SequenceEmpty", since=11)
+@onnx_op("SequenceEmpty", since=11, kind=Kind.FOLDED)
 def sequence_empty(node: OnnxNode, _: Graph) -> OnnxTensor:
     """No tensors."""
     node.optional_attr("dtype")
     return _sequence(node, ())
 
 
-@onnx_op("SequenceConstruct", since=11)
+@onnx_op("SequenceConstruct", since=11, kind=Kind.FOLDED)
 def sequence_construct(node: OnnxNode, _: Graph) -> OnnxTensor:
     """All inputs."""
     return _sequence(node, tuple(node.tensor(index) for index in range(len(node.inputs))))
 
 
-@onnx_op("SequenceInsert", since=11)
+@onnx_op("SequenceInsert", since=11, kind=Kind.FOLDED)
 def sequence_insert(node: OnnxNode, _: Graph) -> OnnxTensor:
     """One tensor more, at the end or at a place."""
     items = node.sequence(0)
@@ -44,7 +45,7 @@ def sequence_insert(node: OnnxNode, _: Graph) -> OnnxTensor:
     return _sequence(node, (*items[:place], node.tensor(1), *items[place:]))
 
 
-@onnx_op("SequenceErase", since=11)
+@onnx_op("SequenceErase", since=11, kind=Kind.FOLDED)
 def sequence_erase(node: OnnxNode, _: Graph) -> OnnxTensor:
     """One tensor less, the last or that at a place."""
     items = node.sequence(0)
@@ -52,20 +53,20 @@ def sequence_erase(node: OnnxNode, _: Graph) -> OnnxTensor:
     return _sequence(node, (*items[:place], *items[place + 1 :]))
 
 
-@onnx_op("SequenceAt", since=11)
+@onnx_op("SequenceAt", since=11, kind=Kind.FOLDED)
 def sequence_at(node: OnnxNode, _: Graph) -> OnnxTensor:
     """The tensor at a place."""
     items = node.sequence(0)
     return items[_place(node, 1, len(items))]
 
 
-@onnx_op("SequenceLength", since=11)
+@onnx_op("SequenceLength", since=11, kind=Kind.FOLDED)
 def sequence_length(node: OnnxNode, _: Graph) -> Array:
     """How many tensors there are."""
     return np.array(len(node.sequence(0)), np.int64)
 
 
-@onnx_op("ConcatFromSequence", since=11)
+@onnx_op("ConcatFromSequence", since=11, kind=Kind.DIRECT)
 def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     """All tensors one behind the other, or as slices of a new axis."""
     items = node.sequence(0)
@@ -88,7 +89,7 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     return OnnxTensor(node.output_names[0], items[0].element, value.shape, None, value, None, roots)
 
 
-@onnx_op("SplitToSequence", since=11)
+@onnx_op("SplitToSequence", since=11, kind=Kind.FOLDED)
 def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     """Parts of a tensor along an axis: of one size, of given sizes, or single slices."""
     shape = node.shape(0)
@@ -121,7 +122,7 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     return _sequence(node, tuple(items))
 
 
-@onnx_op("SequenceMap", since=17)
+@onnx_op("SequenceMap", since=17, kind=Kind.FOLDED)
 def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
     """The body once per tensor of the first sequence; other sequences are read alongside, tensors as they are."""
     body, first = graph_attribute(node, "body"), node.sequence(0)
@@ -140,7 +141,7 @@ def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
     return [_sequence(node, tuple(row[k] for row in rows)) for k in range(len(body.output))]
 
 
-@onnx_op("OptionalHasElement", since=15)
+@onnx_op("OptionalHasElement", since=15, kind=Kind.FOLDED)
 def optional_has_element(node: OnnxNode, _: Graph) -> Array:
     """True for whatever is given."""
     if node.has_input(0):
@@ -148,7 +149,7 @@ def optional_has_element(node: OnnxNode, _: Graph) -> Array:
     return np.array(node.has_input(0))
 
 
-@onnx_op("Optional", "OptionalGetElement", since=15)
+@onnx_op("Optional", "OptionalGetElement", since=15, kind=Kind.FOLDED)
 def optional_value(node: OnnxNode, _: Graph) -> OnnxTensor:
     """The tensor or sequence itself."""
     found = node.inputs[0] if node.inputs else None

@@ -13,6 +13,7 @@ from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
@@ -78,13 +79,13 @@ def transformed(
     return emit.permute(g, y, [order.index(k) for k in range(len(shape))])
 
 
-@onnx_op("DFT", since=20)
+@onnx_op("DFT", since=20, kind=Kind.DIRECT)
 def dft(node: OnnxNode, g: Graph) -> Result:
     """Discrete Fourier transform along an axis that is an input."""
     return _dft(node, g, int(node.scalar(2)) if node.has_input(2) else -2)
 
 
-@onnx_op("DFT", since=17)
+@onnx_op("DFT", since=17, kind=Kind.DIRECT)
 def dft_axis_attribute(node: OnnxNode, g: Graph) -> Result:
     """The first meaning: the axis is an attribute."""
     return _dft(node, g, node.attr("axis", 1))

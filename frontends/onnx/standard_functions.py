@@ -7,7 +7,10 @@ Functions whose body the standard builds for a particular node are not among the
 from functools import lru_cache
 
 from tpuconvert.frontends.onnx.messages import FunctionProto
+from tpuconvert.frontends.onnx.node import onnx_op
+from tpuconvert.frontends.onnx.not_representable import REASONS
 from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+from tpuconvert.frontends.registry import Kind, Registration
 
 DOMAINS = ("",)
 """Where operators are looked up; functions of machine learning and of previews are none of ours."""
@@ -36,3 +39,21 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
     del body.attribute[:]
     body.attribute.extend(plain)
     return body
+
+
+def registrations() -> list[Registration]:
+    """An entry for every operator that has such a body, for the tables."""
+    from onnx import defs
+
+    found: dict[str, int] = {}
+    for schema in defs.get_all_schemas_with_history():
+        is_ours = schema.domain in DOMAINS and schema.name not in REASONS and not schema.deprecated
+        if is_ours and standard_function(schema.name, schema.domain, schema.since_version) is not None:
+            found[schema.name] = min(schema.since_version, found.get(schema.name, schema.since_version))
+    how = "as the standard defines it by other operators"
+    return [
+        Registration(name, "", since, standard_function, Kind.DECOMPOSED, how) for name, since in sorted(found.items())
+    ]
+
+
+onnx_op.others = registrations

@@ -92,3 +92,22 @@ def test_an_operator_of_a_plugin(capsys: Captured) -> None:
     assert "y = x where it exceeds the limit, else 0." in out
     assert "Global: it runs on the host." in out
     assert "Custom operators" in out
+
+
+def test_operators_of_a_format(capsys: Captured) -> None:
+    assert main(["ops", "--format", "onnx"]) == 0
+    captured = capsys.readouterr()
+    lines = {line.split()[0]: line.split() for line in captured.out.splitlines()}
+    assert lines["operator"] == ["operator", "domain", "versions", "kind", "limits"]
+    assert lines["Softmax"][:5] == ["Softmax", "-", "1-12,", "13+", "direct"]
+    assert lines["Loop"][:4] == ["Loop", "-", "1+", "folded"]
+    assert lines["Acos"][3] == "host"
+    assert lines["RandomNormal"] == ["RandomNormal", "-", "-", "refused", "random", "numbers"]
+    assert "refused" in captured.err
+
+
+def test_operators_of_a_format_as_json(capsys: Captured) -> None:
+    for source_format in ("onnx", "tflite", "caffe"):
+        assert main(["ops", "--format", source_format, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        assert {frozenset(row) for row in rows} == {frozenset({"operator", "domain", "versions", "kind", "limits"})}
