@@ -1,5 +1,6 @@
 """The ONNX Backend interface."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,11 +83,14 @@ def test_devices() -> None:
     assert not backend.supports_device("CUDA")
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
+
+
 @pytest.mark.slow
 def test_conformance() -> None:
     """Every case of the standard's suite passes, is refused with a reason, or is known to expect something else.
 
-    The counts are those of docs/onnx-conformance.md.
+    The counts are those of docs/onnx-conformance.md, with the native engine too.
     """
     cases = onnx_conformance.load_cases(("node", *onnx_conformance.FILE_KINDS))
     outcomes = [onnx_conformance.run_case(case, 60, {"backend": "reference"}) for case in cases]
@@ -95,8 +99,23 @@ def test_conformance() -> None:
     assert all(outcome.reason for outcome in outcomes if outcome.outcome == "refused")
     node = onnx_conformance.summary([outcome for outcome in outcomes if outcome.kind == "node"])
     assert node["passed"] >= 1500
-    page = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
-    assert page.read_text(encoding="utf-8") == onnx_conformance.markdown(outcomes), "run tools/onnx_conformance.py"
+    native = onnx_conformance.native_outcomes(cases, outcomes, 60, "bm1686")
+    assert [outcome for outcome in native if outcome.outcome in onnx_conformance.FAILED] == []
+    text = onnx_conformance.markdown(outcomes, native)
+    assert PAGE.read_text(encoding="utf-8") == text, "run tools/onnx_conformance.py"
+
+
+def test_examples_of_the_conformance_page() -> None:
+    """The case that stands for a reason ends with it: a page that is stale fails without running the whole suite."""
+    before_native = PAGE.read_text(encoding="utf-8").partition("## Native engine")[0]
+    rows = re.findall(r"^\| \d+ \| (refused|mismatch) \| (.*) \| (.*) \| `(\w+)` \|$", before_native, re.MULTILINE)
+    assert len(rows) > 40
+    cases = {case.name: case for case in onnx_conformance.load_cases(("node", *onnx_conformance.FILE_KINDS))}
+    counted = [int(count) for count in re.findall(r"^\| all \| (\d+) \|$", before_native, re.MULTILINE)]
+    assert sum(counted) == len(cases)
+    for end, operator, reason, name in rows:
+        found = onnx_conformance.run_case(cases[name], 60, {"backend": "reference"})
+        assert (found.outcome, found.operator, found.reason.replace("|", "\\|")) == (end, operator, reason), name
 
 
 def test_outcomes_of_conformance_cases(tmp_path: Path) -> None:
