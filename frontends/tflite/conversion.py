@@ -7,15 +7,17 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.tflite import recipes
+from tpuconvert.frontends.tflite.lowering import as_float
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Sub
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Nes
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.round_to_integer import Floor
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import I32, DType, Scalar
 
 _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
 
@@ -58,7 +60,7 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("CAST", "STABLEHLO_CONVERT")
 def cast(node: TfliteNode, g: Graph) -> Value:
-    """Another type; real numbers are cut off towards zero, everything but 0 is true."""
+    """Another type; real numbers are cut off towards zero, integers keep their last bits, everything but 0 is true."""
     if node.op_type == "CAST":
         node.ignore_option("in_data_type", "out_data_type")  # both tensors declare their types
     if node.quant(0) is not None or node.output_quant() is not None:
@@ -73,5 +75,21 @@ def cast(node: TfliteNode, g: Graph) -> Value:
     if x.dtype is wanted:
         return x
     if source in _REALS:
-        x = recipes.truncate(g, x)
-    return g.add(Cast(wanted), x)
+        return g.add(Cast(wanted), recipes.truncate(g, x))
+    return g.add(Cast(wanted), x) if x.dtype.is_float or wanted.is_float else _between_integers(g, x, wanted)
+
+
+def _between_integers(g: Graph, x: Value, wanted: DType) -> Value:
+    """Integers of another width or sign, modulo its range; 32-bit ones go through FLOAT32, exact below 2^24.
+
+    The cast of the operator set saturates, and it has no pair of 32 bits and fewer.
+    """
+    fits = wanted.min <= x.dtype.min and x.dtype.max <= wanted.max
+    if fits and I32 not in (x.dtype, wanted):
+        return g.add(Cast(wanted), x)
+    real = as_float(g, x)
+    if not fits:
+        span = float(wanted.max) - float(wanted.min) + 1
+        turns = g.add(Floor(), recipes.muls(g, recipes.adds(g, real, -float(wanted.min)), 1 / span))  # powers of two
+        real = g.add(Sub(), real, recipes.muls(g, turns, span))
+    return g.add(Cast(wanted), real)

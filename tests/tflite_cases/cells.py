@@ -141,6 +141,16 @@ def _types() -> Iterator[Case]:
                 continue
             data = given(f"cast{source}", (3, 5), 0 if source[0] == "u" or target[0] == "u" else -9, 9, source)
             yield Case("CAST", [data], [target.upper()], "CastOptions", note=f"{source} {target}")
+    for source, target, values in (
+        ("int8", "uint8", (-128, -1, 0, 127)),
+        ("uint8", "int8", (0, 127, 128, 255)),
+        ("int32", "int8", (-1000, -129, 128, 300, 65_537)),
+        ("int32", "uint8", (-1, 256, 1_000_000)),
+        ("int64", "int16", (-40_000, 32_768, 1 << 20)),
+        ("int16", "uint8", (-1, 300, -32_768)),
+    ):
+        wrapped = Given(np.asarray(values, source))
+        yield Case("CAST", [wrapped], [target.upper()], "CastOptions", note=f"{source} {target} wraps")
     for dtype, zero in (("int8", -3), ("uint8", 130), ("int16", 0)):
         yield Case(
             "QUANTIZE", [given("real", (4, 9), -20, 20)], [dtype.upper()], note=dtype, scale=0.21, zero_point=zero

@@ -12,10 +12,12 @@ from tflite_cases.stablehlo import WITHOUT_KERNEL
 from tflite_models import run
 from tflite_reference import arrays_of, model_of, reference_outputs
 
+import tpuconvert as tc
 from tpuconvert.frontends.registry import registry
 from tpuconvert.frontends.tflite import load
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES
 from tpuconvert.optimizer import optimize
+from tpuconvert.schema.errors import UnsupportedError
 
 pytest.importorskip("ai_edge_litert")
 
@@ -56,6 +58,22 @@ def compare(case: Case, results: list[Any], expected: list[Any]) -> None:
             np.testing.assert_allclose(result, want, rtol=0, atol=case.atol * largest)
         else:
             np.testing.assert_array_equal(result, want)
+
+
+@pytest.mark.slow
+def test_the_same_on_bm1686(tmp_path: Path) -> None:
+    """Converted and executed; no chip has a cast of 32 bits without sign."""
+    path, wrong = tmp_path / "model.tflite", {}
+    for case in CASES:
+        path.write_bytes(model_of(case))
+        try:
+            with tc.Session(tc.convert(path), backend="reference") as session:
+                names = [port.name for port in session.inputs]
+                results = session.run(dict(zip(names, arrays_of(case), strict=True)))
+            compare(case, list(results.values()), reference_outputs(case))
+        except (UnsupportedError, AssertionError) as error:
+            wrong[str(case)] = str(error)
+    assert {name: text for name, text in wrong.items() if not (name.startswith("CAST") and "uint32" in name)} == {}
 
 
 def test_every_builtin_has_a_case() -> None:
