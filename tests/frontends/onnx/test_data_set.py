@@ -48,10 +48,13 @@ DIFFERENT = {
     "cv_cumsum_3d_dim_2_int64": "64-bit input values outside INT32",
     "cv_reduce_sum_int64": "64-bit input values outside INT32",
     "cv_tile_int64": "64-bit input values outside INT32",
-    "cv_qlinearsoftmax_v13": "two of its thirty results differ by one step, and the range is only 46 steps",
     "op_attention_qk_output_2": "published with the lowest number where the standard has minus infinity",
 }
-MATCHED = 321
+
+ONE_STEP = {"cv_quantized_resize_bilinear_align": "ONNX Runtime interpolates the bytes and cuts fractions off"}
+"""Quantized cases that may differ by one of their 137 steps, and why; all others are equal."""
+
+MATCHED = 322
 
 
 def test_layers(data_root: Path) -> None:
@@ -73,12 +76,10 @@ def test_layers(data_root: Path) -> None:
         except UsageError as error:
             different[case["id"]] = str(error)
             continue
-        is_quantized = any("Quantize" in op or "QLinear" in op for op in case["ops"])
         worst = max(
-            (_difference(value, arrays[f"out{index}"], is_quantized) for index, value in enumerate(outputs.values())),
-            default=0.0,
+            (_difference(value, arrays[f"out{index}"]) for index, value in enumerate(outputs.values())), default=0.0
         )
-        if worst <= 1e-4:
+        if worst <= (1 / 137 if case["id"] in ONE_STEP else 1e-4):
             matched.append(case["id"])
         else:
             different[case["id"]] = f"differs by {worst} of the range"
@@ -86,8 +87,8 @@ def test_layers(data_root: Path) -> None:
     assert len(matched) >= MATCHED
 
 
-def _difference(value: Any, expected: Any, is_quantized: bool) -> float:
-    """Largest difference as a share of the range; a quantized case may differ by one of its 255 steps."""
+def _difference(value: Any, expected: Any) -> float:
+    """Largest difference as a share of the range."""
     if value.shape != expected.shape or value.dtype != expected.dtype:
         return 9.0
     mine, theirs = value.astype(float), expected.astype(float)
@@ -97,5 +98,4 @@ def _difference(value: Any, expected: Any, is_quantized: bool) -> float:
     if not finite.any():
         return 0.0
     scale = max(np.ptp(theirs[finite]), 1e-3 * np.abs(theirs[finite]).max(), 1e-6)
-    worst = float(np.abs(mine - theirs)[finite].max() / scale)
-    return 0.0 if is_quantized and worst <= 0.02 else worst
+    return float(np.abs(mine - theirs)[finite].max() / scale)
