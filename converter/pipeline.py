@@ -55,7 +55,7 @@ class Options:
         strict_set: whether composite operators are written as the operators of the set that they consist of.
         disabled: names of the optimizer's rules and passes that do not run.
         grouping: whether it is planned which nodes share on-chip memory. What is computed does not depend on it.
-        local_memory: on-chip memory to plan for; None for that of the chip.
+        local_memory: on-chip memory to plan for, as ``64x256K@64``; None for that of the chip.
         reading: how a TFLite file is read.
         max_transposes: how many transposes the result may have; None for any number.
 
@@ -71,7 +71,7 @@ class Options:
     strict_set: bool = False
     disabled: tuple[str, ...] = ()
     grouping: bool = True
-    local_memory: LocalMemory | None = None
+    local_memory: str | None = None
     reading: Reading = Reading()
     max_transposes: int | None = None
 
@@ -120,7 +120,7 @@ class Options:
         if local_memory is not None and not grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
         try:
-            memory = None if local_memory is None else LocalMemory.parse(local_memory)
+            memory = None if local_memory is None else str(LocalMemory.parse(local_memory))
         except ValueError as error:
             raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
         disabled = tuple(disable_rules)
@@ -378,7 +378,8 @@ def finish(
     if options.grouping:
         from tpuconvert.optimizer.grouping.planner import plan_groups
 
-        grouping = plan_groups(graph, options.chip, options.local_memory)
+        memory = None if options.local_memory is None else LocalMemory.parse(options.local_memory)
+        grouping = plan_groups(graph, options.chip, memory)
     graph.validate()
     return Model(
         FileModel(
