@@ -321,6 +321,8 @@ def load_source(
         "outputs": options.outputs,
         **options.reading.arguments(kind),
     }
+    if kind == "tflite" and options.quantize is None:
+        arguments["hybrid"] = "dynamic"  # float models repeat the kernels; ranges of int8 come from calibration
     if kind == "caffe":
         from tpuconvert.frontends import caffe
 

@@ -17,6 +17,7 @@ def load(
     state: str = "reset",
     keep_io_layout: bool = True,
     rounding: str = "double",
+    hybrid: str = "real",
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Read a TFLite file.
@@ -30,6 +31,8 @@ def load(
         state: ``reset`` begins every run with the file's own state, ``ports`` makes state further inputs and outputs.
         keep_io_layout: false makes inputs and outputs of four axes NCHW.
         rounding: of integers: ``double`` as the reference kernels do, ``single`` as engines that round once.
+        hybrid: layers with integer weights and real activations: ``real``, or ``dynamic`` rounds activations on the way
+            in, as the kernels do.
         limits: bounds on sizes.
 
     Returns:
@@ -53,6 +56,7 @@ def load(
         state=state,
         keep_io_layout=keep_io_layout,
         rounding=rounding,
+        hybrid=hybrid,
     )
 
 

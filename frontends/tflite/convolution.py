@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.lowering import bias, same_padding, window_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -30,7 +31,11 @@ def _conv(
         groups=groups,
     )
     weights = node.permuted(1, order)
-    y = g.add(op, node.nchw(0), weights, bias(node, 2, 0, 1, (1, oc, 1, 1)))
+    # Convolutions with one scale for all channels round symmetrically, the others within the range.
+    scales = node.quant(1)
+    per_channel = node.op_type != "CONV_2D" or (scales is not None and scales.axis is not None)
+    x = hybrid.rounded(node, g, node.nchw(0), asymmetric=per_channel)
+    y = g.add(op, x, weights, bias(node, 2, 0, 1, (1, oc, 1, 1)))
     return node.nhwc(node.activated(y))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.lowering import bias, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
@@ -21,7 +22,6 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
     node.refuse_option(
         "weights_format", 0, "weights in the shuffled format are made for one machine: export them plain"
     )
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum
     if node.rank(1) != 2:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} must have rank 2")
@@ -31,7 +31,8 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
     if not ic or count % ic:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit the input {list(shape)}")
     rows = count // ic
-    x = reshaped(g, node.input(0), (rows, ic))
+    asymmetric = bool(node.option("asymmetric_quantize_inputs"))
+    x = hybrid.rounded(node, g, reshaped(g, node.input(0), (rows, ic)), asymmetric=asymmetric)
     y = g.add(MatrixMul(), x, node.permuted(1, (1, 0)), bias(node, 2, 0, 1, (1, oc)))
     y = node.activated(y)
     if not node.option("keep_num_dims") or len(shape) == 2:

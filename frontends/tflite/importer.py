@@ -43,6 +43,7 @@ def import_model(
     state: str = StateMode.RESET.value,
     keep_io_layout: bool = True,
     rounding: str = "double",
+    hybrid: str = "real",
 ) -> Graph:
     """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
     chosen = choose(file, signature)
@@ -50,7 +51,7 @@ def import_model(
     cut = _cut(file, subgraph, chosen, inputs, outputs)
     graph = Graph(subgraph.name or file.path.stem, file.file)
     states = States(graph, StateMode(state), assigned_variables(file))
-    importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout))
+    importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
     tflite_op.discover()  # the evaluators of constants stand among the converters
     importer.add_inputs(dict(input_shapes or {}))
     for operator in cut.operators:
@@ -106,6 +107,7 @@ class _Work:
     states: States
     signature: Signature
     keep_io_layout: bool
+    hybrid: str = "real"
     calls: int = 0
 
 
@@ -116,7 +118,7 @@ class _Importer:
         self.file = file
         self.called = subgraph
         self.graph = graph
-        self.tensors = Tensors(file, subgraph, graph)
+        self.tensors = Tensors(file, subgraph, graph, work.hybrid)
         self.problems: ProblemList = caller.problems if caller else ProblemList(str(file.path))
         self.work = work
         self.depth: int = caller.depth + 1 if caller else 0

@@ -54,12 +54,14 @@ class Tensors:
         file: the model file.
         subgraph: its tensors are meant by every index here.
         graph: under construction.
+        hybrid: how layers with integer weights and real activations are computed.
     """
 
-    def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph) -> None:
+    def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph, hybrid: str = "real") -> None:
         self.file = file
         self.subgraph = subgraph
         self.graph = graph
+        self.hybrid = hybrid
         self._computed: set[int] = set()  # made by an operator or given by the user: their buffers do not count
         self._arrays: dict[int, Array | None] = {}
         self._values: dict[int, Value] = {}

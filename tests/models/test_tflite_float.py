@@ -14,6 +14,7 @@ MODELS = (
     "deeplabv3_257_tflite",
     "face_landmark_tflite",
     "face_short_range_tflite",
+    "kws_dscnn_tflite",  # 8-bit weights: the kernels round activations as they run
     "mnist_conv_tflite",
     "mnist_lstm_tflite",
     "sine_float_tflite",
@@ -28,13 +29,3 @@ def test_matches_the_reference_kernels(name, data_root):
         assert (found.shape, found.dtype) == (want.shape, want.dtype)
         span = float(np.ptp(want)) or 1.0
         assert np.abs(found.astype(np.float64) - want).max() <= 1e-4 * span
-
-
-def test_weights_of_hybrid_layers_are_real_numbers(data_root):
-    """INT8 weights with float activations: the kernels round activations to 8 bits while they run, we do not.
-
-    Probabilities of this model differ by up to 0.03 for that reason; what wins is the same.
-    """
-    for found, want in runs(data_root, entries(data_root)["kws_dscnn_tflite"]):
-        assert found.argmax() == want.argmax()
-        assert np.abs(found - want).max() <= 0.05
