@@ -1,7 +1,8 @@
 """What a node costs: multiply-accumulate steps, and bytes that it has to read and write at least.
 
-Both follow from the operator's parameters and the types of its operands and results. They say how much work there is,
-not how long it takes. A node whose extents are only known when the model runs costs ``None``.
+Both follow from the operator's parameters and the types of its operands and results. They say how much work there is;
+how long it takes at least is what a chip's peak figures make of it. A node whose extents are only known when the model
+runs costs ``None``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Collection
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.hardware import Hardware
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -22,6 +24,7 @@ from tpuconvert.schema.ops.pool3d_int import Pool3dInt
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.recurrent_cell import RecurrentCell
 from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.types import DType
 from tpuconvert.schema.volume_params import VolumeConvolution
 
 Extents = tuple[int, ...]
@@ -62,6 +65,37 @@ def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
     sizes = [_size(value) for value in (made | read) - inner]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
+
+
+FREE = frozenset({"reshape", "squeeze", "expand_dims", "constdata"})
+"""Between tensors in global memory these change nothing but the shape: no byte is moved."""
+
+
+def bytes_alone(node: Node) -> int | None:
+    """Bytes that a node moves when everything that it reads and writes lies in global memory."""
+    return 0 if node.op.name in FREE else bytes_moved(node)
+
+
+def arithmetic_type(node: Node) -> DType:
+    """The type of the first operand, which decides how fast a chip computes."""
+    return next((value.dtype for value in node.inputs if value is not None), node.outputs[0].dtype)
+
+
+def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) -> float:
+    """The least time that arithmetic takes.
+
+    Args:
+        node: the node.
+        hardware: the chip.
+        steps: multiply-accumulate steps; by default those of the node, none where they are not known.
+    """
+    count = macs(node) if steps is None else steps
+    return (count or 0) / hardware.macs_per_second(arithmetic_type(node))
+
+
+def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
+    """The least time of something that computes and moves bytes meanwhile: the longer of both."""
+    return max(computing, moved / hardware.bytes_per_second)
 
 
 def _rule(op: Op) -> _Count | None:

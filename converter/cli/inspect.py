@@ -15,14 +15,22 @@ from tpuconvert.cli.source_options import plugin_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--html", "page", metavar="OUT.html", help="Write one self-contained page instead.")
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
+@click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
 @plugin_option
 def command(
-    file: str, weights: str | None, as_json: bool, page: str | None, summary: bool, plugins: tuple[str, ...]
+    file: str,
+    weights: str | None,
+    as_json: bool,
+    page: str | None,
+    summary: bool,
+    with_cost: bool,
+    plugins: tuple[str, ...],
 ) -> None:
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
     from tpuconvert.cli.output_files import write_report
     from tpuconvert.cli.problems import ensure, ensure_writable
     from tpuconvert.cli.terminal import echo_text
+    from tpuconvert.cost_report import cost_lines, cost_node_lines, describe_cost, group_lines
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
     from tpuconvert.pipeline import Options, load_source
@@ -37,8 +45,10 @@ def command(
     kind = identify_file(file)
     if kind is not None and kind.id == "tpum":
         ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
-        description = describe_model(load(file))
+        model = load(file)
+        description = {**describe_model(model), "cost": describe_cost(model)}
     else:
+        ensure(not with_cost, f"{file}: the cost is that on a chip; convert it first")
         description = describe_graph(load_source(file, weights, Options(), require_weights=False))
     if page is not None:
         write_report(Path(page), description)
@@ -47,5 +57,9 @@ def command(
         click.echo(to_json(description), nl=False)
     else:
         echo_text(summary_text(description))
+        cost = description.get("cost")
+        if cost is not None:
+            click.echo("\n" + "\n".join([*(cost_lines(cost) if with_cost else ()), *group_lines(cost)]))
         if not summary:
-            click.echo("\n" + "\n".join(node_lines(description)))
+            lines = cost_node_lines(description, cost) if with_cost and cost is not None else node_lines(description)
+            click.echo("\n" + "\n".join(lines))

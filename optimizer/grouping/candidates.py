@@ -25,8 +25,8 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-_FEW = (2, 4, 8, 16, 32, 64)
-_ROWS_WITH_OTHERS = (1, 2, 4, 8, 16, 32)
+_FEW = (2, 4, 8, 16, 32)
+_ROWS_WITH_OTHERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28, 32)
 
 
 class Rows:
@@ -122,6 +122,16 @@ class Candidates:
             low = (rows.start * cut.step + cut.first) // cut.divisor
             high = ((rows.stop - 1) * cut.step + cut.last) // cut.divisor + 1
             rows.cuts[key] = self._rows(np.maximum(low, 0), np.minimum(high, extent), extent)
+        return rows.cuts[key]
+
+    def rounded_rows(self, rows: Rows, multiple: int, extent: int) -> Rows:
+        """The rows that are computed where they come several at a time."""
+        if multiple == 1:
+            return rows
+        key = Cut(-1, divisor=multiple), extent
+        if key not in rows.cuts:
+            start, stop = rows.start // multiple * multiple, -(-rows.stop // multiple) * multiple
+            rows.cuts[key] = self._rows(start, stop, extent)
         return rows.cuts[key]
 
     def join(self, one: Part, other: Part, extent: int) -> Part:

@@ -8,17 +8,13 @@ from typing import Any, NamedTuple
 
 from tpuconvert.optimizer.grouping.candidates import Shape
 from tpuconvert.optimizer.grouping.layout import shape4, size_of
-from tpuconvert.optimizer.grouping.slicing import Cut, Rule, rules
-from tpuconvert.optimizer.grouping.tiles import arithmetic_type
+from tpuconvert.optimizer.grouping.slicing import Cut, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.hardware import Hardware
 from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.op import OpKind
 from tpuconvert.schema.types import Chip
-
-FREE = frozenset({"reshape", "squeeze", "expand_dims", "constdata"})
-"""Between tensors in global memory these change nothing but the shape: no byte is moved."""
 
 
 class Operand(NamedTuple):
@@ -41,6 +37,7 @@ class Facts:
         shapes: of the results.
         last_readers: per result the place of the last node that reads it; past the end for an output of the graph.
         can_cut: whether there is a rule for N, C and H.
+        row_multiple: so many rows of the results come at a time.
         steps: what its multiply-accumulate steps weigh, in bytes.
         like: equal for nodes that the planner cannot tell apart, with the places of those they read counted from here.
     """
@@ -51,13 +48,9 @@ class Facts:
     shapes: tuple[Shape, ...]
     last_readers: tuple[int, ...]
     can_cut: tuple[bool, bool, bool]
+    row_multiple: int
     steps: float
     like: int
-
-
-def alone(node: Node) -> int | None:
-    """Bytes that a node moves when everything that it reads and writes lies in global memory."""
-    return 0 if node.op.name in FREE else cost.bytes_moved(node)
 
 
 class _Use(NamedTuple):
@@ -68,6 +61,7 @@ class _Use(NamedTuple):
     can_cut: tuple[bool, bool, bool]
     shapes: tuple[Shape | None, ...]
     results: tuple[Shape, ...]
+    row_multiple: int
     steps: float
 
 
@@ -125,12 +119,14 @@ class FactsOfGraph:
         for index, number in enumerate(results):
             self._producers[number] = place, index
         like = self._kinds.setdefault(kind, len(self._kinds))
-        return Facts(node, tuple(operands), results, use.results, readers, use.can_cut, use.steps, like)
+        return Facts(
+            node, tuple(operands), results, use.results, readers, use.can_cut, use.row_multiple, use.steps, like
+        )
 
     def _use(self, node: Node) -> tuple[int, _Use | None]:
         """Bytes that a node moves alone, and what is known of it when it can be in a group."""
         if node.op.kind is OpKind.CUSTOM:
-            return alone(node) or 0, None
+            return cost.bytes_alone(node) or 0, None
         operands = tuple(None if value is None else (value.is_constant, value.type) for value in node.inputs)
         # A value that is read twice is moved once.
         same = tuple(map(node.inputs.index, node.inputs)) if len({*node.inputs}) < len(node.inputs) else ()
@@ -140,7 +136,7 @@ class FactsOfGraph:
         return self._uses[key]
 
     def _looked_at(self, node: Node, number: int) -> tuple[int, _Use | None]:
-        moved = alone(node)
+        moved = cost.bytes_alone(node)
         if moved is None or not locality_of(node, self._chip).is_local:
             return moved or 0, None
         by_axis = rules(node)
@@ -150,13 +146,14 @@ class FactsOfGraph:
             (_keeps_parts(by_axis[0]), _keeps_parts(by_axis[1]), by_axis[2] is not None),
             tuple(None if value is None else _shape(value) for value in node.inputs),
             tuple(map(_shape, node.outputs)),
-            (cost.macs(node) or 0) * self._hardware.bytes_per_mac(arithmetic_type(node)),
+            row_multiple(node),
+            (cost.macs(node) or 0) * self._hardware.bytes_per_mac(cost.arithmetic_type(node)),
         )
 
     def _last_reader(self, value: Value) -> int:
         if value in self._outputs or not value.uses:
             return len(self._places)
-        return max(self._places[user] for user, _ in value.uses)
+        return max(self._places.get(user, len(self._places)) for user, _ in value.uses)
 
     def _link(self, number: int, place: int) -> tuple[int, int]:
         """Where an operand comes from, counted back from the node: its producer, or who read it before."""
@@ -182,5 +179,3 @@ def _keeps_parts(rule: Rule) -> bool:
 
 def _cut(rule: Rule, place: int) -> Cut | None:
     return None if rule is None else rule[place]
-
-

@@ -1,8 +1,9 @@
-"""Orders in which nodes can run that keep a value and its readers close together."""
+"""Orders in which nodes can run. A group is a run of the order, so that the order decides which groups there are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 
 from tpuconvert.schema.graph import Graph, Node
 
@@ -37,3 +38,22 @@ def distance(order: Sequence[Node]) -> int:
         for node, place in places.items()
         for value in node.outputs
     )
+
+
+def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
+    """Some orders in which the nodes can run, drawn with a fixed seed; most steps follow the newest branch."""
+    members = set(nodes)
+    producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}
+    chance = random.Random(len(nodes))
+    for _ in range(count):
+        missing = {node: len(before) for node, before in producers.items()}
+        ready = [node for node in nodes if not missing[node]]
+        order: list[Node] = []
+        while ready:
+            node = ready.pop(-1 if chance.random() < 0.5 else chance.randrange(len(ready)))
+            order.append(node)
+            for user in dict.fromkeys(user for value in node.outputs for user, _ in value.uses if user in members):
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        yield order

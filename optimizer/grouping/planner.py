@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
-from tpuconvert.optimizer.grouping.orders import depth_first, distance
+from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
 from tpuconvert.optimizer.grouping.segment import Segment
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
@@ -26,6 +26,12 @@ PATIENCE = 1500
 """So many different ends of groups are looked at; then groups get SHORTEST, and time stays in proportion to nodes."""
 
 SHORTEST = 6
+
+SMALL = 16
+"""Graphs of so many nodes are planned in several orders."""
+
+ORDERS = 30
+"""So many orders are drawn for a small graph; most are the same."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,26 @@ def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, lon
     """
     hardware = hardware_of(chip)
     memory = memory or hardware.memory
-    order = min(graph.nodes, depth_first(graph), key=distance)
-    graph.reorder(order)
-    return Grouping(memory, plan_order(graph, order, chip, hardware, memory, longest).groups)
+    plan = min(
+        (plan_order(graph, order, chip, hardware, memory, longest) for order in _orders(graph)),
+        key=lambda plan: plan.weight,
+    )
+    graph.reorder(plan.order)
+    return Grouping(memory, plan.groups)
+
+
+def _orders(graph: Graph) -> list[list[Node]]:
+    """The orders that are planned: of a small graph several, of a larger one that which keeps less waiting."""
+    orders = [graph.nodes, depth_first(graph)]
+    if len(graph) > SMALL:
+        return [min(orders, key=distance)]
+    return list({tuple(map(id, order)): order for order in (*orders, *other_orders(graph.nodes, ORDERS))}.values())
 
 
 def plan_order(
     graph: Graph, order: Sequence[Node], chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST
 ) -> Plan:
-    """The best groups among runs of an order."""
+    """The best groups among runs of an order of all nodes, or of some of them."""
     known = FactsOfGraph(graph, order, chip, hardware)
     batches = {shape.n for facts in known.facts if facts is not None for shape in facts.shapes}
     candidates = Candidates(memory, batches)

@@ -116,7 +116,7 @@ class Segment:
             for part in parts:
                 wanted = part if wanted is None else self._candidates.join(wanted, part, extent)
         assert wanted is not None, f"nobody reads {facts.node}"
-        return wanted
+        return wanted._replace(rows=self._candidates.rounded_rows(wanted.rows, facts.row_multiple, extent))
 
     def _needed(self, operand: Operand, part: Part, result: Shape) -> Part:
         cut_n, cut_c, cut_h = operand.cuts

@@ -78,6 +78,11 @@ Rule = tuple[Cut | None, ...] | None
 """Per operand the part that is needed, None for all of it (and for an absent one); or None: there are no parts."""
 
 
+def row_multiple(node: Node) -> int:
+    """How many rows of the result come at a time: a part begins and ends at a multiple."""
+    return node.op.scale if isinstance(node.op, Upsample) else 1
+
+
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
     """The rules of a node for N, C and H. All extents must be numbers."""
     for kinds, rule in _RULES:
@@ -163,7 +168,7 @@ def _pool(node: Node, axis: int) -> Rule:
         return _moving(node, axis)
     if op.is_global_pooling:
         return (None,)
-    return _windows(op.kernel_h, op.stride_h, op.pad_h, op.pad_h + op.pad_h_offset)
+    return _windows(node, op.kernel_h, op.stride_h, op.pad_h, op.pad_h + op.pad_h_offset)
 
 
 def _pool_int(node: Node, axis: int) -> Rule:
@@ -173,11 +178,15 @@ def _pool_int(node: Node, axis: int) -> Rule:
         return _moving(node, axis)
     if not op.is_avg_pooling:  # places of maxima are counted from the first row of the plane
         return None
-    return _windows(op.kernel_h, op.stride_h, op.pad_h_t, op.pad_h_b)
+    return _windows(node, op.kernel_h, op.stride_h, op.pad_h_t, op.pad_h_b)
 
 
-def _windows(kernel: int, stride: int, before: int, after: int) -> Rule:
-    if max(before, after) >= kernel:
+def _windows(node: Node, kernel: int, stride: int, before: int, after: int) -> Rule:
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    rows = before + _extent(x, H) + after
+    # Windows in the padding alone, and the last one of the ceil mode that hangs over, make no part of their own.
+    if max(before, after) >= kernel or (_extent(y, H) - 1) * stride + kernel > rows:
         return None
     return (Cut(H, stride, -before, kernel - 1 - before),)
 
@@ -195,9 +204,9 @@ def _reduce(node: Node, axis: int) -> Rule:
 
 def _along_one_axis(node: Node, axis: int) -> Rule:
     """Elements along one axis depend on each other."""
-    x = node.inputs[0]
+    op, x = node.op, node.inputs[0]
     assert x is not None
-    along = C if isinstance(node.op, SoftmaxInt) else normalize_axis(node.op.name, node.op.axis, x.type)
+    along = normalize_axis(op.name, op.axis, x.type) if isinstance(op, (Softmax, Concat)) else C
     return None if axis == along or axis >= x.type.rank else tuple(Cut(axis) for _ in node.inputs)
 
 

@@ -14,12 +14,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.optimizer.grouping.layout import bytes_of, constant_lane_bytes, lane_bytes, shape4, size_of
-from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, Rule, rules
+from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory
-from tpuconvert.schema.types import DType
 
 Interval = tuple[int, int]
 
@@ -43,9 +42,7 @@ def leaving(nodes: Sequence[Node], outputs: Collection[Value]) -> list[Value]:
     return [v for v in made if v in outputs or not v.uses or any(user not in members for user, _ in v.uses)]
 
 
-def needed(
-    nodes: Sequence[Node], leave: Collection[Value], axis: int, count: int, index: int
-) -> dict[Key, Interval]:
+def needed(nodes: Sequence[Node], leave: Collection[Value], axis: int, count: int, index: int) -> dict[Key, Interval]:
     """The intervals of part ``index`` of ``count`` along an axis: of values, and of constants along the cut's axis.
 
     Args:
@@ -68,17 +65,20 @@ def needed(
         rule = rule_of(node, axis, count)
         wanted = [found[value] for value in node.outputs if value in found]
         start, stop = min(low for low, _ in wanted), max(high for _, high in wanted)
+        if axis == H:
+            multiple = row_multiple(node)
+            start, stop = start // multiple * multiple, -(-stop // multiple) * multiple
         found.update(dict.fromkeys(node.outputs, (start, stop)))  # all results are computed in the same part
-        for place, (value, cut) in enumerate(zip(node.inputs, rule, strict=True)):
-            if value is None:
+        for place, (operand, cut) in enumerate(zip(node.inputs, rule, strict=True)):
+            if operand is None:
                 continue
-            extent = shape4(value)[axis if cut is None else cut.axis]
+            extent = shape4(operand)[axis if cut is None else cut.axis]
             interval = (0, extent) if cut is None else cut.of(start, stop, extent)
-            if value.is_constant:
+            if operand.is_constant:
                 found[node, place] = interval
             else:
-                low, high = found.get(value, interval)
-                found[value] = (min(low, interval[0]), max(high, interval[1]))
+                low, high = found.get(operand, interval)
+                found[operand] = (min(low, interval[0]), max(high, interval[1]))
     return found
 
 
@@ -104,6 +104,7 @@ class GroupCost:
         stored: bytes written to it.
         macs: multiply-accumulate steps, with those of overlaps.
         repeated_macs: those of overlaps alone.
+        computing_seconds: the least time that arithmetic takes.
         repeated_bytes: what they weigh: the bytes that global memory could have moved meanwhile.
     """
 
@@ -112,6 +113,7 @@ class GroupCost:
     stored: int
     macs: int
     repeated_macs: int
+    computing_seconds: float
     repeated_bytes: float
 
     @property
@@ -161,26 +163,24 @@ def group_cost(
             use = _constant_use(node, place, lengths, tiles, keeps_constants)
             lanes[key] = constant_lane_bytes(memory, node, place, use.longest, keeps_constants)
             loaded += use.loaded
-    repeated, weight = 0, 0.0
+    repeated, macs, weight, seconds = 0, 0, 0.0, 0.0
     for node in nodes:
         first = node.outputs[0]
         steps = cost.macs(node) or 0
         again = steps * math.prod(lengths.total[first]) // max(math.prod(shape4(first)[:3]), 1) - steps
         repeated += again
-        weight += again * hardware.bytes_per_mac(arithmetic_type(node))
+        macs += steps + again
+        seconds += cost.computing_seconds(node, hardware, steps + again)
+        weight += again * hardware.bytes_per_mac(cost.arithmetic_type(node))
     return GroupCost(
         lane_bytes=_peak(nodes, lanes, keeps_constants),
         loaded=loaded,
         stored=sum(map(bytes_of, leave)),
-        macs=sum(cost.macs(node) or 0 for node in nodes) + repeated,
+        macs=macs,
         repeated_macs=repeated,
+        computing_seconds=seconds,
         repeated_bytes=weight,
     )
-
-
-def arithmetic_type(node: Node) -> DType:
-    """The type of the first operand, which decides how fast a chip computes."""
-    return next((value.dtype for value in node.inputs if value is not None), node.outputs[0].dtype)
 
 
 class _Lengths:

@@ -1,0 +1,174 @@
+"""What a model costs on its chip: work, bytes moved with and without groups, and the least time that they take.
+
+Everything is derived from the graph and the groups in the file, with the peak figures of the chip. It is a bound, not a
+measurement: arithmetic at its peak while memory moves at its peak.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.report import bytes_text, table
+from tpuconvert.wording import counted, several, shortened
+
+if TYPE_CHECKING:
+    from tpuconvert.model import Model
+    from tpuconvert.schema.groups import Group
+
+Description = dict[str, Any]
+
+
+def describe_cost(model: Model) -> Description:
+    """Groups, their cost, and totals, as plain values. Bytes and seconds are those of one run."""
+    from tpuconvert.schema import cost
+    from tpuconvert.schema.hardware import hardware_of
+
+    hardware = hardware_of(model.chip)
+    nodes = model.graph.nodes
+    grouping = model.content.grouping
+    memory = hardware.memory if grouping is None else grouping.memory
+    layers: list[Description] = []
+    for index, node in enumerate(nodes):
+        moved = cost.bytes_alone(node)
+        seconds = cost.roofline_seconds(cost.computing_seconds(node, hardware), moved or 0, hardware)
+        layers.append({"index": index, "macs": cost.macs(node), "bytes": moved, "seconds": seconds, "group": None})
+    groups = [] if grouping is None else [_group(model, group, layers) for group in grouping.groups]
+    for place, group in enumerate(groups):
+        for layer in layers[group["first"] : group["first"] + group["nodes"]]:
+            layer["group"] = place
+    alone = [layer for layer in layers if layer["group"] is None]
+    before = sum(layer["bytes"] or 0 for layer in layers)
+    after = sum(layer["bytes"] or 0 for layer in alone) + sum(group["bytes"] for group in groups)
+    return {
+        "chip": model.chip.value,
+        "memory": {"lanes": memory.lanes, "lane_bytes": memory.lane_bytes, "row_bytes": memory.row_bytes},
+        "peak": {
+            "bytes_per_second": hardware.bytes_per_second,
+            "macs_per_second": {
+                "INT8": hardware.macs_int8,
+                "FLOAT16": hardware.macs_float16,
+                "FLOAT32": hardware.macs_float32,
+            },
+        },
+        "macs": sum(layer["macs"] or 0 for layer in layers),
+        "repeated_macs": sum(group["repeated_macs"] for group in groups),
+        "bytes_node_by_node": before,
+        "bytes": after,
+        "saved": _share(before, after),
+        "seconds_node_by_node": sum(layer["seconds"] for layer in layers),
+        "seconds": sum(layer["seconds"] for layer in alone) + sum(group["seconds"] for group in groups),
+        "not_known": sum(layer["bytes"] is None for layer in layers),
+        "groups": groups,
+        "layers": layers,
+    }
+
+
+def _share(before: int, after: int) -> float:
+    return 1.0 - after / before if before else 0.0
+
+
+def _group(model: Model, group: Group, layers: list[Description]) -> Description:
+    """One group. What the file says may be impossible for its nodes, which is then said instead of its cost."""
+    from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
+    from tpuconvert.schema import cost
+    from tpuconvert.schema.errors import CorruptInputError
+    from tpuconvert.schema.hardware import hardware_of
+
+    hardware, grouping = hardware_of(model.chip), model.content.grouping
+    assert grouping is not None
+    nodes = model.graph.nodes[group.first : group.stop]
+    if any(layer["bytes"] is None for layer in layers[group.first : group.stop]):
+        raise CorruptInputError(f"the group from node {group.first} on has nodes without known extents")
+    try:
+        found = group_cost(
+            nodes, set(model.graph.outputs), group.tiles, group.keeps_constants, grouping.memory, hardware
+        )
+    except CannotCutError as error:
+        raise CorruptInputError(f"the group from node {group.first} on cannot run in its parts: {error}") from error
+    before = sum(layer["bytes"] for layer in layers[group.first : group.stop])
+    return {
+        "first": group.first,
+        "nodes": group.count,
+        "tiles": {"n": group.tiles.n, "c": group.tiles.c, "h": group.tiles.h},
+        "keeps_constants": group.keeps_constants,
+        "lane_bytes": found.lane_bytes,
+        "macs": found.macs,
+        "repeated_macs": found.repeated_macs,
+        "bytes_node_by_node": before,
+        "bytes": found.traffic,
+        "saved": _share(before, found.traffic),
+        "seconds": cost.roofline_seconds(found.computing_seconds, found.traffic, hardware),
+        "operators": dict(sorted(Counter(node.op.name for node in nodes).items())),
+    }
+
+
+def group_lines(cost: Description) -> list[str]:
+    """The groups and what they save, as text."""
+    memory = cost["memory"]
+    size = f"{memory['lanes']} lanes of {bytes_text(memory['lane_bytes'])}"
+    if not cost["groups"]:
+        return [f"no groups; {bytes_text(cost['bytes'])} of global-memory traffic node by node"]
+    lines = [
+        f"{several(len(cost['groups']), 'group')} in on-chip memory ({size}): {_saving(cost)} of global-memory traffic",
+    ]
+    rows: list[tuple[str, ...]] = [("group", "nodes", "parts", "memory", "traffic", "saved", "repeated", "operators")]
+    for place, group in enumerate(cost["groups"]):
+        parts = " x ".join(f"{count} {axis.upper()}" for axis, count in group["tiles"].items() if count > 1)
+        rows.append(
+            (
+                str(place),
+                f"{group['first']}-{group['first'] + group['nodes'] - 1}",
+                (parts or "1") + (", constants stay" if group["keeps_constants"] else ""),
+                f"{group['lane_bytes'] / memory['lane_bytes']:.0%}",
+                f"{bytes_text(group['bytes_node_by_node'])} -> {bytes_text(group['bytes'])}",
+                f"{group['saved']:.1%}",
+                f"{group['repeated_macs'] / max(group['macs'], 1):.1%}",
+                shortened(counted(group["operators"])),
+            )
+        )
+    return [*lines, *table(rows)]
+
+
+def cost_lines(cost: Description) -> list[str]:
+    """Totals, and the groups and nodes that take most of the time."""
+    peak = cost["peak"]
+    macs = ", ".join(f"{rate / 1e12:g} TMAC/s {dtype}" for dtype, rate in peak["macs_per_second"].items())
+    lines = [
+        f"on {cost['chip']} at {macs}, {peak['bytes_per_second'] / 1e9:g} GB/s:",
+        f"  {cost['macs'] / 1e6:,.1f} million multiply-accumulate steps, "
+        f"{cost['repeated_macs'] / 1e6:,.1f} million repeated",
+        f"  global-memory traffic: {_saving(cost)}",
+        f"  least time: {_milliseconds(cost['seconds_node_by_node'])} node by node, "
+        f"{_milliseconds(cost['seconds'])} with groups",
+    ]
+    if cost["not_known"]:
+        lines.append(f"  {several(cost['not_known'], 'node')} not counted: extents are known when the model runs")
+    return lines
+
+
+def _saving(cost: Description) -> str:
+    before, after = cost["bytes_node_by_node"], cost["bytes"]
+    return f"{bytes_text(before)} -> {bytes_text(after)} ({cost['saved']:.1%} saved)"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def cost_node_lines(description: Description, cost: Description) -> list[str]:
+    """One line per node: work, bytes and least time of the node on its own, and the group it is in."""
+    rows: list[tuple[str, ...]] = [("#", "operator", "result", "MACs", "bytes", "least time", "group")]
+    for layer, costs in zip(description["layers"], cost["layers"], strict=True):
+        rows.append(
+            (
+                str(layer["index"]),
+                layer["op"],
+                shortened(layer["outputs"][0]["name"]),
+                "?" if costs["macs"] is None else f"{costs['macs']:,}",
+                "?" if costs["bytes"] is None else f"{costs['bytes']:,}",
+                _milliseconds(costs["seconds"]),
+                "-" if costs["group"] is None else str(costs["group"]),
+            )
+        )
+    return table(rows)

@@ -1,0 +1,191 @@
+"""Groups of random networks and of those of the data set: what may be a group, what fits, and how good it is."""
+
+import data_models
+import numpy as np
+import pytest
+from exhaustive import least_weight
+from random_networks import feeds_of, random_network
+from tile_execution import run_grouped
+
+from tpuconvert.optimizer.grouping.planner import plan_groups, plan_order
+from tpuconvert.optimizer.grouping.tiles import group_cost
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema import cost
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.groups import Grouping
+from tpuconvert.schema.hardware import LocalMemory, hardware_of
+from tpuconvert.schema.locality import locality_of
+from tpuconvert.schema.op import LocalityKind
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.types import F32, Chip, TensorType
+
+BM1686 = hardware_of(Chip.BM1686)
+SIZES = (200, 300, 600, 1200, 3000)
+
+
+def small_memory(seed: int) -> LocalMemory:
+    """A memory in which the groups of a small network have to be cut."""
+    return LocalMemory(4, int(np.random.default_rng(seed).choice(SIZES)), 16)
+
+
+def check_groups(graph: Graph, grouping: Grouping, chip: Chip) -> None:
+    """What every group promises, looked up in the graph: nothing here is the planner's."""
+    graph.validate()
+    grouping.check(len(graph))
+    for group in grouping.groups:
+        nodes = graph.nodes[group.first : group.stop]
+        assert len(nodes) >= 2
+        assert all(locality_of(node, chip).kind is LocalityKind.LOCAL for node in nodes)
+        assert is_connected(nodes)
+        assert is_convex(graph, nodes)
+        found = group_cost(
+            nodes, set(graph.outputs), group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
+        )
+        assert found.lane_bytes <= grouping.memory.lane_bytes
+        assert found.weight <= sum(cost.bytes_alone(node) for node in nodes)
+
+
+def is_connected(nodes) -> bool:
+    reached, ahead = {nodes[0]}, [nodes[0]]
+    while ahead:
+        node = ahead.pop()
+        near = [user for value in node.outputs for user, _ in value.uses]
+        near += [value.producer for value in node.inputs if value is not None]
+        new = {other for other in near if other in nodes} - reached
+        reached |= new
+        ahead += new
+    return len(reached) == len(nodes)
+
+
+def is_convex(graph: Graph, nodes) -> bool:
+    """No path leaves the group and comes back."""
+    members = set(nodes)
+    ahead = [user for node in nodes for value in node.outputs for user, _ in value.uses if user not in members]
+    outside = set(ahead)
+    while ahead:
+        for value in ahead.pop().outputs:
+            new = {user for user, _ in value.uses} - outside
+            if new & members:
+                return False
+            outside |= new
+            ahead += new
+    return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("is_integer", [True, False], ids=["int8", "float32"])
+def test_random_networks_in_parts(seed: int, is_integer: bool) -> None:
+    """Executed part by part with intervals that overlap, groups give the bytes of the whole network."""
+    graph = random_network(seed, 12, height=12, batch=1 + seed % 3, is_integer=is_integer)
+    memory = small_memory(seed)
+    grouping = plan_groups(graph, Chip.BM1686, memory)
+    check_groups(graph, grouping, Chip.BM1686)
+    for group, counted in zip(grouping.groups, run_grouped(graph, grouping, feeds_of(graph), Chip.BM1686), strict=True):
+        nodes = graph.nodes[group.first : group.stop]
+        found = group_cost(nodes, set(graph.outputs), group.tiles, group.keeps_constants, memory, BM1686)
+        assert counted.peak <= found.lane_bytes <= memory.lane_bytes
+        assert counted.stored == found.stored
+        assert counted.loaded <= found.loaded  # those of constants come on top
+
+
+def test_the_networks_above_are_cut_along_every_axis() -> None:
+    axes = set()
+    for seed in range(40):
+        graph = random_network(seed, 12, height=12, batch=1 + seed % 3)
+        groups = plan_groups(graph, Chip.BM1686, small_memory(seed)).groups
+        axes |= {axis for group in groups for axis in range(3) if group.tiles[axis] > 1}
+    assert axes == {0, 1, 2}
+
+
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 100))])
+def test_within_five_percent_of_exhaustive_search(seed: int) -> None:
+    graph = random_network(seed, 8, is_integer=bool(seed % 2))
+    memory = LocalMemory(4, int(np.random.default_rng(seed).choice([200, 300, 500, 1000])), 16)
+    best = least_weight(graph, Chip.BM1686, memory)
+    grouping = plan_groups(graph, Chip.BM1686, memory)
+    found = weight_of(graph, grouping, Chip.BM1686)
+    assert found <= 1.05 * best  # it may be less: the search runs the nodes of a group in the graph's order only
+
+
+def weight_of(graph: Graph, grouping: Grouping, chip: Chip) -> float:
+    """What the objective is, from the groups alone."""
+    nodes, outputs, total = graph.nodes, set(graph.outputs), 0.0
+    grouped = set()
+    for group in grouping.groups:
+        members = nodes[group.first : group.stop]
+        grouped.update(members)
+        total += group_cost(
+            members, outputs, group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
+        ).weight
+    return total + sum(cost.bytes_alone(node) or 0 for node in nodes if node not in grouped)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_planner_counts_as_group_cost_does(seed: int) -> None:
+    graph = random_network(seed, 14, height=12, batch=1 + seed % 2, is_integer=bool(seed % 3))
+    memory = small_memory(seed + 1)
+    plan = plan_order(graph, graph.nodes, Chip.BM1686, BM1686, memory)
+    # The weight of what is repeated is computed from shares in the one, from whole steps in the other.
+    assert plan.weight == pytest.approx(weight_of(graph, Grouping(memory, plan.groups), Chip.BM1686), rel=1e-6)
+
+
+def test_results_do_not_depend_on_grouping() -> None:
+    first, second = (random_network(3, 12) for _ in range(2))
+    plan_groups(second, Chip.BM1686, small_memory(3))
+    one, other = (Session(graph).run(feeds_of(graph)) for graph in (first, second))
+    assert {name: array.tobytes() for name, array in one.items()} == {
+        name: array.tobytes() for name, array in other.items()
+    }
+
+
+def chain(count: int) -> Graph:
+    g = Graph("chain")
+    x = g.input("x", TensorType(F32, (1, 8, 32, 32)))
+    for _ in range(count):
+        w = g.constant(np.zeros((8, 8, 3, 3), np.float32))
+        x = g.add(Conv(pad_h_t=1, pad_h_b=1, pad_w_l=1, pad_w_r=1), x, w)
+        x = g.add(Active(ActiveType.ACTIVE_RELU), x)
+    g.output(x)
+    return g
+
+
+def test_nothing_fits_into_no_memory() -> None:
+    assert plan_groups(chain(3), Chip.BM1686, LocalMemory(1, 16, 16)).groups == ()
+
+
+def test_global_operators_and_open_extents_are_in_no_group() -> None:
+    g = Graph("open")
+    x = g.input("x", TensorType(F32, ("N", 8, 4, 4)))
+    g.output(g.add(Active(ActiveType.ACTIVE_RELU), g.add(Active(ActiveType.ACTIVE_RELU), x)))
+    assert plan_groups(g, Chip.BM1686).groups == ()
+
+
+def test_a_long_chain_is_planned_by_looking_at_few_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tpuconvert.optimizer.grouping import planner
+
+    looked_at = []
+    grow = planner._groups_ending
+    monkeypatch.setattr(planner, "_groups_ending", lambda *a: looked_at.append(1) or grow(*a))
+    graph = chain(2000)
+    grouping = plan_groups(graph, Chip.BM1686)
+    assert sum(group.count for group in grouping.groups) == len(graph)
+    assert len(looked_at) < 100  # not one for each of 4,000 nodes
+
+
+def test_groups_of_networks_that_are_all_different_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tpuconvert.optimizer.grouping import planner
+
+    monkeypatch.setattr(planner, "PATIENCE", 3)
+    graph = random_network(5, 60)
+    grouping = plan_groups(graph, Chip.BM1686)
+    assert all(group.count <= planner.SHORTEST for group in grouping.groups if group.first > 40)
+    check_groups(graph, grouping, Chip.BM1686)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", data_models.names())
+def test_models_of_the_data_set(data_root, name: str) -> None:
+    model, _ = data_models.converted(data_root, name, "bm1686", "source")
+    assert model.content.grouping is not None
+    check_groups(model.graph, model.content.grouping, Chip.BM1686)

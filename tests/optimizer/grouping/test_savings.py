@@ -1,0 +1,35 @@
+"""ResNet50 and MobileNetV2: at least 60 % of global-memory traffic is saved, with the documented memories."""
+
+from pathlib import Path
+
+import data_models
+import pytest
+from bench.networks import NETWORKS, write_network
+
+import tpuconvert as tc
+from tpuconvert.cost_report import describe_cost
+
+ENOUGH = 0.6
+
+
+def saved(model: tc.Model) -> float:
+    return describe_cost(model)["saved"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50", "mobilenetv2"])
+def test_random_weights(tmp_path: Path, name: str) -> None:
+    network, source = NETWORKS[name], tmp_path / "m.onnx"
+    write_network(network, source)
+    samples = [{network.input: network.samples(1, 0)}]
+    for chip in ("bm1682", "bm1684", "bm1686"):
+        assert saved(tc.convert(source, chip=chip)) >= ENOUGH
+        assert saved(tc.convert(source, chip=chip, local_memory="bm1684x")) >= ENOUGH
+    for chip in ("bm1684", "bm1686"):
+        assert saved(tc.convert(source, chip=chip, quantize="int8", calibration=samples)) >= ENOUGH
+
+
+@pytest.mark.parametrize("name", [name for name in data_models.names() if "mobilenet_v2" in name])
+def test_trained_mobilenets(data_root: Path, name: str) -> None:
+    model, _ = data_models.converted(data_root, name, "bm1686", "source")
+    assert saved(model) >= ENOUGH
