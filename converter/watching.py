@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.calibration_data import CalibrationSource, load_feeds
 from tpuconvert.optimizer.graph_copy import copied
-from tpuconvert.optimizer.pipeline import Observer, Pass, known_names, unknown_name
+from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.schema.graph import Graph
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ class Watch:
         Raises:
             UsageError: an unknown name.
         """
-        known = known_names()
-        for name in self.dump_after:
-            if name not in known:
-                raise unknown_name(name, known)
+        check_names([*self.dump_after])
 
     def observers(self, graph: Graph, options: Options, tell: Tell) -> list[Observer]:
         """What the optimizer is to call; ``tell`` hears of dumps that were not made.
@@ -118,7 +115,9 @@ def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) ->
 
     from tpuconvert.verification import random_feeds
 
-    given: Iterable[dict[str, Any]] = [] if samples is None else load_feeds(samples, graph.input_ports, options.preprocess)
+    given: Iterable[dict[str, Any]] = []
+    if samples is not None:
+        given = load_feeds(samples, graph.input_ports, options.preprocess)
     feeds = list(islice(given, USER_SAMPLES))
     is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
     return feeds if feeds and is_open else [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]

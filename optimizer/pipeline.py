@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
+from tpuconvert.optimizer.engine import RewriteRule, RuleFunction, Trace, rules_of, run_rules
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -50,18 +50,38 @@ def passes(disabled: Collection[str] = ()) -> list[Pass]:
     Raises:
         UsageError: a name that there is not, with the nearest that there is.
     """
-    known = known_names()
-    for name in disabled:
-        if name not in known:
-            raise unknown_name(name, known)
+    check_names(disabled)
     found = [*_WHOLE, *(Pass(stage, _stage(stage, disabled), _enabled(stage, disabled)) for stage in STAGES)]
     return [step for step in found if step.name not in disabled]
 
 
+def check_names(names: Collection[str]) -> None:
+    """See that all rules and passes of these names exist.
+
+    Raises:
+        UsageError: one does not; the message has the nearest that does.
+    """
+    known = known_names() if names else ()
+    for name in names:
+        if name not in known:
+            raise unknown_name(name, known)
+
+
 def known_names() -> list[str]:
-    """The names of all passes and rules."""
+    """The names of all passes and rules, those of later stages included."""
     whole = [step.name for step in _WHOLE]
-    return [*whole, *STAGES, *(item.name for stage in STAGES for item in rules_of(stage))]
+    rules = [item.name for stage in STAGES for item in rules_of(stage)]
+    return [*whole, *STAGES, *rules, *(function.__name__ for _, function in _later())]
+
+
+def _later() -> list[tuple[str, RuleFunction]]:
+    """What follows when a model is converted: forms of the chip, and preparations for quantization."""
+    from tpuconvert.optimizer import chip_forms
+    from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
+    from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
+
+    forms = [(chip_forms.STAGE, function) for _, function in chip_forms.FORMS]
+    return forms + [(stage, item.apply) for stage in (TAKE_APART, PREPARE) for item in rules_of(stage)]
 
 
 class PassRow(TypedDict):
@@ -74,7 +94,10 @@ class PassRow(TypedDict):
 
 
 def describe_passes() -> list[PassRow]:
-    """All passes in running order, with the rules of each in the order in which they are tried."""
+    """All passes in running order, with the rules of each in the order in which they are tried.
+
+    The last stages belong to the conversion for a chip, and to quantization.
+    """
     rows: list[PassRow] = []
     for order, step in enumerate(passes(), start=1):
         if not step.rules:
@@ -83,7 +106,17 @@ def describe_passes() -> list[PassRow]:
             PassRow(order=order, name=step.name, rule=item.name, about=_first_sentence(item.apply))
             for item in step.rules
         ]
-    return rows
+    later = _later()
+    stages = list(dict.fromkeys(stage for stage, _ in later))
+    return rows + [
+        PassRow(
+            order=1 + rows[-1]["order"] + stages.index(stage),
+            name=stage,
+            rule=function.__name__,
+            about=_first_sentence(function),
+        )
+        for stage, function in later
+    ]
 
 
 def _first_sentence(function: Callable[..., object]) -> str:

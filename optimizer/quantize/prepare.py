@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, rules_of, run_rules
@@ -84,7 +86,12 @@ def _depthwise(graph: Graph, x: Value, k: Array, b: Array | None) -> Value:
     return graph.add(Conv(groups=k.size), *inputs)
 
 
-def prepare(graph: Graph) -> None:
-    """Apply the rules above to a float graph, in place, after those of ``take_apart``."""
-    run_rules(graph, rules_of(take_apart.STAGE), Trace())
-    run_rules(graph, rules_of(STAGE), Trace())
+def prepare(graph: Graph, disabled: Collection[str] = ()) -> None:
+    """Apply the rules above to a float graph, in place, after those of ``take_apart``.
+
+    Args:
+        graph: optimized.
+        disabled: names of rules that are not to run.
+    """
+    for stage in (take_apart.STAGE, STAGE):
+        run_rules(graph, [item for item in rules_of(stage) if item.name not in disabled], Trace())

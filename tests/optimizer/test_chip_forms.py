@@ -11,6 +11,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.legality import check_graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Rdivs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.softmax import Softmax
@@ -40,6 +41,12 @@ FORMS = {
     "round": (lambda g, x: g.add(Round(), x), ["active"]),
     "rdivs": (lambda g, x: g.add(Rdivs(Scalar.f32(3)), x), ["div"]),
     "softmax": (lambda g, x: g.add(Softmax(-3), x), ["reduce", "sub", "active", "reduce", "div"]),
+    "clshift": (lambda g, x: g.add(Clshift(4), x), ["extract", "extract", "concat"]),
+    "crshift": (lambda g, x: g.add(Crshift(1), x), ["extract", "extract", "concat"]),
+    "crshift, all round": (lambda g, x: g.add(Crshift(6), x), ["copy"]),
+    "lshift": (lambda g, x: g.add(Lshift(2), x), ["extract", "pad"]),
+    "rshift": (lambda g, x: g.add(Rshift(1), x), ["extract", "pad"]),
+    "rshift, everything": (lambda g, x: g.add(Rshift(5), x), ["muls"]),
     "nearest, whole factor": (resize(8, 10, NEAREST), ["upsample"]),
     "nearest, two factors": (resize(8, 15, NEAREST), ["index_select", "index_select"]),
     "nearest, smaller": (resize(3, 2, NEAREST, **CENTRES), ["index_select", "index_select"]),
