@@ -79,6 +79,13 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
   require(g.out_width == 1 || g.out_pixel >= columns, "pixels of the result overlap");
 }
 
+// What no sum exceeds, by the number of its products.
+std::int64_t reach(const ConvInt8Spec& spec) {
+  std::int64_t largest_bias = 0;
+  for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
+  return std::int64_t{spec.geometry.taps()} * spec.geometry.group_in() * 255 * 255 + largest_bias;
+}
+
 void check_parameters(const ConvInt8Spec& spec) {
   const ConvGeometry& g = spec.geometry;
   const auto channels = static_cast<std::size_t>(g.out_channels);
@@ -92,10 +99,7 @@ void check_parameters(const ConvInt8Spec& spec) {
   require(spec.input_zero >= 0 && spec.input_zero <= 255, "the zero point of the input is not a stored byte");
   // Sums of products alone may not leave 32 bits either: kernels add the bias first or last. One channel at a time only
   // where no channel is safe by the number of its products.
-  const std::int64_t products = std::int64_t{g.taps()} * g.group_in();
-  std::int64_t largest_bias = 0;
-  for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
-  if (products * 255 * 255 + largest_bias <= kLargestIndex) return;
+  if (reach(spec) <= kLargestIndex) return;
   for (int channel = 0; channel < g.out_channels; ++channel)
     if (largest_sum(spec, channel) > kLargestIndex) throw std::overflow_error("conv_int8: a sum may leave 32 bits");
 }
@@ -272,9 +276,11 @@ std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
   return std::max({highest, -lowest, std::abs(highest + bias), std::abs(lowest + bias)});
 }
 
-std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa) {
-  check_geometry(spec.geometry, spec.epilogue.bytes);
-  check_parameters(spec);
+std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& given, Isa isa) {
+  check_geometry(given.geometry, given.epilogue.bytes);
+  check_parameters(given);
+  ConvInt8Spec spec = given;
+  spec.epilogue = without_ties(given.epilogue, reach(given));
   if (spec.residual) {
     require(spec.epilogue.bytes == 1 && !spec.epilogue.is_real, "a residual is added to bytes");
     for (const std::ptrdiff_t stride : {spec.residual->pixel, spec.residual->row})

@@ -157,6 +157,23 @@ void write_row_of(const EpilogueSpec& spec, int channel, int count, std::uint8_t
 
 }  // namespace
 
+EpilogueSpec without_ties(EpilogueSpec spec, std::int64_t largest) {
+  const bool is_nearest = spec.rounding == Rounding::kHalfToEven || spec.rounding == Rounding::kHalfAwayFromZero ||
+                          spec.rounding == Rounding::kHalfDown;
+  if (spec.rescale != Rescale::kOneRounding || !is_nearest || spec.multiplier.empty() || spec.shift.empty()) return spec;
+  const std::size_t channels = std::max(spec.multiplier.size(), spec.shift.size());
+  for (std::size_t channel = 0; channel < channels; ++channel) {
+    const std::int64_t multiplier = spec.multiplier[spec.multiplier.size() == 1 ? 0 : channel];
+    const std::int64_t right = -std::int64_t{spec.shift[spec.shift.size() == 1 ? 0 : channel]};
+    if (multiplier == 0 || right <= 0) continue;  // nothing is rounded
+    // x * multiplier is an odd multiple of 2^(right - 1): then 2^(right - 1 - zeros) divides x.
+    const std::int64_t zeros = __builtin_ctzll(static_cast<unsigned long long>(multiplier));
+    if (right - 1 - zeros < 62 && largest >> std::max<std::int64_t>(right - 1 - zeros, 0) != 0) return spec;
+  }
+  spec.rounding = Rounding::kHalfUp;
+  return spec;
+}
+
 Epilogue::Epilogue(EpilogueSpec spec, int channels, Isa isa) : spec_(std::move(spec)), channels_(channels) {
   if (channels < 1) throw std::invalid_argument("an epilogue needs at least one channel");
   const bool is_fixed_point = spec_.rescale == Rescale::kTwoRoundings || spec_.rescale == Rescale::kOneRounding;

@@ -49,6 +49,10 @@ struct EpilogueSpec {
   float real_scale = 1.0f;
 };
 
+// The same with kHalfUp as its rounding, where no number of magnitude at most `largest` is a tie in any channel: all
+// roundings to the nearest agree then.
+EpilogueSpec without_ties(EpilogueSpec spec, std::int64_t largest);
+
 // The defining scalar form, prepared for fast evaluation.
 class Epilogue {
  public:

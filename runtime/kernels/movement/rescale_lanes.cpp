@@ -77,8 +77,9 @@ bool prepare_form(const EpilogueSpec& spec, std::int64_t largest, RescaleLanes* 
 
 }  // namespace
 
-bool prepare_rescale(const EpilogueSpec& spec, std::int64_t low, std::int64_t high, RescaleLanes* lanes) {
+bool prepare_rescale(const EpilogueSpec& given, std::int64_t low, std::int64_t high, RescaleLanes* lanes) {
   const std::int64_t largest = std::max(low < 0 ? -low : low, high < 0 ? -high : high);
+  const EpilogueSpec spec = without_ties(given, largest);
   for (const bool is_wide : {false, true}) {
     *lanes = RescaleLanes{};
     lanes->is_wide = is_wide;
