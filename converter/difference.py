@@ -67,6 +67,11 @@ class Difference:
         self._noise_power += float(noise @ noise)
 
     @property
+    def is_used(self) -> bool:
+        """Whether anything was compared."""
+        return self._size > 0
+
+    @property
     def range(self) -> float:
         """Extent of the source's values; their magnitude where they are all the same."""
         return (self._high - self._low) or self._largest if self._high >= self._low else 0.0

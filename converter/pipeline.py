@@ -411,7 +411,7 @@ def _in_integers(
         feeds = calibration_feeds(graph, options, calibration)
         progress.tell(f"calibration: {feeds.description}")
         notes += few_samples(feeds.samples)
-        prepare(graph)
+        prepare(graph, options.disabled)
         progress.stage("calibrate", len(feeds))
         ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
         progress.stage("quantize")
@@ -519,6 +519,7 @@ def verify_source(
     data: CalibrationSource | None = None,
     *,
     samples: int = VERIFICATION_SAMPLES,
+    oracle: str = "none",
     progress: Progress = SILENT,
 ) -> Verification:
     """Compare a model with the file it was made from.
@@ -530,27 +531,44 @@ def verify_source(
         options: those of the conversion; the preprocessing is the model's own where the options have none.
         data: samples; random numbers of a fixed seed when None.
         samples: how many feeds to compare at most.
+        oracle: another engine that runs the source too: ``auto`` for one that is installed, its name, or ``none``.
         progress: receives the stages.
 
     Raises:
         UsageError: the samples do not fit, or the model was made from something else.
+        MissingExtraError: the engine that was asked for is not installed.
 
     """
     from tpuconvert.optimizer import fit_to_chip, optimize
     from tpuconvert.optimizer.quantize import as_float
+    from tpuconvert.oracle import find_oracle
     from tpuconvert.verification import random_feeds, verify
 
     progress.stage("load the source")
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
     optimize(optimized, disabled=options.disabled)
-    fit_to_chip(optimized, model.chip)
+    fit_to_chip(optimized, model.chip, disabled=options.disabled)
+    in_integers = is_quantized_source(graph)
     graph, optimized = as_float(graph), as_float(optimized)
-    feeds: Iterable[dict[str, Any]]
     if data is None:
         feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
     else:
         loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
-        feeds, origin = itertools.islice(loaded, samples), ""
+        feeds, origin = list(itertools.islice(loaded, samples)), ""
+    engine = None if options.inputs else find_oracle(oracle, source_format(source), source)
+    said = None
+    if engine is not None:
+        progress.stage(f"run the source with {engine.title}")
+        said = engine.title, engine.run(graph.input_ports, feeds)
     progress.stage("verify", samples)
-    return verify(graph, optimized, model, feeds, origin=origin, progress=progress.advance)
+    return verify(
+        graph,
+        optimized,
+        model,
+        feeds,
+        origin=origin,
+        oracle=said,
+        is_quantized_source=in_integers,
+        progress=progress.advance,
+    )

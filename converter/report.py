@@ -191,7 +191,18 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
             sqnr_text(entry),
         )
         rows.append((*row, share(entry["noise_added"]), share(entry["clipped"])) if is_quantized else row)
-    return [first_line(verification), *noise_lines(verification), *table(rows)]
+    return [first_line(verification), *opinion_lines(verification), *noise_lines(verification), *table(rows)]
+
+
+def opinion_lines(verification: Description) -> list[str]:
+    """What another engine says about the source."""
+    opinion = verification["opinion"]
+    if opinion is None:
+        return []
+    if opinion["problem"]:
+        return [f"{opinion['engine']} could not run the source: {opinion['problem']}"]
+    count, largest = several(opinion["tensors"], "tensor"), number(opinion["largest_difference"])
+    return [f"the source graph and {opinion['engine']}: {count} compared, largest difference {largest} of a range"]
 
 
 def first_line(verification: Description) -> str:
@@ -203,7 +214,7 @@ def first_line(verification: Description) -> str:
     lead = f"compared with the source on {samples} {verification['origin']}".rstrip()
     if first is None:
         return f"{lead}; no tensor stands out"
-    is_below = verification["is_quantized"] and first["stage"] != "optimize"
+    is_below = verification["is_quantized"] and first["stage"] not in ("import", "optimize")
     what = f"first tensor below {LAYER_SQNR:g} dB" if is_below else "first difference"
     return f"{lead}; {what}: '{shortened(first['name'])}' ({first['op']}), stage {first['stage']}"
 

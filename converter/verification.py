@@ -1,5 +1,8 @@
 """Is the model what the source is? Both run on the same samples, and every tensor that both have is compared.
 
+Four stages can be wrong. Where another engine is installed that runs the source file itself, what it computes is
+compared with the source graph first: a difference there came from the import.
+
 Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
 graph holds channels-first is called ``t:nchw`` and is compared with its axes put back. Three programs run: the source
 graph as the frontend read it, the same graph optimized in float, and the model. A difference that the optimized graph
@@ -8,8 +11,9 @@ already has came from the optimizer; every other one from quantization, or in a 
 
 from __future__ import annotations
 
+import fnmatch
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +22,8 @@ import numpy as np
 from tpuconvert.difference import Difference
 from tpuconvert.model import Model
 from tpuconvert.optimizer.quantize.traits import keeps_scale
+from tpuconvert.oracle import OracleError
+from tpuconvert.runtime.border import numpy_type
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port, Value
@@ -30,6 +36,9 @@ FLOAT_TOLERANCE = 1e-4
 
 LAYER_SQNR = 20.0
 """Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+
+QUANTIZED_COSINE = 0.95
+"""Outputs in integers keep their direction at least so well."""
 
 MOST = 10
 """So many of the tensors that add most noise are named."""
@@ -55,7 +64,68 @@ class Thresholds:
         """Float models repeat the source up to rounding; INT8 models keep its direction."""
         if model.quantize == "none":
             return Thresholds(max_difference=FLOAT_TOLERANCE)
-        return Thresholds(min_cosine=0.95)
+        return Thresholds(min_cosine=QUANTIZED_COSINE)
+
+
+@dataclass(frozen=True)
+class NamedLimit:
+    """A limit for the tensors and outputs whose names fit a pattern with ``*``, ``?`` and ``[...]``."""
+
+    pattern: str
+    thresholds: Thresholds
+
+    @staticmethod
+    def parse(text: str) -> NamedLimit:
+        """Read ``PATTERN:KEY=NUMBER``, where KEY is ``difference``, ``cosine`` or ``sqnr``; several with commas.
+
+        Raises:
+            UsageError: not of that form.
+
+        """
+        pattern, _, limits = text.rpartition(":")
+        found: dict[str, float] = {}
+        for part in limits.split(","):
+            key, _, number = part.partition("=")
+            try:
+                found[_LIMITS[key.strip()]] = float(number)
+            except (KeyError, ValueError):
+                found.clear()
+                break
+        if not pattern or not found:
+            hint = f"PATTERN:KEY=NUMBER with one of {', '.join(_LIMITS)}, as in 'conv*:sqnr=25'"
+            raise UsageError(f"'{text}' is not a limit for tensors", hint=hint)
+        return NamedLimit(pattern, Thresholds(**found))
+
+
+_LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_sqnr"}
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What another engine says about the source.
+
+    Args:
+        engine: its name and version.
+        tensors: how far the source graph's tensors are from the engine's, in the order of the source graph.
+        outputs: how far the source graph's outputs are.
+        problem: why there is nothing to compare; empty when there is.
+
+    """
+
+    engine: str
+    tensors: tuple[Difference, ...] = ()
+    outputs: tuple[Difference, ...] = ()
+    problem: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON and reports."""
+        largest = max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
+        return {
+            "engine": self.engine,
+            "tensors": len(self.tensors),
+            "largest_difference": largest if math.isfinite(largest) else None,
+            "problem": self.problem,
+        }
 
 
 @dataclass(frozen=True)
@@ -70,6 +140,8 @@ class Verification:
         is_quantized: whether the model computes with integers.
         unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
         origin: what the samples are, where they are not the user's.
+        opinion: what another engine says about the source, where one was asked.
+        is_quantized_source: whether the source itself computes with integers; the source graph then is their real form.
 
     """
 
@@ -80,6 +152,8 @@ class Verification:
     is_quantized: bool
     unmatched: int
     origin: str = ""
+    opinion: Opinion | None = None
+    is_quantized_source: bool = False
 
     @property
     def worst(self) -> list[Difference]:
@@ -88,41 +162,63 @@ class Verification:
 
     @property
     def first(self) -> Difference | None:
-        """The first tensor with a difference that rounding does not explain, or None."""
-        return next((layer for layer in self.layers if self._stands_out(layer)), None)
+        """The first tensor with a difference that rounding does not explain, or None; the import's come first."""
+        imported = self.opinion.tensors if self.opinion is not None else ()
+        return next((layer for layer in (*imported, *self.layers) if self._stands_out(layer)), None)
 
     def _stands_out(self, layer: Difference) -> bool:
-        if self.is_quantized and layer.stage != "optimize":
+        if layer.stage == "import" and self.is_quantized_source:  # integers against real numbers: they round
+            return layer.cosine < QUANTIZED_COSINE
+        if self.is_quantized and layer.stage not in ("import", "optimize"):
             return layer.sqnr < LAYER_SQNR
         return layer.relative > FLOAT_TOLERANCE
 
-    def failures(self, thresholds: Thresholds) -> list[str]:
-        """What the outputs do not reach, in words."""
-        found = []
-        for output in self.outputs:
-            for limit, value, is_upper, what in (
-                (thresholds.max_difference, output.relative, True, "difference (share of the range)"),
-                (thresholds.min_cosine, output.cosine, False, "cosine"),
-                (thresholds.min_sqnr, output.sqnr, False, "SQNR in dB"),
-            ):
-                if limit is None or (value <= limit if is_upper else value >= limit):
-                    continue
-                side = "above" if is_upper else "below"
-                found.append(f"output '{output.name}': {what} {value:.6g} is {side} {limit:g}")
-        return found
+    def failures(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> list[str]:
+        """What the outputs do not reach, and the tensors that have limits of their own, in words.
 
-    def check(self, thresholds: Thresholds) -> None:
-        """Compare the outputs with limits.
+        Raises:
+            UsageError: no tensor has a name that fits the pattern of a limit.
+
+        """
+        found = self._import_failures()
+        for output in self.outputs:
+            found += _failures("output", output, thresholds)
+        for limit in named:
+            fitting = [
+                (what, item)
+                for what, items in (("tensor", self.layers), ("output", self.outputs))
+                for item in items
+                if fnmatch.fnmatchcase(item.name, limit.pattern)
+            ]
+            if not fitting:
+                raise UsageError(f"no tensor that was compared fits '{limit.pattern}'", hint="see the table of tensors")
+            for what, item in fitting:
+                found += _failures(what, item, limit.thresholds)
+        return list(dict.fromkeys(found))
+
+    def _import_failures(self) -> list[str]:
+        """Outputs of the source graph that are not those of the other engine."""
+        if self.opinion is None:
+            return []
+        limits = Thresholds(min_cosine=QUANTIZED_COSINE) if self.is_quantized_source else Thresholds(FLOAT_TOLERANCE)
+        what = f"as {self.opinion.engine} computes it, output"
+        return [text for output in self.opinion.outputs for text in _failures(what, output, limits)]
+
+    def check(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
+        """Compare the outputs, and tensors that have limits of their own, with their limits.
 
         Raises:
             ThresholdError: naming the outputs, and the first tensor and stage where the difference appears.
+            UsageError: no tensor has a name that fits the pattern of a limit.
 
         """
-        failures = self.failures(thresholds)
+        failures = self.failures(thresholds, named)
+        if len(failures) > MOST:
+            failures[MOST:] = [f"and {len(failures) - MOST} more"]
         if not failures:
             return
         first = self.first
-        hint = "the outputs themselves are the first tensors that differ"
+        hint = "see the full table" if named else "the outputs themselves are the first tensors that differ"
         if first is not None:
             hint = f"the difference appears at '{first.name}' ({first.op}), stage {first.stage}; see the full table"
         raise ThresholdError("; ".join(failures), file=self.file, hint=hint)
@@ -139,7 +235,22 @@ class Verification:
             "layers": [layer.to_mapping() for layer in self.layers],
             "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
             "unmatched": self.unmatched,
+            "opinion": self.opinion.to_mapping() if self.opinion is not None else None,
         }
+
+
+def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
+    """The limits that a tensor does not keep, in words."""
+    found = []
+    for limit, value, is_upper, quantity in (
+        (thresholds.max_difference, item.relative, True, "difference (share of the range)"),
+        (thresholds.min_cosine, item.cosine, False, "cosine"),
+        (thresholds.min_sqnr, item.sqnr, False, "SQNR in dB"),
+    ):
+        if limit is not None and not (value <= limit if is_upper else value >= limit):
+            side = "above" if is_upper else "below"
+            found.append(f"{what} '{item.name}': {quantity} {value:.6g} is {side} {limit:g}")
+    return found
 
 
 @dataclass
@@ -155,6 +266,18 @@ class _Comparison:
     def remember(self, value: Value, array: Array) -> None:
         """A tensor of the source graph."""
         self.source_values[value.name] = array
+
+    def compare_source(self, graph: Graph, values: dict[str, Array]) -> None:
+        """The tensors of the source graph, in its order, with those of another engine that mean the same kind."""
+        operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
+        for name, mine in self.source_values.items():
+            matched = _match(name, values)
+            if matched is None or name not in operators or mine.dtype.kind != "f" or matched[1].dtype.kind != "f":
+                continue
+            wanted = matched[1]
+            if wanted.shape == mine.shape or (wanted.size == mine.size == 1):
+                difference = self.by_name.setdefault(name, Difference(name, operators[name], "import"))
+                difference.add(wanted.reshape(mine.shape), mine)
 
     def compare(self, value: Value, array: Array) -> None:
         """A tensor of another program."""
@@ -202,6 +325,8 @@ def verify(
     feeds: Iterable[dict[str, Array]],
     *,
     origin: str = "",
+    oracle: tuple[str, Iterator[dict[str, Array]]] | None = None,
+    is_quantized_source: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
     """Compare a model with its source on samples.
@@ -212,6 +337,8 @@ def verify(
         model: the model.
         feeds: samples; a handful is enough, every tensor has many elements.
         origin: what the samples are, in words that follow "4 samples"; empty when they are the user's.
+        oracle: another engine's name, and what it computes for these samples: tensors by their names in the source.
+        is_quantized_source: whether ``source`` is the real form of integers.
         progress: called with the number of samples done.
 
     Raises:
@@ -219,13 +346,26 @@ def verify(
 
     """
     _check_same_ports(source, model)
-    final, middle = _Comparison(), _Comparison()
+    final, middle, imported = _Comparison(), _Comparison(), _Comparison()
     outputs = [Difference(port.name, "output") for port in model.graph.output_ports]
+    source_outputs = {port.name: Difference(port.name, "output", "import") for port in source.output_ports}
+    engine, problem = "", ""
+    opinions: Iterator[dict[str, Array]] = iter(())
+    if oracle is not None:
+        engine, opinions = oracle
     samples = 0
     with Session(source) as first, Session(optimized) as second, Session(model) as third:
         for feed in feeds:
-            final.source_values = middle.source_values = {}
+            final.source_values = middle.source_values = imported.source_values = {}
             wanted = first.run(feed, observe=final.remember)
+            if oracle is not None and not problem:
+                try:
+                    said = next(opinions)
+                except OracleError as error:
+                    problem = str(error)
+                else:
+                    imported.compare_source(source, said)
+                    _compare_outputs(source, wanted, said, source_outputs)
             second.run(feed, observe=middle.compare)
             got = third.run(feed, observe=final.compare)
             for output, source_port, port in zip(outputs, source.output_ports, model.graph.output_ports, strict=True):
@@ -242,6 +382,10 @@ def verify(
         difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized)
+    opinion = None
+    if oracle is not None:
+        compared = tuple(item for item in source_outputs.values() if item.is_used)
+        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, problem)
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -250,7 +394,20 @@ def verify(
         is_quantized,
         len(final.unmatched),
         origin,
+        opinion,
+        is_quantized_source,
     )
+
+
+def _compare_outputs(
+    source: Graph, mine: dict[str, Array], said: dict[str, Array], differences: dict[str, Difference]
+) -> None:
+    """Outputs that the other engine gives under the same name, as real numbers."""
+    for port in source.output_ports:
+        theirs = said.get(port.name)
+        if theirs is not None and theirs.size == mine[port.name].size:
+            array = _real(theirs, port) if theirs.dtype.kind in "iu" else theirs
+            differences[port.name].add(array.reshape(mine[port.name].shape), _real(mine[port.name], port))
 
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
@@ -307,8 +464,8 @@ def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str,
         feed: dict[str, Array] = {}
         for port in ports:
             shape = [extent if isinstance(extent, int) else 1 for extent in port.shape]
-            dtype = np.dtype(port.dtype)
-            if dtype.kind == "f":
+            dtype = numpy_type(port.dtype)
+            if dtype.kind not in "biu":
                 feed[port.name] = generator.standard_normal(shape).astype(dtype)
             elif dtype.kind == "b":
                 feed[port.name] = generator.integers(0, 2, shape).astype(dtype)

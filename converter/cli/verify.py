@@ -21,6 +21,20 @@ from tpuconvert.cli.source_options import make_options, plugin_option, source_op
 @click.option("--max-difference", type=float, metavar="SHARE", help="Largest difference, as a share of the range.")
 @click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
+@click.option(
+    "--threshold",
+    "limits",
+    multiple=True,
+    metavar="PATTERN:KEY=NUMBER",
+    help="A limit for tensors by name, such as 'conv*:sqnr=25'; keys: difference, cosine, sqnr. Several: repeat it.",
+)
+@click.option(
+    "--oracle",
+    type=click.Choice(["auto", "none", "onnxruntime", "litert"]),
+    default="auto",
+    show_default=True,
+    help="Another engine that runs the source itself, in a process of its own; auto: one that is installed.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
@@ -31,6 +45,8 @@ def command(
     max_difference: float | None,
     min_cosine: float | None,
     min_sqnr: float | None,
+    limits: tuple[str, ...],
+    oracle: str,
     as_json: bool,
     report: str | None,
     plugins: tuple[str, ...],
@@ -38,8 +54,9 @@ def command(
 ) -> None:
     """Compare FILE.tpum with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
 
-    Exit code 5 when an output is further from the source than the thresholds allow. Without thresholds: 1e-4 of an
-    output's range for float models, cosine 0.95 for INT8.
+    Four stages are compared: import (with another engine, where one is installed), optimize, quantize and legalize. The
+    first tensor and stage that differ are named. Exit code 5 when an output is further from the source than the
+    thresholds allow. Without thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8.
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.output_files import write_report
@@ -47,7 +64,7 @@ def command(
     from tpuconvert.pipeline import verify_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model, to_json, verification_lines
-    from tpuconvert.verification import Thresholds
+    from tpuconvert.verification import NamedLimit, Thresholds
 
     ensure(
         len(files) in (2, 3),
@@ -56,16 +73,19 @@ def command(
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
     ensure_report_name(report, *files, data)
+    named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
     settings = make_options(**options)
     converted = load(file)
     with drawn_progress() as progress:
-        result = verify_source(converted, model, weights, settings, data, samples=samples, progress=progress)
+        result = verify_source(
+            converted, model, weights, settings, data, samples=samples, oracle=oracle, progress=progress
+        )
     if report is not None:
         write_report(Path(report), describe_model(converted, result))
     verification = result.to_mapping()
     click.echo(to_json(verification) if as_json else "\n".join(verification_lines(verification)), nl=not as_json)
     given = Thresholds(max_difference, min_cosine, min_sqnr)
     thresholds = Thresholds.default(converted) if given == Thresholds() else given
-    result.check(thresholds)
+    result.check(thresholds, named)
     click.echo("within the thresholds", err=True)

@@ -1,17 +1,20 @@
 """The comparison with the source: numbers by hand, and faults that are put in on purpose."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from converter.small_models import SHAPE, model_of, scaled_and_shifted
 
 from tpuconvert.difference import Difference
+from tpuconvert.oracle import OracleError
+from tpuconvert.report import verification_lines
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
-from tpuconvert.verification import Thresholds, random_feeds, verify
+from tpuconvert.verification import NamedLimit, Thresholds, random_feeds, verify
 
 
 def difference(wanted: list[float], got: list[float]) -> Difference:
@@ -166,3 +169,72 @@ def test_random_feeds_take_one_sample_and_need_other_extents() -> None:
     for shape in (("N", "H"), ("T",)):
         with pytest.raises(UsageError, match="no fixed shape"):
             random_feeds([Port("x", "float32", shape)], 1)
+
+
+def said(scale: float = 2.0, shift: float = 1.0) -> list[dict[str, np.ndarray]]:
+    """What another engine would say about ``scaled_and_shifted``."""
+    return [{"product": feed["x"] * scale, "y": feed["x"] * scale + shift} for feed in FEEDS]
+
+
+def test_another_engine_agrees() -> None:
+    graph = scaled_and_shifted()
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(said())))
+    assert result.opinion is not None
+    assert [item.name for item in result.opinion.tensors] == ["product", "y"]
+    assert result.to_mapping()["opinion"] == {
+        "engine": "engine 1",
+        "tensors": 2,
+        "largest_difference": 0.0,
+        "problem": "",
+    }
+    assert result.first is None
+    result.check(Thresholds(max_difference=0.0))
+
+
+@pytest.mark.parametrize(("scale", "shift", "first"), [(2.5, 1.0, "product"), (2.0, 1.5, "y")])
+def test_fault_of_the_import_is_called_so(scale: float, shift: float, first: str) -> None:
+    """The model is what the source graph is, and both are wrong."""
+    graph = scaled_and_shifted()
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", iter(said(scale, shift))))
+    assert result.first is not None
+    assert (result.first.name, result.first.stage) == (first, "import")
+    with pytest.raises(ThresholdError, match="as engine 1 computes it, output 'y'") as caught:
+        result.check(Thresholds(max_difference=1e-4))
+    assert f"appears at '{first}'" in caught.value.hint
+    assert "stage import" in caught.value.hint
+
+
+def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
+    def refuses() -> Iterator[dict[str, np.ndarray]]:
+        raise OracleError("no such operator")
+        yield {}
+
+    graph = scaled_and_shifted()
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", refuses()))
+    assert result.opinion is not None
+    assert (result.opinion.tensors, result.opinion.problem) == ((), "no such operator")
+    result.check(Thresholds(max_difference=0.0))
+    assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_mapping())
+
+
+def test_limits_by_name() -> None:
+    graph = scaled_and_shifted()
+    result = verify(graph, graph, model_of(scaled_and_shifted(2.0001)), FEEDS)
+    result.check(Thresholds(max_difference=1.0), [NamedLimit.parse("prod*:sqnr=60")])
+    with pytest.raises(ThresholdError, match=r"tensor 'product': SQNR in dB .* is below 120") as caught:
+        result.check(Thresholds(max_difference=1.0), [NamedLimit.parse("p?oduct:sqnr=120,cosine=0.5")])
+    assert "'y'" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"fits 'z\*'"):
+        result.check(Thresholds(), [NamedLimit.parse("z*:cosine=0")])
+
+
+@pytest.mark.parametrize(
+    "text", ["conv", "conv:", ":sqnr=3", "conv:loudness=3", "conv:sqnr=loud", "conv:sqnr=1,cosine"]
+)
+def test_what_is_no_limit(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a limit"):
+        NamedLimit.parse(text)
+
+
+def test_a_limit_for_names_with_colons() -> None:
+    assert NamedLimit.parse("t:nchw:difference=0.5,cosine=0.9") == NamedLimit("t:nchw", Thresholds(0.5, 0.9))

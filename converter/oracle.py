@@ -1,0 +1,108 @@
+"""Another engine runs the source file: an opinion about what it computes that shares no code with our frontends.
+
+onnxruntime runs ONNX files, the TensorFlow Lite interpreter (ai-edge-litert) TFLite files, where they are installed.
+They run in a process of their own: a file that makes one of them fail takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from tpuconvert.schema.errors import MissingExtraError, UsageError
+from tpuconvert.schema.graph import Port
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Array
+
+ENGINES: Mapping[str, tuple[str, str, str]] = {
+    "onnxruntime": ("onnx", "onnxruntime", "onnxruntime"),
+    "litert": ("tflite", "ai_edge_litert", "ai-edge-litert"),
+}
+"""Name -> the format it reads, its module, its distribution."""
+
+_MOST_SECONDS = 600
+
+
+class OracleError(Exception):
+    """The engine could not run the source; the text says why."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """An engine that is installed, and the file that it runs.
+
+    Args:
+        name: one of ENGINES.
+        source: the file.
+
+    """
+
+    name: str
+    source: str
+
+    @property
+    def title(self) -> str:
+        """Name and version."""
+        return f"{self.name} {metadata.version(ENGINES[self.name][2])}"
+
+    def run(self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]]) -> Iterator[dict[str, Array]]:
+        """Every tensor that the engine gives, by its name in the source, feed by feed.
+
+        Raises:
+            OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.
+
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            for number, feed in enumerate(feeds):
+                arrays = {f"in{k}": np.asarray(feed[port.name]).astype(port.dtype) for k, port in enumerate(ports)}
+                np.savez(Path(folder) / f"feed{number}.npz", names=np.array([port.name for port in ports]), **arrays)
+            command = [
+                sys.executable,
+                "-m",
+                "tpuconvert.oracle_process",
+                self.name,
+                os.path.abspath(self.source),
+                folder,
+            ]
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS, errors="replace")
+            except subprocess.TimeoutExpired:
+                raise OracleError(f"it took longer than {_MOST_SECONDS} seconds") from None
+            if done.returncode:
+                lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+                raise OracleError(lines[-1][:300])
+            for number in range(len(feeds)):
+                with np.load(Path(folder) / f"result{number}.npz", allow_pickle=False) as result:
+                    names = result["names"].tolist()
+                    yield {name: result[f"out{k}"] for k, name in enumerate(names)}
+
+
+def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str]) -> Oracle | None:
+    """The engine for a file: one that was asked for, or with ``auto`` the one that is installed, if any.
+
+    Raises:
+        UsageError: the engine that was asked for does not read this format.
+        MissingExtraError: it is not installed.
+
+    """
+    if wanted == "none":
+        return None
+    fitting = [name for name, (reads, _, _) in ENGINES.items() if reads == source_format]
+    installed = [name for name in fitting if importlib.util.find_spec(ENGINES[name][1]) is not None]
+    if wanted == "auto":
+        return Oracle(installed[0], os.fspath(source)) if installed else None
+    if wanted not in fitting:
+        known = ", ".join(fitting) or "none"
+        raise UsageError(f"{wanted} does not read {source_format} files", hint=f"engines that do: {known}")
+    if wanted not in installed:
+        package = ENGINES[wanted][2]
+        raise MissingExtraError(f"{wanted} is not installed", hint=f"pip install {package}")
+    return Oracle(wanted, os.fspath(source))
