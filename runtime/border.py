@@ -7,10 +7,11 @@ what the source declares; the conversions here are the only place where the two 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port, Value
 from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
@@ -22,6 +23,23 @@ class TensorInfo:
     name: str
     dtype: str
     shape: Shape
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The NumPy type of a port. NumPy itself lacks bfloat16, which the package ml_dtypes adds.
+
+    Raises:
+        MissingExtraError: it is not there.
+    """
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        import ml_dtypes
+    except ImportError as error:
+        message = "an input or output of the model is bfloat16, which NumPy does not have"
+        raise MissingExtraError(message, hint="pip install ml_dtypes") from error
+    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return found
 
 
 def info(port: Port) -> TensorInfo:
@@ -43,7 +61,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
     """
     given = np.asarray(array)
     _check_shape(given.shape, port, bound)
-    declared = np.dtype(port.dtype)
+    declared = numpy_type(port.dtype)
     if given.dtype != declared:
         given = _as_declared(given, declared, port.name)
     wanted = value.dtype.numpy
@@ -61,7 +79,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
 
 def from_value(array: Array, port: Port, value: Value) -> Array:
     """Turn a graph's result into the type and rank that the source declares: the same array where they are its own."""
-    declared = np.dtype(port.dtype)
+    declared = numpy_type(port.dtype)
     result = array
     if result.dtype != declared:
         if declared == np.dtype(bool):
@@ -69,7 +87,8 @@ def from_value(array: Array, port: Port, value: Value) -> Array:
         elif port.quant is not None and value.dtype.is_float:
             result = port.quant.quantize(result)
         else:
-            result = result.astype(declared)
+            with np.errstate(over="ignore"):  # infinity, in a narrower floating-point type
+                result = result.astype(declared)
     if port.shape == () and result.shape == (1,):
         result = result.reshape(())
     return result

@@ -55,6 +55,11 @@ class Element:
             return DType.INT32
         return DType.of(self.numpy)
 
+    @property
+    def port(self) -> str:
+        """Name of the type that a model input or output of this type has to the user."""
+        return self.name if self.name == "bfloat16" else self.numpy.name
+
     def __str__(self) -> str:
         return self.name
 

@@ -206,7 +206,7 @@ class _Importer:
             dtype = (
                 TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
             )
-            port = Port(name, element.numpy.name, shape, quant)
+            port = Port(name, element.port, shape, quant)
             value = self._graph.input(name, dtype, port, quant)
             self._named.add(id(value))
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
@@ -234,7 +234,7 @@ class _Importer:
             except OpenExtentError as error:
                 self._open.add("graph output", name, error.extent, [tensor])
                 continue
-            self._graph.output(value, Port(name, tensor.element.numpy.name, tensor.shape, tensor.quant))
+            self._graph.output(value, Port(name, tensor.element.port, tensor.shape, tensor.quant))
 
     # Nodes
 
