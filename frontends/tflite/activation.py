@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import aligned
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -25,13 +26,13 @@ _DIRECT: dict[str, Op] = {
 }
 
 
-@tflite_op(*_DIRECT)
+@tflite_op(*_DIRECT, kind=Kind.DIRECT)
 def direct(node: TfliteNode, g: Graph) -> Value:
     """One operator of the target set."""
     return g.add(_DIRECT[node.op_type], node.input(0))
 
 
-@tflite_op("LEAKY_RELU")
+@tflite_op("LEAKY_RELU", kind=Kind.DIRECT)
 def leaky_relu(node: TfliteNode, g: Graph) -> Value:
     """The input where it is positive, alpha times the input elsewhere."""
     alpha = float(node.option("alpha", 0.0))

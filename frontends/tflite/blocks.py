@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -52,7 +53,7 @@ def _block_and_margins(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ..
     return block, margins
 
 
-@tflite_op("SPACE_TO_BATCH_ND")
+@tflite_op("SPACE_TO_BATCH_ND", kind=Kind.DIRECT)
 def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     """Pad, then every position inside a block becomes a batch of its own."""
     block, pads = _block_and_margins(node)
@@ -80,7 +81,7 @@ def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     )
 
 
-@tflite_op("BATCH_TO_SPACE_ND")
+@tflite_op("BATCH_TO_SPACE_ND", kind=Kind.DIRECT)
 def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     """The inverse of SPACE_TO_BATCH_ND, then cut the margins."""
     block, crops = _block_and_margins(node)

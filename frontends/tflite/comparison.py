@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
@@ -20,13 +21,13 @@ _COMPARISONS: dict[str, Op] = {
 _DIRECTIONS: tuple[Op, ...] = (Eq(), Ne(), Ge(), Gt(), Le(), Lt())
 
 
-@tflite_op(*_COMPARISONS)
+@tflite_op(*_COMPARISONS, kind=Kind.DIRECT)
 def compare(node: TfliteNode, g: Graph) -> Value:
     """A relation of two tensors; integers are compared as FLOAT32, exact below 2^24."""
     return _relation(node, g, _COMPARISONS[node.op_type])
 
 
-@tflite_op("STABLEHLO_COMPARE")
+@tflite_op("STABLEHLO_COMPARE", kind=Kind.DIRECT)
 def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
     """A relation given by the options."""
     node.ignore_option("compare_type")  # the tensors have types
@@ -41,14 +42,14 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
     return g.add(op, a, b)
 
 
-@tflite_op("LOGICAL_AND", "STABLEHLO_AND")
+@tflite_op("LOGICAL_AND", "STABLEHLO_AND", kind=Kind.DIRECT)
 def logical_and(node: TfliteNode, g: Graph) -> Value:
     """Product of 0 and 1."""
     _truth_values_only(node)
     return g.add(Mul(), *aligned(g, node.input(0), node.input(1)))
 
 
-@tflite_op("LOGICAL_OR", "STABLEHLO_OR")
+@tflite_op("LOGICAL_OR", "STABLEHLO_OR", kind=Kind.DIRECT)
 def logical_or(node: TfliteNode, g: Graph) -> Value:
     """Maximum of 0 and 1."""
     _truth_values_only(node)
@@ -66,7 +67,7 @@ def logical_not(node: TfliteNode, g: Graph) -> Value:
     return g.add(Eqs(Scalar.f32(0)), node.input(0))
 
 
-@tflite_op("SELECT", "SELECT_V2", "STABLEHLO_SELECT")
+@tflite_op("SELECT", "SELECT_V2", "STABLEHLO_SELECT", kind=Kind.DIRECT)
 def select(node: TfliteNode, g: Graph) -> Value:
     """The second input where the first is true, the third elsewhere.
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.node import Converted, TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR
 from tpuconvert.schema.graph import Graph
 
 
-@tflite_op("CALL")
+@tflite_op("CALL", kind=Kind.FOLDED)
 def call(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A subgraph on the operator's inputs."""
     return node.inlined(node.option("subgraph"))
 
 
-@tflite_op("STABLEHLO_COMPOSITE")
+@tflite_op("STABLEHLO_COMPOSITE", kind=Kind.FOLDED)
 def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A named function by the subgraph that says what it computes."""
     # The name and the attributes choose a faster kernel; the decomposition alone defines the result.
@@ -21,7 +22,7 @@ def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     return node.inlined(node.option("decomposition_subgraph_index"))
 
 
-@tflite_op("IF")
+@tflite_op("IF", kind=Kind.FOLDED, limits="a condition that is known at conversion")
 def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """One of two subgraphs, where the condition is known at conversion time."""
     then, otherwise = node.option("then_subgraph_index"), node.option("else_subgraph_index")
@@ -33,7 +34,7 @@ def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     return node.inlined(then if condition.reshape(-1)[0] else otherwise, first=1)
 
 
-@tflite_op("WHILE", "STABLEHLO_WHILE")
+@tflite_op("WHILE", "STABLEHLO_WHILE", kind=Kind.FOLDED, limits="a condition that is known before every pass; unrolled")
 def while_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A loop whose condition is known before every pass: the passes one after the other."""
     return node.unrolled(node.option("cond_subgraph_index"), node.option("body_subgraph_index"))

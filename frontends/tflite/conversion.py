@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import as_float
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -22,7 +23,7 @@ from tpuconvert.schema.types import I32, DType, Scalar
 _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
 
 
-@tflite_op("QUANTIZE")
+@tflite_op("QUANTIZE", kind=Kind.DIRECT)
 def quantize(node: TfliteNode, g: Graph) -> Value:
     """Real numbers to integers, or integers to integers of another scale.
 
@@ -33,7 +34,7 @@ def quantize(node: TfliteNode, g: Graph) -> Value:
     return g.add(Copy(), node.input(0))
 
 
-@tflite_op("DEQUANTIZE")
+@tflite_op("DEQUANTIZE", kind=Kind.DIRECT)
 def dequantize(node: TfliteNode, g: Graph) -> Value:
     """Integers to real numbers: the identity; the result carries no annotation."""
     if node.quant(0) is None and node.tensor(0).type not in _REALS:
@@ -41,7 +42,7 @@ def dequantize(node: TfliteNode, g: Graph) -> Value:
     return g.add(Copy(), node.input(0))
 
 
-@tflite_op("FAKE_QUANT")
+@tflite_op("FAKE_QUANT", kind=Kind.FOLDED)
 def fake_quant(node: TfliteNode, g: Graph) -> Value:
     """Rounds real numbers to the steps of a range that is moved so that 0 is one of them."""
     low, high = np.float32(node.option("min", 0.0)), np.float32(node.option("max", 0.0))
@@ -58,7 +59,7 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
     return recipes.adds(g, recipes.muls(g, whole, float(scale)), bottom)
 
 
-@tflite_op("CAST", "STABLEHLO_CONVERT")
+@tflite_op("CAST", "STABLEHLO_CONVERT", kind=Kind.DIRECT, limits="no chip has a cast of UINT32")
 def cast(node: TfliteNode, g: Graph) -> Value:
     """Another type; real numbers are cut off towards zero, integers keep their last bits, everything but 0 is true."""
     if node.op_type == "CAST":

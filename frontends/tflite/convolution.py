@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.lowering import bias, same_padding, window_padding
@@ -39,7 +40,7 @@ def _conv(
     return node.nhwc(node.activated(y))
 
 
-@tflite_op("CONV_2D")
+@tflite_op("CONV_2D", kind=Kind.DIRECT)
 def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Convolution; fewer weight channels than data channels mean groups."""
     _check_ranks(node)
@@ -51,7 +52,7 @@ def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     return _conv(node, g, NCHW, (kh, kw), oc, channels // ic)
 
 
-@tflite_op("DEPTHWISE_CONV_2D")
+@tflite_op("DEPTHWISE_CONV_2D", kind=Kind.DIRECT)
 def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Convolution of every channel by itself; several results per channel stand next to each other."""
     _check_ranks(node)
@@ -63,7 +64,7 @@ def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
     return _conv(node, g, (3, 0, 1, 2), (kh, kw), oc, channels)
 
 
-@tflite_op("TRANSPOSE_CONV")
+@tflite_op("TRANSPOSE_CONV", kind=Kind.DIRECT, limits="a constant output shape")
 def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
     """Transposed convolution; the padding is that of the convolution it turns round."""
     node.ignore_option("quantized_bias_type")  # width of the integer kernel's sum

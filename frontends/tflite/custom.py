@@ -7,6 +7,7 @@ import struct
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.data_dependent import counted
 from tpuconvert.frontends.tflite.flexbuffer import numbers_of
@@ -26,7 +27,7 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import I32, Scalar
 
 
-@tflite_op("TFLite_Detection_PostProcess", domain="custom")
+@tflite_op("TFLite_Detection_PostProcess", domain="custom", limits="use_regular_nms=0")
 def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """The best boxes of one picture by suppression over all classes at once; what is not needed is 0.
 
@@ -115,7 +116,7 @@ def _picked_rows(g: Graph, table: Value, rows: Value) -> Value:
     return picked(g, g.add(Concat(axis=0), table, zeros), rows, 0)
 
 
-@tflite_op("Convolution2DTransposeBias", domain="custom")
+@tflite_op("Convolution2DTransposeBias", domain="custom", kind=Kind.DIRECT)
 def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
     """TRANSPOSE_CONV with a bias, its output shape following from padding and strides."""
     options = node.operator.options.custom

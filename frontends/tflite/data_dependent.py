@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import as_float, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import picked
@@ -17,13 +18,13 @@ from tpuconvert.schema.ops.selection import Where
 from tpuconvert.schema.types import Scalar
 
 
-@tflite_op("WHERE")
+@tflite_op("WHERE", kind=Kind.DIRECT, limits="the number of results depends on data, so nothing but CAST reads them")
 def where(node: TfliteNode, g: Graph) -> Value:
     """The coordinates of the elements that are not 0, one row each."""
     return g.add(Where(), as_float(g, node.input(0)))
 
 
-@tflite_op("NON_MAX_SUPPRESSION_V4")
+@tflite_op("NON_MAX_SUPPRESSION_V4", kind=Kind.DIRECT, limits="constant limits and thresholds")
 def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Indices of the boxes that are taken, zeros behind them, and how many they are."""
     taken = taken_boxes(node, g, node.input(0), node.input(1))
@@ -31,7 +32,7 @@ def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return padded_list(g, taken, most), counted(g, taken)
 
 
-@tflite_op("NON_MAX_SUPPRESSION_V5")
+@tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
 def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """As version 4, with the scores of the boxes that are taken; soft suppression has no operator."""
     if node.has_input(5) and node.scalar(5) != 0.0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.lowering import bias, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -16,7 +17,7 @@ from tpuconvert.schema.ops.permute import Permute
 _MOST_PRODUCTS = 4096  # matrices of a batched product: a chip takes them one by one
 
 
-@tflite_op("FULLY_CONNECTED")
+@tflite_op("FULLY_CONNECTED", kind=Kind.DIRECT, limits="weights as they are, not shuffled")
 def fully_connected(node: TfliteNode, g: Graph) -> Value:
     """Matrix product with transposed weights; all axes but the last are rows."""
     node.refuse_option(
@@ -43,7 +44,7 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
     return reshaped(g, y, (*shape[:-1], oc))
 
 
-@tflite_op("BATCH_MATMUL")
+@tflite_op("BATCH_MATMUL", kind=Kind.DIRECT)
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     """Matrix products over leading axes: one product over all rows when the right side is shared."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import (
     aligned,
@@ -40,7 +41,7 @@ _BINARY: dict[str, Op] = {
 }
 
 
-@tflite_op("ADD", "SUB", "MUL")
+@tflite_op("ADD", "SUB", "MUL", kind=Kind.DIRECT)
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Sum, difference or product with broadcasting."""
     operands = aligned(g, node.input(0), node.input(1))
@@ -49,19 +50,19 @@ def arithmetic(node: TfliteNode, g: Graph) -> Value:
     return node.activated(g.add(_BINARY[node.op_type], *operands))
 
 
-@tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")))
+@tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")), kind=Kind.DIRECT)
 def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
     """The operators that never carry an activation."""
     return g.add(_BINARY[node.op_type], *aligned(g, node.input(0), node.input(1)))
 
 
-@tflite_op("DIV")
+@tflite_op("DIV", kind=Kind.DIRECT)
 def div(node: TfliteNode, g: Graph) -> Value:
     """Quotient; of integers it is cut towards zero, exact below 2^24."""
     return node.activated(_quotient(node, g, recipes.truncate))
 
 
-@tflite_op("STABLEHLO_DIVIDE")
+@tflite_op("STABLEHLO_DIVIDE", kind=Kind.DIRECT)
 def stablehlo_divide(node: TfliteNode, g: Graph) -> Value:
     """Quotient; of integers it is cut towards zero, exact below 2^24."""
     return _quotient(node, g, recipes.truncate)
@@ -98,7 +99,7 @@ def squared_difference(node: TfliteNode, g: Graph) -> Value:
     return g.add(Active(ActiveType.ACTIVE_SQUARE), difference)
 
 
-@tflite_op("ADD_N")
+@tflite_op("ADD_N", kind=Kind.DIRECT)
 def add_n(node: TfliteNode, g: Graph) -> Value:
     """The sum of tensors of one shape."""
     total, *rest = node.values()
@@ -107,7 +108,7 @@ def add_n(node: TfliteNode, g: Graph) -> Value:
     return total
 
 
-@tflite_op("POW", "STABLEHLO_POWER")
+@tflite_op("POW", "STABLEHLO_POWER", limits="floating point")
 def power(node: TfliteNode, g: Graph) -> Value:
     """x^y: usual constant exponents by themselves, others as exp(y * ln(x))."""
     x = node.input(0)
@@ -165,14 +166,14 @@ _UNARY: dict[str, Op] = {
 }
 
 
-@tflite_op(*_UNARY)
+@tflite_op(*_UNARY, kind=Kind.DIRECT)
 def unary(node: TfliteNode, g: Graph) -> Value:
     """One operator of the target set; integers go through FLOAT32, exact below 2^24."""
     x = node.input(0)
     return as_type_of(g, g.add(_UNARY[node.op_type], as_float(g, x)), x)
 
 
-@tflite_op("NEG", "STABLEHLO_NEGATE")
+@tflite_op("NEG", "STABLEHLO_NEGATE", kind=Kind.DIRECT)
 def neg(node: TfliteNode, g: Graph) -> Value:
     """-x."""
     x = node.input(0)
@@ -192,7 +193,7 @@ def sign(node: TfliteNode, g: Graph) -> Value:
     return as_type_of(g, recipes.sign(g, as_float(g, x)), x)
 
 
-@tflite_op("STABLEHLO_CLAMP")
+@tflite_op("STABLEHLO_CLAMP", kind=Kind.DIRECT)
 def stablehlo_clamp(node: TfliteNode, g: Graph) -> Value:
     """The second input, not below the first and not above the third."""
     low, x, high = aligned(g, node.input(0), node.input(1), node.input(2))
@@ -217,7 +218,7 @@ def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
     return g.add(Mul(), recipes.sign(g, x), magnitude)
 
 
-@tflite_op("ATAN2")
+@tflite_op("ATAN2", kind=Kind.HOST, limits="the sign of a zero y is lost")
 def atan2(node: TfliteNode, g: Graph) -> Value:
     """The angle of the point (x, y) from -pi to pi, the tangent's inverse on the host; the sign of a zero y is lost."""
     y, x = aligned(g, node.input(0), node.input(1))
@@ -231,7 +232,7 @@ def atan2(node: TfliteNode, g: Graph) -> Value:
     return g.add(ConditionSelect(), expanded(node, is_anywhere, shape), angle, zero)
 
 
-@tflite_op("BITWISE_XOR")
+@tflite_op("BITWISE_XOR", kind=Kind.DIRECT)
 def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
     """Exclusive or of bits, or of truth values."""
     a, b = aligned(g, node.input(0), node.input(1))
@@ -241,7 +242,7 @@ def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
     return g.add(BitXor(), expanded(node, a, shape), expanded(node, b, shape))
 
 
-@tflite_op("RIGHT_SHIFT")
+@tflite_op("RIGHT_SHIFT", kind=Kind.DIRECT)
 def right_shift(node: TfliteNode, g: Graph) -> Value:
     """Bits moved to the right; the sign stays."""
     return g.add(ArithRshift(), *aligned(g, node.input(0), node.input(1)))

@@ -355,7 +355,7 @@ def densify(node: TfliteNode) -> Folded:
     return node.constant(0)
 
 
-@folds("BITCAST")
+@folds("BITCAST", limits="constants")
 def bitcast(node: TfliteNode) -> Folded:
     """The bytes of a constant read as another type; at run time there is no such operator."""
     wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.ascontiguousarray(node.constant(0))

@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 
 
-@tflite_op("SVDF")
+@tflite_op("SVDF", limits="constant weights")
 def svdf(node: TfliteNode, g: Graph) -> Value:
     """The newest product enters a memory, the oldest leaves it; the memory times the weights in time is the result."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float

@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
+from tpuconvert.frontends.tflite.not_representable import REASONS
 from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.states import Key, States
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, ComplexPair, Tensors
@@ -36,6 +37,7 @@ folds = ConverterRegistry("tflite constant")
 """Decorator of a constant evaluator: it gets the node, all inputs of which are constant, and returns arrays."""
 
 tflite_op.evaluators = folds
+tflite_op.refuse(REASONS)
 
 Bound = Value | Array
 """A tensor between subgraphs: a value, or an array that is known now."""

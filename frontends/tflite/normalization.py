@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
@@ -20,7 +21,7 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
 
 
-@tflite_op("SOFTMAX")
+@tflite_op("SOFTMAX", kind=Kind.DIRECT)
 def softmax(node: TfliteNode, g: Graph) -> Value:
     """exp(beta x) over its sum along the last axis."""
     x = node.input(0)

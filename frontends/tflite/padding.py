@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import padded, spread
 from tpuconvert.schema.errors import INVALID_NODE
@@ -18,7 +19,7 @@ def _paddings(node: TfliteNode) -> tuple[int, ...]:
     return paddings
 
 
-@tflite_op("PAD", "PADV2")
+@tflite_op("PAD", "PADV2", kind=Kind.DIRECT, limits="constant paddings")
 def pad(node: TfliteNode, g: Graph) -> Value:
     """Pad with a number; without one it is 0, which in a quantized tensor is the zero point."""
     x = node.input(0)
@@ -40,7 +41,7 @@ def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
     return padded(g, grown, lists[0], lists[1], number)
 
 
-@tflite_op("MIRROR_PAD")
+@tflite_op("MIRROR_PAD", kind=Kind.DIRECT)
 def mirror_pad(node: TfliteNode, g: Graph) -> Value:
     """Pad with the mirrored picture, without (REFLECT) or with (SYMMETRIC) its border."""
     modes = (PadType.PAD_REFLECT, PadType.PAD_SYMMETRIC)

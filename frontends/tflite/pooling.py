@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.lowering import window_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -36,13 +37,13 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
     return result
 
 
-@tflite_op("AVERAGE_POOL_2D")
+@tflite_op("AVERAGE_POOL_2D", kind=Kind.DIRECT)
 def average_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Mean of the elements of a window that lie inside the picture."""
     return node.nhwc(node.activated(_pool(node, g, PoolType.AVE, node.nchw(0))))
 
 
-@tflite_op("MAX_POOL_2D")
+@tflite_op("MAX_POOL_2D", kind=Kind.DIRECT)
 def max_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Maximum of a window."""
     return node.nhwc(node.activated(_pool(node, g, PoolType.MAX, node.nchw(0))))

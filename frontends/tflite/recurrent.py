@@ -174,7 +174,7 @@ def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return g.add(Mul(), leave, g.add(_TANH, fresh)), fresh, every, sums
 
 
-@tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM")
+@tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM", limits="no auxiliary input")
 def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
     """Two memories, one of which runs from the end to the beginning; side by side or as two results."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
@@ -296,7 +296,7 @@ def rnn(node: TfliteNode, g: Graph) -> Value:
     return sequence.joined(_simple(node, g, sequence, 1))
 
 
-@tflite_op("BIDIRECTIONAL_SEQUENCE_RNN")
+@tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
 def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
     """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
     node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float

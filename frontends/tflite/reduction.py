@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
@@ -22,7 +23,7 @@ _METHODS = {
 }
 
 
-@tflite_op(*_METHODS)
+@tflite_op(*_METHODS, kind=Kind.DIRECT)
 def reduce(node: TfliteNode, g: Graph) -> Value:
     """Mean, sum, product or extreme along axes; integers go through FLOAT32, exact below 2^24."""
     x = node.input(0)
@@ -34,7 +35,7 @@ def reduce(node: TfliteNode, g: Graph) -> Value:
     return as_type_of(g, g.add(op, as_float(g, x)), x)
 
 
-@tflite_op("ARG_MAX", "ARG_MIN")
+@tflite_op("ARG_MAX", "ARG_MIN", kind=Kind.DIRECT)
 def arg(node: TfliteNode, g: Graph) -> Value:
     """Position of the first extreme along an axis."""
     node.ignore_option("output_type")  # the result tensor declares the same type
@@ -44,7 +45,7 @@ def arg(node: TfliteNode, g: Graph) -> Value:
     return g.add(Squeeze(axis=(axis,)), g.add(Arg(axis=axis, method=method, out_dtype=I32), x))
 
 
-@tflite_op("TOPK_V2")
+@tflite_op("TOPK_V2", kind=Kind.DIRECT, limits="a constant k")
 def topk(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """The k largest along the last axis and their positions."""
     x = node.input(0)

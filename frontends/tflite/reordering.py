@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.selection import ConditionSelect
 
 
-@tflite_op("REVERSE_SEQUENCE")
+@tflite_op("REVERSE_SEQUENCE", limits="constant lengths")
 def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
     """The first elements of every sequence backwards; how many is known for every batch."""
     shape, lengths = node.shape(0), node.ints(1)

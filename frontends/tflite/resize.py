@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -11,7 +12,7 @@ from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, Plat
 from tpuconvert.schema.ops.upsample import Upsample
 
 
-@tflite_op("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
+@tflite_op("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", kind=Kind.DIRECT)
 def resize(node: TfliteNode, g: Graph) -> Permuted:
     """Resize height and width; enlarging by one whole factor with nearest neighbours is an upsample."""
     size = node.ints(1)

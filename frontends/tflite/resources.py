@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.node import Converted, TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.states import variable_name
 from tpuconvert.schema.errors import INVALID_NODE
@@ -11,14 +12,14 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 
-@tflite_op("VAR_HANDLE")
+@tflite_op("VAR_HANDLE", kind=Kind.FOLDED)
 def var_handle(node: TfliteNode, g: Graph) -> Array:
     """A number that stands for the variable."""
     name = variable_name(node.option("container", "") or "", node.option("shared_name", "") or "")
     return np.asarray(node.caller.states.handle(name), np.int64)
 
 
-@tflite_op("READ_VARIABLE")
+@tflite_op("READ_VARIABLE", kind=Kind.FOLDED, limits="--state says what a run begins with")
 def read_variable(node: TfliteNode, g: Graph) -> Converted:
     """What was assigned last in this run, or the state that the run began with."""
     states, name = node.caller.states, _name(node)
@@ -30,7 +31,7 @@ def read_variable(node: TfliteNode, g: Graph) -> Converted:
     return found
 
 
-@tflite_op("ASSIGN_VARIABLE")
+@tflite_op("ASSIGN_VARIABLE", kind=Kind.FOLDED)
 def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """From here on the variable is the second input."""
     given = node.bound(1)
@@ -38,7 +39,7 @@ def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     return ()
 
 
-@tflite_op("CALL_ONCE")
+@tflite_op("CALL_ONCE", kind=Kind.FOLDED)
 def call_once(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """The first values of variables, before the first run: they have to be known now."""
     node.inlined(node.option("init_subgraph_index"))

@@ -14,7 +14,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
 
-@tflite_op("SCATTER_ND")
+@tflite_op("SCATTER_ND", limits="constant indices")
 def scatter_nd(node: TfliteNode, g: Graph) -> Value:
     """Updates added into zeros at constant places: a product with a matrix of zeros and ones."""
     indices, shape = node.constant(0), node.ints(2)
@@ -28,7 +28,7 @@ def scatter_nd(node: TfliteNode, g: Graph) -> Value:
     return _summed(node, g, _linear(places, leading), math.prod(leading), 1, (*leading, *rest))
 
 
-@tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM")
+@tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", limits="constant segment numbers")
 def segment_sum(node: TfliteNode, g: Graph) -> Value:
     """Rows of one constant number added up: a product with a matrix of zeros and ones. Negative ones are left out."""
     numbers = np.asarray(node.ints(1), dtype=np.int64)

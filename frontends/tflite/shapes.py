@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
@@ -20,7 +21,7 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Scalar
 
 
-@tflite_op("RESHAPE", "STABLEHLO_RESHAPE")
+@tflite_op("RESHAPE", "STABLEHLO_RESHAPE", kind=Kind.DIRECT, limits="a constant shape")
 def reshape(node: TfliteNode, g: Graph) -> Value:
     """The same elements in another shape; -1 is inferred."""
     x = node.input(0)
@@ -40,7 +41,7 @@ def reshape(node: TfliteNode, g: Graph) -> Value:
     return g.add(Reshape(reshape_param=tuple(target) or (1,)), x)
 
 
-@tflite_op("SQUEEZE")
+@tflite_op("SQUEEZE", kind=Kind.DIRECT)
 def squeeze(node: TfliteNode, g: Graph) -> Value:
     """Without some or all axes of extent 1."""
     x = node.input(0)
@@ -52,7 +53,7 @@ def squeeze(node: TfliteNode, g: Graph) -> Value:
     return g.add(Squeeze(axis=axes), x) if axes else x
 
 
-@tflite_op("EXPAND_DIMS")
+@tflite_op("EXPAND_DIMS", kind=Kind.DIRECT)
 def expand_dims(node: TfliteNode, g: Graph) -> Value:
     """With a new axis of extent 1."""
     rank = node.rank(0)
@@ -60,7 +61,7 @@ def expand_dims(node: TfliteNode, g: Graph) -> Value:
     return node.input(0) if rank == 0 else g.add(ExpandDims(axis=axis), node.input(0))
 
 
-@tflite_op("TRANSPOSE", "STABLEHLO_TRANSPOSE")
+@tflite_op("TRANSPOSE", "STABLEHLO_TRANSPOSE", kind=Kind.DIRECT)
 def transpose(node: TfliteNode, g: Graph) -> Value:
     """The axes in another order."""
     order = node.ints(1) if node.op_type == "TRANSPOSE" else node.option("permutation", ())
@@ -69,7 +70,7 @@ def transpose(node: TfliteNode, g: Graph) -> Value:
     return g.add(Permute(order=tuple(order)), node.input(0)) if order else node.input(0)
 
 
-@tflite_op("CONCATENATION")
+@tflite_op("CONCATENATION", kind=Kind.DIRECT)
 def concatenation(node: TfliteNode, g: Graph) -> Value:
     """Tensors joined along an axis."""
     values = node.values()
@@ -77,7 +78,7 @@ def concatenation(node: TfliteNode, g: Graph) -> Value:
     return node.activated(g.add(Concat(axis=axis), *values))
 
 
-@tflite_op("STABLEHLO_CONCATENATE")
+@tflite_op("STABLEHLO_CONCATENATE", kind=Kind.DIRECT)
 def stablehlo_concatenate(node: TfliteNode, g: Graph) -> Value:
     """Tensors joined along an axis."""
     values = node.values()
@@ -101,7 +102,7 @@ def pack(node: TfliteNode, g: Graph) -> Value:
     return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
 
 
-@tflite_op("TILE")
+@tflite_op("TILE", kind=Kind.DIRECT, limits="constant repetitions")
 def tile(node: TfliteNode, g: Graph) -> Value:
     """The whole tensor repeated along its axes."""
     reps = node.ints(1)
@@ -110,7 +111,7 @@ def tile(node: TfliteNode, g: Graph) -> Value:
     return g.add(Tile(reps=reps), node.input(0)) if reps else node.input(0)
 
 
-@tflite_op("BROADCAST_TO")
+@tflite_op("BROADCAST_TO", kind=Kind.DIRECT)
 def broadcast_to(node: TfliteNode, g: Graph) -> Value:
     """Extents of 1 repeated."""
     return expanded(node, node.input(0), node.ints(1))
@@ -128,7 +129,7 @@ def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
     return expanded(node, reshaped(g, node.input(0), placed), target)
 
 
-@tflite_op("MATRIX_DIAG")
+@tflite_op("MATRIX_DIAG", limits="finite numbers")
 def matrix_diag(node: TfliteNode, g: Graph) -> Value:
     """The last axis on the diagonal of a matrix, zeros elsewhere."""
     shape = node.shape(0)
@@ -140,14 +141,14 @@ def matrix_diag(node: TfliteNode, g: Graph) -> Value:
     return as_type_of(g, g.add(Mul(), reshaped(g, x, (*shape, 1)), identity), node.input(0))
 
 
-@tflite_op("ZEROS_LIKE")
+@tflite_op("ZEROS_LIKE", kind=Kind.DIRECT)
 def zeros_like(node: TfliteNode, g: Graph) -> Value:
     """Zeros in the shape of the input."""
     x = node.input(0)
     return g.add(NumberLike(scalar_i=Scalar(x.dtype, 0)), x)
 
 
-@tflite_op("FILL")
+@tflite_op("FILL", kind=Kind.DIRECT)
 def fill(node: TfliteNode, g: Graph) -> Value:
     """One run-time number in a constant shape."""
     shape = node.ints(0)
@@ -156,7 +157,7 @@ def fill(node: TfliteNode, g: Graph) -> Value:
     return expanded(node, reshaped(g, node.input(1), (1,) * max(len(shape), 1)), shape)
 
 
-@tflite_op("ONE_HOT")
+@tflite_op("ONE_HOT", limits="a constant depth")
 def one_hot(node: TfliteNode, g: Graph) -> Value:
     """The on value where the position along a new axis is the index, the off value elsewhere."""
     depth, on, off = node.one_int(1), node.scalar(2), node.scalar(3)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -18,7 +19,7 @@ from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.types import Scalar
 
 
-@tflite_op("STRIDED_SLICE")
+@tflite_op("STRIDED_SLICE", kind=Kind.DIRECT, limits="constant bounds")
 def strided_slice(node: TfliteNode, g: Graph) -> Value:
     """Slices with steps; falling ones pick by constant indices, dropped and new axes are a reshape."""
     if not all(node.is_constant(index) for index in (1, 2, 3)):
@@ -57,7 +58,7 @@ def _annotated(node: TfliteNode, value: Value) -> Value:
     return value
 
 
-@tflite_op("SLICE")
+@tflite_op("SLICE", kind=Kind.DIRECT, limits="constant bounds")
 def slice_(node: TfliteNode, g: Graph) -> Value:
     """A box; a size of -1 reaches to the end."""
     begin, size, shape = node.ints(1), node.ints(2), node.shape(0)
@@ -70,7 +71,7 @@ def slice_(node: TfliteNode, g: Graph) -> Value:
     return cut(g, node.input(0), ranges)
 
 
-@tflite_op("STABLEHLO_SLICE")
+@tflite_op("STABLEHLO_SLICE", kind=Kind.DIRECT)
 def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
     """A box with steps."""
     bounds = [node.option(name, ()) for name in ("start_indices", "limit_indices", "strides")]
@@ -83,7 +84,7 @@ def stablehlo_slice(node: TfliteNode, g: Graph) -> Value:
     return cut(g, node.input(0), ranges)
 
 
-@tflite_op("SPLIT")
+@tflite_op("SPLIT", kind=Kind.DIRECT)
 def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Equal parts along an axis."""
     x = node.input(1)
@@ -94,7 +95,7 @@ def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return _parts(g, x, axis, (extent // count,) * count)
 
 
-@tflite_op("SPLIT_V")
+@tflite_op("SPLIT_V", kind=Kind.DIRECT)
 def split_v(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Parts of given sizes along an axis; one may be -1."""
     node.ignore_option("num_splits")  # the number of sizes
@@ -130,7 +131,7 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return tuple(reshaped(g, _annotated(node, part), rest) for part in parts)
 
 
-@tflite_op("GATHER")
+@tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis right behind the batches")
 def gather(node: TfliteNode, g: Graph) -> Value:
     """Elements by index along an axis."""
     axis = node.axis(node.option("axis"), node.rank(0))
@@ -152,7 +153,7 @@ def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
     return reshaped(g, picked(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
 
 
-@tflite_op("EMBEDDING_LOOKUP")
+@tflite_op("EMBEDDING_LOOKUP", kind=Kind.DIRECT)
 def embedding_lookup(node: TfliteNode, g: Graph) -> Value:
     """Rows of a table by index."""
     return _gathered(node, g, 1, 0, 0)

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
@@ -24,7 +25,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 
 
-@tflite_op("RFFT2D")
+@tflite_op("RFFT2D", limits="only REAL, IMAG and COMPLEX_ABS read it")
 def rfft2d(node: TfliteNode, g: Graph) -> ComplexPair:
     """The discrete Fourier transform of the last two axes; of the last one only the bins up to the middle."""
     lengths, shape = node.ints(1), node.shape(0)
@@ -62,19 +63,19 @@ def _down(length: int) -> Array:
     return matrix.reshape(length * 2, length * 2)
 
 
-@tflite_op("REAL")
+@tflite_op("REAL", kind=Kind.FOLDED)
 def real(node: TfliteNode, g: Graph) -> Value:
     """The real part."""
     return node.complex(0).real
 
 
-@tflite_op("IMAG")
+@tflite_op("IMAG", kind=Kind.FOLDED)
 def imag(node: TfliteNode, g: Graph) -> Value:
     """The imaginary part."""
     return node.complex(0).imaginary
 
 
-@tflite_op("COMPLEX_ABS")
+@tflite_op("COMPLEX_ABS", limits="reads RFFT2D only")
 def complex_abs(node: TfliteNode, g: Graph) -> Value:
     """The root of the sum of both squares."""
     pair = node.complex(0)

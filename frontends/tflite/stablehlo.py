@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import clamped, cut, padded, picked, picked_at, spread
@@ -53,7 +54,7 @@ def dot_general(node: TfliteNode, g: Graph) -> Value:
     return as_type_of(g, reshaped(g, product, (*extents[0], *left, *right)), node.input(0))
 
 
-@tflite_op("STABLEHLO_CONVOLUTION")
+@tflite_op("STABLEHLO_CONVOLUTION", limits="one to three spatial axes, no batch groups")
 def convolution(node: TfliteNode, g: Graph) -> Value:
     """Convolution whose axes are named: permuted to channels first, one, two or three spatial axes."""
     node.ignore_option("precision_config")  # how a machine may round; here the product is exact
@@ -122,7 +123,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
     return y
 
 
-@tflite_op("STABLEHLO_DYNAMIC_SLICE")
+@tflite_op("STABLEHLO_DYNAMIC_SLICE", kind=Kind.DIRECT)
 def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
     """A box at a corner that is moved so that the box fits; a corner from the data picks along every axis."""
     shape, sizes = node.shape(0), node.option("slice_sizes", ())
@@ -144,7 +145,7 @@ def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
     return x
 
 
-@tflite_op("STABLEHLO_GATHER")
+@tflite_op("STABLEHLO_GATHER", limits="computed indices: whole slices of one axis")
 def gather(node: TfliteNode, g: Graph) -> Value:
     """Boxes at indices: known ones pick single elements, others are rows of one axis."""
     node.ignore_option("indices_are_sorted")  # a promise that makes some machines faster
@@ -216,7 +217,7 @@ def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[i
     return reshaped(node.graph, picked_at(node, x, 0, flat), extents)
 
 
-@tflite_op("STABLEHLO_SHIFT_LEFT")
+@tflite_op("STABLEHLO_SHIFT_LEFT", kind=Kind.DIRECT)
 def shift_left(node: TfliteNode, g: Graph) -> Value:
     """Bits moved to the left."""
     return g.add(ArithLshift(), *aligned(g, node.input(0), node.input(1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import NCDHW, Permuted
 from tpuconvert.frontends.tflite.lowering import bias, same_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
@@ -40,7 +41,7 @@ def _check(node: TfliteNode, data: int) -> None:
             raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 5")
 
 
-@tflite_op("CONV_3D")
+@tflite_op("CONV_3D", kind=Kind.DIRECT)
 def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
     """Convolution of a volume; fewer weight channels than data channels mean groups."""
     _check(node, 0)
@@ -56,7 +57,7 @@ def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
     return Permuted(node.activated(y), NCDHW)
 
 
-@tflite_op("CONV_3D_TRANSPOSE")
+@tflite_op("CONV_3D_TRANSPOSE", limits="a constant output shape and weights")
 def conv_3d_transpose(node: TfliteNode, g: Graph) -> Permuted:
     """Transposed convolution of a volume: zeros between the elements, then a convolution with mirrored weights."""
     _check(node, 2)

@@ -39,7 +39,7 @@ def reduce_window(node: TfliteNode, g: Graph) -> Value:
     return _windows(node, _FUNCTIONS[function], shape, strides, ones, dilations, margins)
 
 
-@tflite_op("STABLEHLO_REDUCE_WINDOW")
+@tflite_op("STABLEHLO_REDUCE_WINDOW", limits="one tensor; a body of one sum, product or extreme")
 def stablehlo_reduce_window(node: TfliteNode, g: Graph) -> Value:
     """The same with elements spread and padded by the first number, the function being a subgraph."""
     if node.input_count != 2:
@@ -99,7 +99,7 @@ def _begun(node: TfliteNode, function: str, x: Value) -> Value:
     return g.add(op, x, expanded(node, real_constant(g, first, "first"), static(x.shape)))
 
 
-@tflite_op("STABLEHLO_REDUCE")
+@tflite_op("STABLEHLO_REDUCE", limits="one tensor; a body of one sum, product or extreme")
 def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     """Sum, product or extreme along axes, where the body is that one function."""
     if node.input_count != 2:
@@ -115,7 +115,7 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     return as_type_of(g, _begun(node, function, reduced), x)
 
 
-@tflite_op("STABLEHLO_SORT")
+@tflite_op("STABLEHLO_SORT", limits="one tensor; less or greater")
 def stablehlo_sort(node: TfliteNode, g: Graph) -> Value:
     """One tensor sorted along an axis, where the comparator is a plain less or greater."""
     node.ignore_option("is_stable")  # equal elements of one tensor cannot be told apart

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.bodies import combination
 from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -68,7 +69,7 @@ def combined(node: TfliteNode, data: Value, updates: Value, places: Array, funct
     return data
 
 
-@tflite_op("SPARSE_TO_DENSE")
+@tflite_op("SPARSE_TO_DENSE", kind=Kind.FOLDED, limits="constant indices")
 def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
     """A tensor of one number with others at known places."""
     node.ignore_option("validate_indices")  # they are known now and always checked
@@ -95,13 +96,13 @@ def flat_places(node: TfliteNode, places: Array, extents: tuple[int, ...]) -> Ar
     return result
 
 
-@tflite_op("DYNAMIC_UPDATE_SLICE")
+@tflite_op("DYNAMIC_UPDATE_SLICE", limits="constant start")
 def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
     """A box of the first input replaced by the second; its known corner is moved so that the box fits."""
     return _box_replaced(node, node.ints(2))
 
 
-@tflite_op("STABLEHLO_DYNAMIC_UPDATE_SLICE")
+@tflite_op("STABLEHLO_DYNAMIC_UPDATE_SLICE", limits="constant start")
 def stablehlo_dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
     """As DYNAMIC_UPDATE_SLICE, with one corner coordinate per input."""
     return _box_replaced(node, tuple(node.one_int(index) for index in range(2, node.input_count)))
@@ -124,7 +125,7 @@ def _box_replaced(node: TfliteNode, corner: tuple[int, ...]) -> Value:
     return reshaped(node.graph, replaced(node, data, updates, places), shape)
 
 
-@tflite_op(*_SEGMENTS)
+@tflite_op(*_SEGMENTS, limits="constant segment numbers")
 def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     """Rows of one known number multiplied, or their extremes; an empty segment has the number that changes nothing."""
     method, number = _SEGMENTS[node.op_type]
@@ -147,7 +148,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     return reshaped(g, result, (count, *shape[leading:]))
 
 
-@tflite_op("STABLEHLO_SCATTER")
+@tflite_op("STABLEHLO_SCATTER", limits="constant indices; a body of one sum, product or extreme, or the second input")
 def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
     """Windows of updates written at, or combined with those at, known places; what falls outside is left out."""
     node.ignore_option("indices_are_sorted", "unique_indices")  # promises about the indices, which are known
