@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tpuconvert.garbage import rarely_collected
+from tpuconvert.schema.garbage import rarely_collected
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

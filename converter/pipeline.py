@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
-from tpuconvert.garbage import rarely_collected
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.preprocess import Preprocess
@@ -19,6 +18,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.reading import Reading
 from tpuconvert.schema.errors import CorruptInputError, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.light_dataclass import dataclass
@@ -363,7 +363,7 @@ def finish(
     observers = () if watch is None else watch.observers(graph, options, progress.tell)
     optimize(graph, trace, disabled=options.disabled, observers=observers)
     expand_where_illegal(graph, options.chip)
-    fit_to_chip(graph, options.chip, trace=trace)
+    fit_to_chip(graph, options.chip, trace, options.disabled)
     notes = [Note("source", "", note) for note in graph.notes]
     metadata = graph.metadata
     is_quantized = is_quantized_source(graph)

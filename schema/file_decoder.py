@@ -227,22 +227,18 @@ class _GraphDecoder:
         return self._constant(buffer, dtype, shape)
 
     def _add_nodes(self, nodes: Sequence[tpum.Node]) -> None:
-        definitions = {node.op: find_op(node.op) for node in nodes}
+        definitions = {name: find_op(name) for name in dict.fromkeys(node.op for node in nodes)}
         unknown = [name for name, definition in definitions.items() if definition is None]
         if unknown:
             raise UnknownOperatorsError(unknown, self._tables.plugins)
-        known = {
-            name: (definition, op_attributes.forms(definition))
-            for name, definition in definitions.items()
-            if definition
-        }
+        known = {name: definition for name, definition in definitions.items() if definition is not None}
         for place, node in enumerate(nodes):
             what = f"node {place} ({node.op})"
-            op = self._op(what, node, *known[node.op])
+            op = self._op(what, node, known[node.op])
             inputs = [None if index == -1 else self._existing(index, what) for index in node.inputs]
             self._add_node(what, op, inputs, node)
 
-    def _op(self, what: str, node: tpum.Node, definition: type[Op], forms: dict[str, op_attributes.Form]) -> Op:
+    def _op(self, what: str, node: tpum.Node, definition: type[Op]) -> Op:
         known = self._ops.get((definition, node.attributes))
         if known is not None:
             return known
@@ -251,7 +247,7 @@ class _GraphDecoder:
             raise ValueError(f"{what} refers to a parameter that is not there")
         attributes = [self._tables.attributes[place] for place in node.attributes]
         try:
-            op = op_attributes.decode(definition, forms, attributes)
+            op = op_attributes.decode(definition, attributes)
         except Exception as error:  # definitions, ours and a plugin's, run here on values that a file states
             raise ValueError(f"{what}: {error}") from error
         self._ops[definition, node.attributes] = op
@@ -291,7 +287,10 @@ def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None
         return None
     axis = stored.axis if stored.per_axis else None
     dtype = DType[_named(stored.dtype, "a quantization has no data type")]
-    quant = QuantParams(stored.scale, stored.zero_point, dtype, axis)
+    zero_point = stored.zero_point
+    if len(zero_point) == 1:  # the same for every scale
+        zero_point *= len(stored.scale)
+    quant = QuantParams(stored.scale, zero_point, dtype, axis)
     if axis is not None:
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"quantization along axis {axis} of rank {len(shape)}")

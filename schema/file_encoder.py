@@ -198,7 +198,7 @@ class _GraphEncoder:
         key = type(op), repr(op)
         places = self._op_places.get(key)
         if places is None:
-            encoded = op_attributes.encode(op, op_attributes.forms(type(op)))
+            encoded = op_attributes.encode(op)
             places = self._op_places[key] = tuple(map(self._attribute, encoded))
         return places
 
@@ -246,9 +246,11 @@ def _base_name(file: str) -> str:
 def _quantization(quant: QuantParams | None) -> tpum.Quantization | None:
     if quant is None:
         return None
+    zero_point = tuple(map(int, quant.zero_point))
+    is_uniform = zero_point.count(zero_point[0]) == len(zero_point)
     return tpum.Quantization(
         scale=tuple(map(float, quant.scale)),
-        zero_point=tuple(map(int, quant.zero_point)),
+        zero_point=zero_point[:1] if is_uniform else zero_point,
         dtype=tpum.DType[quant.dtype.name],
         per_axis=quant.axis is not None,
         axis=0 if quant.axis is None else int(quant.axis),

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 import stat
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, deco
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError
+from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.types import Array, DType
 
 _CHUNK = 1 << 24  # bytes hashed at a time
@@ -30,6 +31,7 @@ _CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
 _DAMAGED = "copy or download it again, or convert the model again"
 
 
+@rarely_collected()
 def read_model(path: str | os.PathLike[str]) -> FileModel:
     """Read a model. The file stays mapped as long as one of its constants is in use.
 
@@ -46,14 +48,12 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
             raise HeaderError(*_not_ours(start, size))
         header = Header.unpack(start, size)
         view = memoryview(mapped)
-        with ThreadPoolExecutor(max_workers=1) as other_thread:
-            digest = other_thread.submit(_digest_of, view)
-            try:
-                model = _decoded(mapped, view, header)
-            except ValueError:
-                _check_digest(digest.result(), header)
-                raise
-            _check_digest(digest.result(), header)
+        digest = _Digest(view)
+        digest.start()
+        try:
+            model = _decoded(mapped, view, header)
+        finally:  # also before whatever was found wrong is told
+            digest.check(header)
         return model
     except HeaderError as error:
         raise CorruptInputError(str(error), file=str(path), hint=error.hint or _DAMAGED) from error
@@ -91,16 +91,30 @@ def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
     return decode(tpum.unpack(metadata), header.weights_size, _views(mapped, header.weights_offset))
 
 
-def _digest_of(view: memoryview) -> bytes:
-    digest = hashlib.sha256()
-    for start in range(HEADER_SIZE, len(view), _CHUNK):
-        digest.update(view[start : start + _CHUNK])
-    return digest.digest()
+class _Digest(threading.Thread):
+    """Computes the sum of a file beside the decoding of its description; hashing does not hold the interpreter."""
 
+    def __init__(self, view: memoryview) -> None:
+        super().__init__(daemon=True)
+        self._view = view
+        self._found = b""
 
-def _check_digest(digest: bytes, header: Header) -> None:
-    if digest != header.digest:
-        raise HeaderError("its SHA-256 differs from the one in its header: some bytes were changed")
+    def run(self) -> None:
+        """Hash everything behind the header."""
+        digest = hashlib.sha256()
+        for start in range(HEADER_SIZE, len(self._view), _CHUNK):
+            digest.update(self._view[start : start + _CHUNK])
+        self._found = digest.digest()
+
+    def check(self, header: Header) -> None:
+        """Wait for the sum and compare it.
+
+        Raises:
+            HeaderError: it is another one than the header has.
+        """
+        self.join()
+        if self._found != header.digest:
+            raise HeaderError("its SHA-256 differs from the one in its header: some bytes were changed")
 
 
 def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:

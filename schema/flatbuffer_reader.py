@@ -69,6 +69,17 @@ class _Offence(Exception):
         self.path = [path] if path else []
 
 
+class _Members(dict[int, enum.IntEnum]):
+    """The members of an enum by their numbers, found faster than by calling the enum."""
+
+    def __init__(self, kind: type[enum.IntEnum]) -> None:
+        super().__init__((member.value, member) for member in kind)
+        self._kind = kind
+
+    def __missing__(self, number: int) -> enum.IntEnum:
+        return self._kind(number)  # which says that it has no such member
+
+
 @dataclass(frozen=True)
 class _Layout:
     """What one vtable says about one kind of table.
@@ -86,7 +97,7 @@ class _Layout:
     unpack: Callable[[memoryview, int], tuple[Any, ...]]
     remainder: int
     absent: dict[str, Any]
-    numbers: tuple[tuple[int, str, type[enum.IntEnum] | None], ...]
+    numbers: tuple[tuple[int, str, _Members | None], ...]
     followed: tuple[tuple[int, str, int, Callable[[int, Any], Any], Any], ...]
 
 
@@ -138,7 +149,8 @@ class _Reading:
         if layout is None:
             layout = self.layouts[vtable, table.name] = self.layout(vtable, table)
         self.spend(layout.size)
-        if position + layout.size > self.end:
+        end = self.end
+        if position + layout.size > end:
             raise _Offence(f"table of {layout.size} bytes at byte {position} leaves the file of {self.end} bytes")
         if layout.remainder >= 0 and (position + layout.remainder) & 7:
             raise _Offence(f"a field of the table at byte {position} is not aligned to 8")
@@ -147,11 +159,14 @@ class _Reading:
         values = item.__dict__
         values.update(layout.absent)
         for place, name, kind in layout.numbers:
-            values[name] = read[place] if kind is None else kind(read[place])
+            values[name] = read[place] if kind is None else kind[read[place]]
         name = ""
         try:
             for place, name, offset, follow, argument in layout.followed:
-                values[name] = follow(self.checked_target(position + offset, read[place]), argument)
+                target = position + offset + read[place]
+                if target & 3 or target + 4 > end or not read[place]:
+                    self.checked_target(position + offset, read[place])
+                values[name] = follow(target, argument)
         except _Offence as offence:
             offence.path.append(f".{name}")
             raise
@@ -183,7 +198,7 @@ class _Reading:
     ) -> _Layout:
         codes, position = "<", 0
         remainder = -1
-        numbers: list[tuple[int, str, type[enum.IntEnum] | None]] = []
+        numbers: list[tuple[int, str, _Members | None]] = []
         followed: list[tuple[int, str, int, Callable[[int, Any], Any], Any]] = []
         for place, (offset, field) in enumerate(stored):
             if offset < position:
@@ -192,7 +207,8 @@ class _Reading:
             codes += f"{offset - position}x" + (_CODES[field.type] if is_number else "I")
             position = offset + (field.size if is_number else 4)
             if is_number:
-                numbers.append((place, field.name, self.enums.get((table.name, field.name))))
+                kind = self.enums.get((table.name, field.name))
+                numbers.append((place, field.name, None if kind is None else _Members(kind)))
                 if field.alignment == 8:
                     if remainder not in (-1, offset & 7):
                         raise _Offence(f"offset {offset} in its table is not aligned to 8", f".{field.name}")

@@ -485,10 +485,16 @@ class Graph:
 
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
         types = tuple([None if value is None else value.type for value in inputs])
+        if any(isinstance(item, tuple) and len(item) > _LONG for item in op.__dict__.values()):
+            return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
         try:
             return _inferred(op, types)
         except TypeError:  # a parameter that cannot be hashed; any other mistake shows again
             return _infer(op, types)
+
+
+_LONG = 32
+"""Items of a parameter."""
 
 
 def _infer(op: Op, types: tuple[TensorType | None, ...]) -> tuple[TensorType, ...]:

@@ -13,7 +13,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,14 @@ def _form(hint: Any) -> Form:
     raise ValueError(f"a field of type {hint} cannot be stored")
 
 
-def encode(op: Op, known: dict[str, Form]) -> list[tpum.Attribute]:
-    """The parameters of an operator, in the order of its fields. ``known`` are the ``forms`` of its definition.
+def encode(op: Op) -> list[tpum.Attribute]:
+    """The parameters of an operator, in the order of its fields.
 
     Raises:
         ValueError: for a value that is not what the field's type hint says.
     """
     result = []
-    for name, form in known.items():
+    for name, form in forms(type(op)).items():
         try:
             result.append(_encode(name, getattr(op, name), form))
         except ValueError as error:
@@ -151,50 +151,77 @@ def _plain(value: Any, base: type) -> Any:
     raise ValueError(f"{value!r} is not of the type {base.__name__}")
 
 
-def decode(definition: type[Op], known: dict[str, Form], attributes: Sequence[tpum.Attribute]) -> Op:
+def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
     """An operator from its stored parameters. A parameter that is not stored takes its default.
 
     Raises:
         ValueError: when the parameters do not fit the definition.
     """
+    known, required = _decoders(definition)
     values: dict[str, Any] = {}
     for attribute in attributes:
-        if attribute.name not in known or attribute.name in values:
-            raise ValueError(f"operator '{definition.name}' has no parameter {attribute.name!r}, or it is given twice")
+        name = attribute.name
+        if name not in known or name in values:
+            raise ValueError(f"operator '{definition.name}' has no parameter {name!r}, or it is given twice")
         try:
-            values[attribute.name] = _decode(attribute, known[attribute.name])
+            values[name] = _decode(attribute, *known[name])
         except (ValueError, KeyError) as error:
-            raise ValueError(f"parameter {attribute.name!r} of '{definition.name}': {error}") from None
-    for item in dataclasses.fields(definition):
-        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
-        if required and item.name not in values:
-            raise ValueError(f"operator '{definition.name}' lacks its parameter {item.name!r}")
+            raise ValueError(f"parameter {name!r} of '{definition.name}': {error}") from None
+    for name in required:
+        if name not in values:
+            raise ValueError(f"operator '{definition.name}' lacks its parameter {name!r}")
     return definition(**values)
 
 
-def _decode(attribute: tpum.Attribute, form: Form) -> Any:
-    if attribute.kind is Kind.NONE:
-        if not form.optional:
-            raise ValueError("it has no value")
-        return None
-    if attribute.kind is not _kind(form):
-        raise ValueError(f"it is stored as {attribute.kind.name}, expected {_kind(form).name}")
+_Decoder = Callable[[tpum.Attribute], Any]
+
+
+@functools.cache
+def _decoders(definition: type[Op]) -> tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...]]:
+    """How to read the parameters of a definition: whether one may be None, how it is stored, and what reads it.
+
+    The second part names those without a default.
+    """
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(definition)
+    required = [item.name for item in fields if item.default is missing and item.default_factory is missing]
+    known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
+    return known, tuple(required)
+
+
+def _decode(attribute: tpum.Attribute, is_optional: bool, kind: Kind, decoder: _Decoder) -> Any:
+    if attribute.kind is kind:
+        return decoder(attribute)
+    if attribute.kind is not Kind.NONE:
+        raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
+    if not is_optional:
+        raise ValueError("it has no value")
+    return None
+
+
+def _decoder(form: Form) -> _Decoder:
+    """What reads a value of this form from where it is stored."""
+    base = form.base
     if form.is_tuple:
-        return _decode_tuple(attribute, form)
-    if form.base is Scalar:
-        dtype = DType[attribute.dtype.name]
-        return Scalar(dtype, attribute.real if dtype.is_float else attribute.integer)
-    if form.base is bytes:
-        return bytes(attribute.octets)
-    if form.base is DType:
-        return DType[attribute.dtype.name]
-    if issubclass(form.base, enum.Enum):
-        return form.base[attribute.string]
-    if form.base is bool:
-        return _bool(attribute.integer)
-    if form.base is int:
-        return attribute.integer
-    return attribute.real if form.base is float else attribute.string
+        return functools.partial(_decode_tuple, form)
+    if base is Scalar:
+        return _decode_scalar
+    if base is DType:
+        return lambda attribute: DType[attribute.dtype.name]
+    if issubclass(base, enum.Enum):
+        return lambda attribute: base[attribute.string]
+    return {
+        bool: lambda attribute: _bool(attribute.integer),
+        int: lambda attribute: attribute.integer,
+        float: lambda attribute: attribute.real,
+        str: lambda attribute: attribute.string,
+        bytes: lambda attribute: bytes(attribute.octets),
+    }[base]
+
+
+def _decode_scalar(attribute: tpum.Attribute) -> Scalar:
+    dtype = DType[attribute.dtype.name]
+    return Scalar(dtype, attribute.real if dtype.is_float else attribute.integer)
 
 
 def _kind(form: Form) -> Kind:
@@ -218,7 +245,7 @@ _KINDS = {
 }
 
 
-def _decode_tuple(attribute: tpum.Attribute, form: Form) -> tuple[Any, ...]:
+def _decode_tuple(form: Form, attribute: tpum.Attribute) -> tuple[Any, ...]:
     items: tuple[Any, ...]
     if form.base is bool:
         items = tuple(map(_bool, attribute.integers))

@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import functools
 import math
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -232,10 +233,12 @@ class QuantParams:
             raise ValueError(f"{len(self.scale)} scales with {len(self.zero_point)} zero points")
         if self.axis is None and len(self.scale) != 1:
             raise ValueError(f"{len(self.scale)} scales need an axis")
-        # One that is not a finite number would be in the sum; tuples are long, one element per channel.
-        if not (math.isfinite(sum(self.scale)) and min(self.scale) > 0):
+        # What is not a number would be both the least and the greatest.
+        scales = np.frombuffer(array("d", self.scale))  # tuples are long: one element per channel
+        if not (scales.min() > 0 and math.isfinite(scales.max())):
             raise ValueError("scales must be positive and finite")
-        if self.dtype.is_float or not all(self.dtype.holds(zero) for zero in set(self.zero_point)):
+        zeros = self.zero_point[:1] if self.zero_point.count(self.zero_point[0]) == len(self.scale) else self.zero_point
+        if self.dtype.is_float or not all(map(self.dtype.holds, set(zeros))):
             raise ValueError(f"zero points must lie in the range of {self.dtype.value}")
 
     @staticmethod

@@ -9,7 +9,7 @@ from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.light_dataclass import dataclass
 
-SCHEMA_SHA256 = "5469b3d14adb3ee7080138e382908ecadbca7c26e986312a9f19778370100b5f"
+SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
 ROOT_TABLE = "Model"
 SCHEMA = Schema(
@@ -108,7 +108,7 @@ class Attribute:
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """real = (q - zero_point) * scale. One scale, or one for each index of `axis`."""
+    """real = (q - zero_point) * scale. One scale, or one for each index of `axis`; one zero point where all are equal."""
 
     scale: tuple[float, ...] = ()
     zero_point: tuple[int, ...] = ()
