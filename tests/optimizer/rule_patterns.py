@@ -379,6 +379,17 @@ def _(d: Draw, x: Value) -> Value:
     return _centred_over_root(d, x, axes, method)
 
 
+@pattern("gather_centred_value")
+def _(d: Draw, x: Value) -> Value:
+    axes, shape = d.one_of(((3,), (1, 1, 1, 6)), ((2, 3), (1, 3, 1, 1)))
+    mean = d.add(Reduce(axes), x)
+    square = d.add(Active(ActiveType.ACTIVE_SQUARE), d.add(Sub(), x, mean))
+    root = d.add(Active(ActiveType.ACTIVE_RSQRT), d.add(Adds(Scalar.f32(0.1)), d.add(Reduce(axes), square)))
+    factor = d.pair(Mul(), root, d.constant(*shape)) if d.often() else root
+    rest = d.add(Sub(), d.constant(*shape), d.pair(Mul(), mean, factor))
+    return d.pair(Add(), d.pair(Mul(), x, factor), rest)
+
+
 @pattern("reduce_of_ones", (1, 3, 1, 4))
 def _(d: Draw, x: Value) -> Value:
     method = ReduceMethodType(int(d.rng.integers(5)))

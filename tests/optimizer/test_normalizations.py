@@ -157,3 +157,44 @@ def test_a_square_that_is_read_elsewhere_stays():
 
     _, trace = optimized(build, SHAPE)
     assert reasons(trace, "recognize_rms_norm") == {"square has other users"}
+
+
+def factor_and_shift(g, x, axes, shape, scaled=True, swap=False):
+    """As TensorFlow writes it: x * r + (b - mean * r)."""
+    mean = f.mean(g, x, axes)
+    r = f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, f.sub(g, x, mean)), axes), EPSILON))
+    if scaled:
+        r = f.mul(g, r, random_constant(g, *shape))
+    rest = f.sub(g, random_constant(g, *shape, seed=5), f.mul(g, r, mean) if swap else f.mul(g, mean, r))
+    return f.add(g, rest, f.mul(g, r, x)) if swap else f.add(g, f.mul(g, x, r), rest)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(
+    ("axes", "shape", "expected"),
+    [((3,), (1, 1, 1, 5), "layer_norm"), ((2, 3), (1, 6, 1, 1), "group_norm")],
+)
+def test_a_factor_and_a_shift(axes, shape, expected, scaled, swap):
+    graph, _ = optimized(lambda g, x: factor_and_shift(g, x, axes, shape, scaled, swap), SHAPE, rtol=1e-5)
+    found = [name for name in ops(graph) if name != "add"]
+    assert found == ([expected] if scaled or expected == "layer_norm" else ["layer_norm"])
+
+
+def test_another_factor_stays():
+    def build(g, x):
+        mean, r = f.mean(g, x, (3,)), g.add(TANH, f.mean(g, f.square(g, x), (3,)))
+        return f.add(g, f.mul(g, x, r), f.sub(g, random_constant(g, 1, 1, 1, 5), f.mul(g, mean, r)))
+
+    _, trace = optimized(build, SHAPE, rtol=1e-5)
+    assert reasons(trace, "gather_centred_value") == {"the factor is not 1 / sqrt(...), alone or times a constant"}
+
+
+def test_a_variance_without_the_centred_value_stays():
+    def build(g, x):
+        mean = f.mean(g, x, (3,))
+        r = f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), (3,)), 1))
+        return f.add(g, f.mul(g, x, r), f.sub(g, random_constant(g, 1, 1, 1, 5), f.mul(g, mean, r)))
+
+    _, trace = optimized(build, SHAPE, rtol=1e-5)
+    assert reasons(trace, "gather_centred_value") == {"the centred value is computed nowhere"}

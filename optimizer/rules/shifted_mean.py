@@ -1,0 +1,75 @@
+"""A standardization in the form of a factor and a shift becomes the standardized value, times a factor, plus a shift.
+
+x * r + (b - mean(x) * r) = (x - mean(x)) * r + b. TensorFlow writes normalizations that way, with r = g / sqrt(variance
++ epsilon); in the other form the rules of layer_norm and group_norm find them: ((x - mean(x)) / sqrt(...)) * g + b.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, Pattern, p
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.types import F32
+
+
+def _is_mean(node: Node) -> bool:
+    return isinstance(node.op, Reduce) and node.op.method == ReduceMethodType.REDUCE_MEAN and node.op.keep_dims
+
+
+def _is_float(node: Node) -> bool:
+    return node.outputs[0].dtype is F32
+
+
+def _either(op: type[Mul] | type[Add], first: Pattern | str, second: Pattern | str, name: str) -> tuple[Pattern, ...]:
+    """Both orders of operands."""
+    return (
+        p(op, first, second, name=name, sole_user=True, where=_is_float),
+        p(op, second, first, name=name, sole_user=True, where=_is_float),
+    )
+
+
+MEAN = p(Reduce, "x", name="mean", where=_is_mean)
+FORMS = tuple(
+    form
+    for scaled in _either(Mul, "x", "r", "scaled")
+    for shift in _either(Mul, MEAN, "r", "shift")
+    for form in _either(Add, scaled, p(Sub, "b", shift, name="rest", sole_user=True), "sum")
+)
+
+
+@rule(*FORMS, stage="canonicalize")
+def gather_centred_value(graph: Graph, m: Match) -> Replacement:
+    """X * r + (b - mean(x) * r) = (x - mean(x)) * r + b, with the factors of r one after the other."""
+    factors = _factors(m.r)
+    if factors is None:
+        return Skip("the factor is not 1 / sqrt(...), alone or times a constant")
+    mean: Value = m.mean.output
+    centred = next((user.outputs[0] for user in mean.users if user.op == Sub() and user.inputs == (m.x, mean)), None)
+    if centred is None:
+        return Skip("the centred value is computed nowhere")
+    for factor in factors:
+        centred = graph.add(Mul(), centred, factor, name=f"{m.sum.name}:centred")
+    if centred.type != m.sum.output.type:
+        return Skip("the shift expands it")
+    return graph.add(Add(), centred, m.b)
+
+
+def _factors(r: Value) -> list[Value] | None:
+    """What r is a product of: the reciprocal of the root first, then what it is multiplied with."""
+    node = r.producer
+    if node is None:
+        return None
+    if isinstance(node.op, Mul):
+        first, second = node.inputs
+        assert first is not None and second is not None
+        root, constant = (second, first) if first.is_constant else (first, second)
+        return [root, constant] if constant.is_constant and _is_reciprocal_root(root) else None
+    return [r] if _is_reciprocal_root(r) else None
+
+
+def _is_reciprocal_root(value: Value) -> bool:
+    node = value.producer
+    return node is not None and isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_RSQRT
