@@ -2,29 +2,29 @@
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import active, at_least, product, reshaped
+from tpuconvert.frontends.caffe.arithmetic import active, at_least, plus, product, reshaped, times
 from tpuconvert.frontends.caffe.node import CaffeNode, Tiling, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Div
-from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.ordering import Arg
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.round_to_integer import Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import I32, Scalar
+from tpuconvert.schema.types import F32, Scalar
 
 _STOCHASTIC = "STOCHASTIC"
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-@caffe_op("Pooling")
+@caffe_op("Pooling", kind=Kind.DIRECT)
 def pooling(node: CaffeNode, g: Graph) -> list[Value]:
     """Maximum or average of windows; the output extent is rounded up, and an average counts the padding.
 
@@ -133,11 +133,11 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
         x = g.add(Extract((0,) * 4, whole, (1,) * 4), x)
     split = reshaped(g, x, (batch, channels, down, rows, along, columns))
     windows = reshaped(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
-    inside = reshaped(g, g.add(Cast(out_dtype=I32), g.add(Arg(4), windows)), (product(result),))
-    place = np.arange(rows)[:, None] * width + np.arange(columns)
+    inside = reshaped(g, g.add(Arg(4, out_dtype=F32), windows), result)
+    row = g.add(Floor(), times(g, plus(g, inside, 0.5), 1 / columns))  # the half keeps it away from whole numbers
+    place = g.add(Add(), inside, times(g, row, width - columns))
     start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
-    offsets = g.add(IndexSelect(0), node.constant(place.reshape(-1), "places"), inside)
-    positions = g.add(Add(), reshaped(g, offsets, result), node.constant(start[None, None], "windows"))
+    positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
     node.findings.tilings[positions] = tiling
     return positions
 
