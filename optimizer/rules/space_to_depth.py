@@ -28,6 +28,8 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Array
 
 _LONGEST = 5
+_LAST = (Concat, Permute, Reshape)
+"""What ends the spellings."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,9 @@ class _Blocks:
 
 def _blocks(value: Value) -> _Blocks | None:
     node = value.producer
-    if node is None or value.rank != 4 or not value.type.is_static or 0 in value.shape:
+    if node is None or not isinstance(node.op, _LAST) or value.rank != 4:
+        return None
+    if not value.type.is_static or 0 in value.shape:
         return None
     parts = [_part(operand) for operand in node.inputs] if isinstance(node.op, Concat) else [_part(value)]
     if isinstance(node.op, Concat) and node.op.axis % 4 != 1:
@@ -101,7 +105,7 @@ def _reads_blocks(node: Node) -> bool:
     return value is not None and value.dtype.is_float and _blocks(value) is not None
 
 
-@rule(p(Conv, p((Concat, Reshape, Permute), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
+@rule(p(Conv, p(_LAST, name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
 def space_to_depth_into_convolution(graph: Graph, m: Match) -> Replacement:
     """A convolution of space to depth reads the image itself, with larger steps."""
     op, found = m.conv.op, _blocks(m.blocks.output)
