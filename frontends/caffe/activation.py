@@ -2,6 +2,7 @@
 
 from tpuconvert.frontends.caffe.arithmetic import active, at_least, at_most, plus, softplus, times
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op, direct
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -17,7 +18,7 @@ direct("GELU", Gelu())
 direct("ReLU6", Clamp(Scalar.f32(0), Scalar.f32(6)), reads=("relu6_param",))
 
 
-@caffe_op("ReLU")
+@caffe_op("ReLU", kind=Kind.DIRECT)
 def relu(node: CaffeNode, g: Graph) -> Value:
     """Rectified: x > 0 ? x : negative_slope * x."""
     slope = node.params("relu_param").number("negative_slope")
@@ -38,7 +39,7 @@ def prelu(node: CaffeNode, g: Graph) -> Value:
     return g.add(Add(), at_least(g, x, 0), negative)
 
 
-@caffe_op("ELU")
+@caffe_op("ELU", kind=Kind.DIRECT)
 def elu(node: CaffeNode, g: Graph) -> Value:
     """Exponential below 0: x > 0 ? x : alpha * (exp(x) - 1)."""
     alpha = node.params("elu_param").number("alpha")
@@ -93,7 +94,7 @@ def crelu(node: CaffeNode, g: Graph) -> Value:
     return active(g, g.add(Concat(1), x, times(g, x, -1)), "RELU")
 
 
-@caffe_op("Clip")
+@caffe_op("Clip", kind=Kind.DIRECT)
 def clip(node: CaffeNode, g: Graph) -> Value:
     """min(max(x, min), max)."""
     p = node.params("clip_param")

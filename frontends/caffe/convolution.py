@@ -7,6 +7,7 @@ import numpy as np
 from tpuconvert.frontends.caffe.arithmetic import product, reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add
@@ -48,13 +49,13 @@ class _Filters:
     bias: Array | None
 
 
-@caffe_op("Convolution", "ConvolutionData")
+@caffe_op("Convolution", "ConvolutionData", kind=Kind.DIRECT)
 def convolution(node: CaffeNode, g: Graph) -> list[Value]:
     """Convolution over one, two or three axes, grouped or not; several bottoms share the kernel."""
     return _convolution(node, g, node.params("convolution_param").whole("group"))
 
 
-@caffe_op("ConvolutionDepthwise", "DepthwiseConvolution", "DepthwiseConv")
+@caffe_op("ConvolutionDepthwise", "DepthwiseConvolution", "DepthwiseConv", kind=Kind.DIRECT)
 def depthwise_convolution(node: CaffeNode, g: Graph) -> list[Value]:
     """A convolution with one group per channel; forks leave ``group`` out."""
     p = node.params("convolution_param")
@@ -73,7 +74,7 @@ def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
     return [convolve(g, x, filters, constants) for x in node.inputs]
 
 
-@caffe_op("Deconvolution", "DeconvolutionDepthwise")
+@caffe_op("Deconvolution", "DeconvolutionDepthwise", kind=Kind.DIRECT)
 def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
     """Transposed convolution over one, two or three axes; its kernel is stored as [ic, oc / groups, ...]."""
     p = node.params("convolution_param")

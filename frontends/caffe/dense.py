@@ -4,6 +4,7 @@ import numpy as np
 
 from tpuconvert.frontends.caffe.arithmetic import product, reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
@@ -12,7 +13,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I32
 
 
-@caffe_op("InnerProduct")
+@caffe_op("InnerProduct", kind=Kind.DIRECT)
 def inner_product(node: CaffeNode, g: Graph) -> Value:
     """Fully connected: x * W (+ bias); axes of x from ``axis`` on count as one. Rows of W are stored, or columns."""
     p = node.params("inner_product_param")
@@ -31,7 +32,7 @@ def inner_product(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, g.add(MatrixMul(), *operands), (*shape[:axis], units))
 
 
-@caffe_op("Embed")
+@caffe_op("Embed", kind=Kind.DIRECT)
 def embed(node: CaffeNode, g: Graph) -> Value:
     """Row x of a table (+ bias); the numbers of x are whole."""
     p = node.params("embed_param")
@@ -46,7 +47,7 @@ def embed(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, chosen, (*shape, units))
 
 
-@caffe_op("MatMul")
+@caffe_op("MatMul", kind=Kind.DIRECT)
 def matmul(node: CaffeNode, g: Graph) -> Value:
     """The product of two matrices."""
     left, right = node.shape(0), node.shape(1)

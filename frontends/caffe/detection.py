@@ -7,13 +7,14 @@ import numpy as np
 
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.host_detection import BoxCode, DetectionOutput
 from tpuconvert.schema.types import Array
 
 
-@caffe_op("PriorBox")
+@caffe_op("PriorBox", kind=Kind.FOLDED)
 def prior_box(node: CaffeNode, g: Graph) -> Value:
     """A constant [1, 2, boxes * 4]: corners of the prior boxes, then their variances. It depends on extents alone."""
     p = node.params("prior_box_param")
@@ -105,7 +106,7 @@ def _place(grid: _Grid, sizes: list[tuple[float, float]]) -> Array:
     return boxes
 
 
-@caffe_op("DetectionOutput")
+@caffe_op("DetectionOutput", kind=Kind.HOST)
 def detection_output(node: CaffeNode, g: Graph) -> Value:
     """Boxes from predictions: a host operator. Its number of rows is fixed; unused rows are 0."""
     p = node.params("detection_output_param")

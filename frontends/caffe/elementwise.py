@@ -5,6 +5,7 @@ import math
 from tpuconvert.frontends.caffe.arithmetic import active, plus, power, reshaped, times
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -12,7 +13,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
 from tpuconvert.schema.types import format_shape
 
 
-@caffe_op("Eltwise")
+@caffe_op("Eltwise", kind=Kind.DIRECT)
 def eltwise(node: CaffeNode, g: Graph) -> Value:
     """Product, weighted sum or maximum of two or more tensors of one shape."""
     p = node.params("eltwise_param")
@@ -30,13 +31,13 @@ def eltwise(node: CaffeNode, g: Graph) -> Value:
     return _chain(node, g, operators[operation], terms)
 
 
-@caffe_op("Maximum")
+@caffe_op("Maximum", kind=Kind.DIRECT)
 def maximum(node: CaffeNode, g: Graph) -> Value:
     """The largest of two or more tensors."""
     return _chain(node, g, Max(), node.inputs)
 
 
-@caffe_op("Minimum")
+@caffe_op("Minimum", kind=Kind.DIRECT)
 def minimum(node: CaffeNode, g: Graph) -> Value:
     """The smallest of two or more tensors."""
     return _chain(node, g, Min(), node.inputs)
@@ -54,7 +55,7 @@ def _chain(node: CaffeNode, g: Graph, op: Op, terms: tuple[Value, ...]) -> Value
     return result
 
 
-@caffe_op("Scale")
+@caffe_op("Scale", kind=Kind.DIRECT)
 def scale(node: CaffeNode, g: Graph) -> Value:
     """Multiply (and add): x * scale (+ bias), per channel or along other axes, learned or from a second tensor."""
     p = node.params("scale_param")
@@ -72,7 +73,7 @@ def scale(node: CaffeNode, g: Graph) -> Value:
     return g.add(Add(), y, node.constant(node.weight(first, extents, "bias").reshape(aligned), "bias"))
 
 
-@caffe_op("Bias")
+@caffe_op("Bias", kind=Kind.DIRECT)
 def bias(node: CaffeNode, g: Graph) -> Value:
     """Add: x + bias, laid out as in Scale."""
     p = node.params("bias_param")

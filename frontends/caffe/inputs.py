@@ -6,18 +6,19 @@ import numpy as np
 
 from tpuconvert.frontends.caffe.node import CaffeNode, Declared, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 
 
-@caffe_op("Input")
+@caffe_op("Input", kind=Kind.FOLDED)
 def input_layer(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """Graph inputs with the shapes that the prototxt gives."""
     shapes = [tuple(int(d) for d in shape.dim) for shape in node.params("input_param").messages("shape")]
     return [Declared(shape) for shape in _one_per_top(node, shapes)]
 
 
-@caffe_op("MemoryData")
+@caffe_op("MemoryData", kind=Kind.FOLDED)
 def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """A graph input; labels only where a layer for inference reads them."""
     p = node.params("memory_data_param")
@@ -25,7 +26,7 @@ def memory_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     return _data_and_labels(node, shape, shape[0])
 
 
-@caffe_op("ImageData")
+@caffe_op("ImageData", kind=Kind.FOLDED)
 def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """A graph input of the size that pictures are cropped or resized to."""
     p = node.params("image_data_param")
@@ -38,7 +39,7 @@ def image_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     return _data_and_labels(node, (batch, channels, height, width) if height and width else None, batch)
 
 
-@caffe_op("WindowData")
+@caffe_op("WindowData", kind=Kind.FOLDED)
 def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """A graph input of the size that windows are cropped to."""
     p = node.params("window_data_param")
@@ -59,7 +60,7 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     return _data_and_labels(node, (batch, 3, crop, crop) if crop else None, batch)
 
 
-@caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData")
+@caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData", kind=Kind.FOLDED)
 def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
     """Graph inputs whose shape is in a data base: the caller has to give it, unless pictures are cropped."""
     batch = crop = 0
@@ -101,7 +102,7 @@ def _channels(node: CaffeNode) -> tuple[int, bool]:
     return 3, transform.flag("force_color") or len(transform.floats("mean_value")) == 3
 
 
-@caffe_op("DummyData")
+@caffe_op("DummyData", kind=Kind.FOLDED)
 def dummy_data(node: CaffeNode, g: Graph) -> Sequence[Declared | Value]:
     """A constant where a constant filler is given, a graph input otherwise."""
     p = node.params("dummy_data_param")
@@ -121,7 +122,7 @@ def dummy_data(node: CaffeNode, g: Graph) -> Sequence[Declared | Value]:
     return results
 
 
-@caffe_op("Parameter")
+@caffe_op("Parameter", kind=Kind.FOLDED)
 def parameter(node: CaffeNode, g: Graph) -> Value:
     """A learned tensor."""
     shape = tuple(int(d) for d in node.params("parameter_param").group("shape").ints("dim"))

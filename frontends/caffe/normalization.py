@@ -4,6 +4,7 @@ import numpy as np
 
 from tpuconvert.frontends.caffe.arithmetic import active, plus, power, product, reshaped, times
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
@@ -15,14 +16,14 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Array
 
 
-@caffe_op("Softmax")
+@caffe_op("Softmax", kind=Kind.DIRECT)
 def softmax(node: CaffeNode, g: Graph) -> Value:
     """Normalised exponentials along one axis."""
     axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
     return g.add(Softmax(axis), node.input(0))
 
 
-@caffe_op("BatchNorm")
+@caffe_op("BatchNorm", kind=Kind.DIRECT)
 def batch_norm(node: CaffeNode, g: Graph) -> Value:
     """Normalisation per channel; the stored mean and variance are sums, the third blob is what they are divided by."""
     p = node.params("batch_norm_param")
@@ -43,7 +44,7 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
     return _batch_norm(node, g, op, [("mean", mean), ("variance", variance), *affine])
 
 
-@caffe_op("BN", "CuDNNBatchNorm")
+@caffe_op("BN", "CuDNNBatchNorm", kind=Kind.DIRECT)
 def bn(node: CaffeNode, g: Graph) -> Value:
     """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet and its kin)."""
     p = node.params("bn_param")

@@ -2,6 +2,7 @@
 
 from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped, times
 from tpuconvert.frontends.caffe.node import CaffeNode, RankZero, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
@@ -12,7 +13,7 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import F32, Scalar
 
 
-@caffe_op("Reduction")
+@caffe_op("Reduction", kind=Kind.DIRECT)
 def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
     """Sum, mean, sum of magnitudes or of squares, times coeff, over all axes from ``axis`` on."""
     p = node.params("reduction_param")
@@ -27,7 +28,7 @@ def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
     return y if axis else RankZero(y)
 
 
-@caffe_op("ArgMax")
+@caffe_op("ArgMax", kind=Kind.DIRECT)
 def argmax(node: CaffeNode, g: Graph) -> Value:
     """Indices of the largest elements, or the elements: along an axis, or of each image.
 
@@ -52,7 +53,7 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
     return g.add(Concat(1), *rows) if with_values else rows[0]
 
 
-@caffe_op("Threshold")
+@caffe_op("Threshold", kind=Kind.DIRECT)
 def threshold(node: CaffeNode, g: Graph) -> Value:
     """1 where x is above the threshold, 0 elsewhere."""
     return g.add(Gts(Scalar.f32(node.params("threshold_param").number("threshold"))), node.input(0))

@@ -2,6 +2,7 @@
 
 from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -11,7 +12,7 @@ from tpuconvert.schema.ops.host_regions import RoiMaxPool
 from tpuconvert.schema.ops.softmax import Softmax
 
 
-@caffe_op("ROIPooling")
+@caffe_op("ROIPooling", kind=Kind.HOST)
 def roi_pooling(node: CaffeNode, g: Graph) -> Value:
     """The largest pixel of every cell of every region: a host operator."""
     p = node.params("roi_pooling_param")
@@ -21,7 +22,7 @@ def roi_pooling(node: CaffeNode, g: Graph) -> Value:
     return g.add(op, node.input(0), _rois(node, g))
 
 
-@caffe_op("PSROIPooling")
+@caffe_op("PSROIPooling", kind=Kind.HOST)
 def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
     """The mean of every cell of every region, each from a channel of its own: a host operator."""
     p = node.params("psroi_pooling_param")
@@ -40,7 +41,7 @@ def _rois(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, node.input(1), (shape[0], 5))
 
 
-@caffe_op("Proposal")
+@caffe_op("Proposal", kind=Kind.HOST)
 def proposal(node: CaffeNode, g: Graph) -> list[Value]:
     """Regions from scores and moved anchors: a host operator. Their number is fixed; unused rows are 0."""
     p = node.params("proposal_param")

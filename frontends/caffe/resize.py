@@ -5,6 +5,7 @@ import numpy as np
 from tpuconvert.frontends.caffe.arithmetic import reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq
@@ -80,7 +81,7 @@ def _plane_shape(node: CaffeNode) -> tuple[int, ...]:
     return shape
 
 
-@caffe_op("Interp", "ResizeBilinear", "BilinearInterpolation")
+@caffe_op("Interp", "ResizeBilinear", "BilinearInterpolation", kind=Kind.DIRECT)
 def interp(node: CaffeNode, g: Graph) -> Value:
     """Bilinear, corners on corners. The size comes from factors, extents or a second bottom; pads only cut."""
     p = node.params("interp_param")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tpuconvert.frontends.caffe.arithmetic import product, reshaped
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
@@ -18,7 +19,7 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import I32
 
 
-@caffe_op("Flatten")
+@caffe_op("Flatten", kind=Kind.DIRECT)
 def flatten(node: CaffeNode, g: Graph) -> Value:
     """The axes from ``axis`` to ``end_axis`` as one."""
     p = node.params("flatten_param")
@@ -30,7 +31,7 @@ def flatten(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, node.input(0), (*shape[:first], flat, *shape[last + 1 :]))
 
 
-@caffe_op("Reshape")
+@caffe_op("Reshape", kind=Kind.DIRECT)
 def reshape(node: CaffeNode, g: Graph) -> Value:
     """New extents for the axes from ``axis`` on: 0 copies one, a single -1 takes what is left."""
     p = node.params("reshape_param")
@@ -55,7 +56,7 @@ def reshape(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, node.input(0), result or (1,))
 
 
-@caffe_op("Permute")
+@caffe_op("Permute", kind=Kind.DIRECT)
 def permute(node: CaffeNode, g: Graph) -> Value:
     """Another order of the axes; those that ``order`` leaves out follow as they are."""
     order, rank = node.params("permute_param").ints("order"), len(node.shape(0))
@@ -67,7 +68,7 @@ def permute(node: CaffeNode, g: Graph) -> Value:
     return g.add(Permute(full), node.input(0))
 
 
-@caffe_op("Concat")
+@caffe_op("Concat", kind=Kind.DIRECT)
 def concat(node: CaffeNode, g: Graph) -> Value:
     """Tensors one behind the other along an axis."""
     p = node.params("concat_param")
@@ -77,7 +78,7 @@ def concat(node: CaffeNode, g: Graph) -> Value:
     return g.add(Concat(axis), *node.inputs)
 
 
-@caffe_op("Slice")
+@caffe_op("Slice", kind=Kind.DIRECT)
 def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
     """A tensor cut along an axis, into equal parts or at the given points."""
     p = node.params("slice_param")
@@ -97,7 +98,7 @@ def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
     return g.add_all(Split(axis, count, sizes), node.input(0))
 
 
-@caffe_op("Crop")
+@caffe_op("Crop", kind=Kind.DIRECT)
 def crop(node: CaffeNode, g: Graph) -> Value:
     """The part of the first tensor, from an offset on, that has the second one's extents."""
     p = node.params("crop_param")
@@ -116,7 +117,7 @@ def crop(node: CaffeNode, g: Graph) -> Value:
     return g.add(Extract(tuple(starts), tuple(ends), (1,) * len(shape)), node.input(0))
 
 
-@caffe_op("Tile")
+@caffe_op("Tile", kind=Kind.DIRECT)
 def tile(node: CaffeNode, g: Graph) -> Value:
     """A tensor repeated along one axis."""
     p = node.params("tile_param")
@@ -159,7 +160,7 @@ def reorg(node: CaffeNode, g: Graph) -> Value:
     return reshaped(g, g.add(Permute((0, 3, 5, 1, 2, 4)), spread), (batch, c * s * s, h // s, w // s))
 
 
-@caffe_op("BatchReindex")
+@caffe_op("BatchReindex", kind=Kind.DIRECT)
 def batch_reindex(node: CaffeNode, g: Graph) -> Value:
     """Images chosen by a tensor of indices."""
     indices = node.shape(1)

@@ -2,11 +2,12 @@
 
 from tpuconvert.frontends.caffe.arithmetic import active
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.softmax import Softmax
 
 
-@caffe_op("Dropout")
+@caffe_op("Dropout", kind=Kind.FOLDED)
 def dropout(node: CaffeNode, g: Graph) -> Value:
     """Nothing happens at inference: training has scaled already."""
     p = node.params("dropout_param")
@@ -17,20 +18,20 @@ def dropout(node: CaffeNode, g: Graph) -> Value:
     return node.input(0)
 
 
-@caffe_op("Split")
+@caffe_op("Split", kind=Kind.FOLDED)
 def split(node: CaffeNode, g: Graph) -> list[Value]:
     """One tensor under several names."""
     return [node.input(0)] * len(node.output_names)
 
 
-@caffe_op("Silence")
+@caffe_op("Silence", kind=Kind.FOLDED)
 def silence(node: CaffeNode, g: Graph) -> None:
     """Takes tensors that nobody wants, so that they do not become outputs."""
     for index in range(node.input_count):
         node.input(index)
 
 
-@caffe_op("Accuracy", "DetectionEvaluate", "HDF5Output")
+@caffe_op("Accuracy", "DetectionEvaluate", "HDF5Output", kind=Kind.FOLDED)
 def evaluation(node: CaffeNode, g: Graph) -> list[None]:
     """Removed. What it reads may become a graph output."""
     node.params("accuracy_param").ignore("top_k", "axis", "ignore_label")
@@ -41,14 +42,14 @@ def evaluation(node: CaffeNode, g: Graph) -> list[None]:
     return [None] * len(node.output_names)
 
 
-@caffe_op("SoftmaxWithLoss", "SoftmaxLoss")
+@caffe_op("SoftmaxWithLoss", "SoftmaxLoss", kind=Kind.FOLDED)
 def softmax_with_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
     """At inference the softmax of its first bottom; labels are not read."""
     axis = node.axis(node.params("softmax_param").whole("axis"), len(node.shape(0)))
     return _probabilities(node, g.add(Softmax(axis), node.input(0)))
 
 
-@caffe_op("SigmoidCrossEntropyLoss")
+@caffe_op("SigmoidCrossEntropyLoss", kind=Kind.FOLDED)
 def sigmoid_cross_entropy_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
     """At inference the sigmoid of its first bottom; labels are not read."""
     return _probabilities(node, active(g, node.input(0), "SIGMOID"))

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tpuconvert.frontends.registry import registry
+
 _LOSS = "measures a loss, and another layer reads it", "delete both, or end the network before it: --outputs BLOB"
 _PLUGIN = "end the network before it (--outputs BLOB), or give a plugin that converts it (--plugin file.py)"
 _YOLO = "forks decode boxes and drop overlapping ones in different ways"
@@ -27,6 +29,8 @@ REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     }
 )
 """Message and next step. A loss that nothing reads is left out without a word about operators."""
+
+registry("caffe").refuse({name: message for name, (message, _) in REASONS.items()})
 
 
 def why_unsupported(layer: Any) -> tuple[str, str]:
