@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model
 from tpuconvert.report_notes import note_lines, operators_of
-from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 from tpuconvert.wording import counted, several, shortened
 
@@ -57,6 +57,7 @@ def describe_graph(graph: Graph) -> Description:
         "nodes": len(graph),
         "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
+        "conversions": sum(_changes_arithmetic(node) for node in graph.nodes),
         "constant_bytes": sum(array.nbytes for array in constants),
         "parameters": sum(array.size for array in constants),
         "layers": [
@@ -103,6 +104,13 @@ def _arithmetic(outputs: Iterable[Value]) -> str:
     return next(iter(outputs)).dtype.value
 
 
+def _changes_arithmetic(node: Node) -> bool:
+    """Whether a node only turns integers into floats or floats into integers."""
+    x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
+    is_conversion = node.op.name == "cast" or "quant" in node.op.name
+    return is_conversion and x is not None and x.dtype.is_float != y.dtype.is_float
+
+
 def to_json(description: Description) -> str:
     """The description as JSON text; the same description gives the same text."""
     return json.dumps(description, indent=2, ensure_ascii=False) + "\n"
@@ -116,6 +124,8 @@ def summary_text(description: Description) -> str:
     lines.append(f"  {description['nodes']} nodes: {counted(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
+    if description["conversions"]:
+        lines.append(f"  between integers and floats: {several(description['conversions'], 'conversion')}")
     if "transposes" in description:
         lines.append(f"  transposes: {description['transposes']} left")
     lines += metadata_lines(description.get("metadata") or {})
@@ -201,8 +211,10 @@ def opinion_lines(verification: Description) -> list[str]:
         return []
     if opinion["problem"]:
         return [f"{opinion['engine']} could not run the source: {opinion['problem']}"]
-    count, largest = several(opinion["tensors"], "tensor"), number(opinion["largest_difference"])
-    return [f"the source graph and {opinion['engine']}: {count} compared, largest difference {largest} of a range"]
+    count = several(opinion["tensors"], "tensor") if opinion["is_exact"] else several(opinion["outputs"], "output")
+    largest = number(opinion["largest_difference"])
+    lead = f"the source as {opinion['engine']} computes it"
+    return [f"{lead}: {count} compared, largest difference {largest} of a range"]
 
 
 def first_line(verification: Description) -> str:
