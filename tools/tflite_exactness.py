@@ -2,7 +2,7 @@
 
     python tools/tflite_exactness.py [MODEL ...] [--chip bm1686] [--backend native] [--samples 20] [--random 20]
     python tools/tflite_exactness.py --layers
-    python tools/tflite_exactness.py --rounding single
+    python tools/tflite_exactness.py --rounding single --markdown
 
 Without names the quantized TFLite models of the data set are taken, with ``--layers`` its single layers; a name may
 also be a file. Inputs are the data set's reference inputs, its evaluation pictures and random integers. The oracle is
@@ -22,14 +22,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
 from tpuconvert.frontends.tflite.reader import read_model
-from tpuconvert.frontends.tflite.signatures import signatures
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.types import Array
@@ -128,6 +126,11 @@ class Line:
         """Share of equal elements."""
         return 1.0 - self.different / max(self.elements, 1)
 
+    @property
+    def row(self) -> str:
+        """The same as a row of a Markdown table: model, elements, equal ones, largest difference."""
+        return f"| {self.name} | {self.elements:,} | {100 * self.agreement:.2f} % | {self.largest:g} |"
+
     def __str__(self) -> str:
         """The line; columns are separated by two spaces."""
         if self.problem:
@@ -139,7 +142,6 @@ class Line:
 def operators(file: Path) -> str:
     """The operators of a file with their counts."""
     from tpuconvert.frontends.limits import DEFAULT_LIMITS
-    from tpuconvert.frontends.tflite.reader import read_model
 
     counts = Counter(op.name for op in read_model(file, DEFAULT_LIMITS).subgraphs[0].operators)
     return ", ".join(f"{name} {count}" for name, count in counts.items())
@@ -179,16 +181,14 @@ def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -
 def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Namespace) -> Line:
     """Compare one model on samples and random inputs."""
     line = Line(name, operators(file))
+    oracle = Oracle(file, options.rounding)
+    names = list(oracle.interpreter.get_signature_list())
+    signature = names[0] if len(names) > 1 else None  # the interpreter runs the first one
     try:
-        arguments: dict[str, Any] = {"tflite_rounding": "single"} if options.rounding == "single" else {}
-        known = signatures(read_model(file))
-        if len(known) > 1:  # the interpreter runs the first subgraph
-            arguments["signature"] = next(signature.key for signature in known if signature.subgraph == 0)
-        model = tc.convert(file, chip=options.chip, **arguments)
+        model = tc.convert(file, chip=options.chip, tflite_rounding=options.rounding, signature=signature)
     except TpuConvertError as error:
         line.problem = "not converted: " + " ".join(str(error).split())
         return line
-    oracle = Oracle(file, options.rounding)
     generator = np.random.default_rng(0)
     feeds = samples + [oracle.random_feeds(generator) for _ in range(options.random)]
     with tc.Session(model, backend=options.backend) as session:
@@ -239,6 +239,7 @@ def main() -> int:
     parser.add_argument("--rounding", default="double", choices=("double", "single"))
     parser.add_argument("--samples", type=int, default=20, help="evaluation samples per model")
     parser.add_argument("--random", type=int, default=20, help="random inputs per model")
+    parser.add_argument("--markdown", action="store_true", help="rows of a Markdown table instead of lines")
     parser.add_argument("--layers", action="store_true", help="the data set's single layers instead of its models")
     options = parser.parse_args()
     cases = layers() if options.layers else trained(options.models, options.samples)
@@ -246,7 +247,7 @@ def main() -> int:
     for name, file, samples in cases:
         line = measure(name, file, samples, options)
         exact = exact and line.is_exact
-        print(line, flush=True)
+        print(line.row if options.markdown and not line.problem else line, flush=True)
     return 0 if exact else 1
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import halves, joined, source_of
+from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, halves, joined, source_of
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value
@@ -34,7 +34,7 @@ def product_with_weights(node: Node, lowering: Lowering) -> Lowered | None:
     x = node.inputs[0]
     if not isinstance(node.op, (Conv, Deconv, MatrixMul)) or x is None or x.quant is None:
         return None
-    if x.quant.dtype is U8 and not isinstance(node.op, MatrixMul):
+    if x.quant.dtype is U8 and not isinstance(node.op, MatrixMul) and lowering.rescale == TFLITE:
         return _convolution_of_unsigned_bytes(node, lowering, x)
     return _product_of_16_bits(node, lowering, x)
 

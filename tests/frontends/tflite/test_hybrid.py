@@ -1,4 +1,4 @@
-"""Layers with integer weights and real activations against the reference kernels, which round activations as they go."""
+"""Layers with integer weights and real activations against the reference kernels, which round activations."""
 
 from __future__ import annotations
 
