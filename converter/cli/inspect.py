@@ -16,10 +16,12 @@ from tpuconvert.cli.source_options import plugin_option
 @click.option("--html", "page", metavar="OUT.html", help="Write one self-contained page instead.")
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
+@click.option("--signature", metavar="NAME", help="Of a TFLite source with several: the one to show.")
 @plugin_option
 def command(
     file: str,
     weights: str | None,
+    signature: str | None,
     as_json: bool,
     page: str | None,
     summary: bool,
@@ -45,11 +47,13 @@ def command(
     kind = identify_file(file)
     if kind is not None and kind.id == "tpum":
         ensure(weights is None, f"{weights}: a .tpum file holds its weights itself")
+        ensure(signature is None, f"{file}: signatures are those of a source file")
         model = load(file)
         description = {**describe_model(model), "cost": describe_cost(model)}
     else:
         ensure(not with_cost, f"{file}: the cost is that on a chip; convert it first")
-        description = describe_graph(load_source(file, weights, Options(), require_weights=False))
+        options = Options.of(signature=signature)
+        description = describe_graph(load_source(file, weights, options, require_weights=False))
     if page is not None:
         write_report(Path(page), description)
         click.echo(f"wrote {page}")
