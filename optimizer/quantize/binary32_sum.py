@@ -119,19 +119,10 @@ def _as_integers(real: Vector) -> Sum | None:
 def _compared(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
     """The parameters with the better rounding mode, and how many pairs it gives otherwise."""
     total = pairs[0] * found.parts[0] + pairs[1] * found.parts[1] + found.addend
-    different = {
-        rounding: int(
-            (
-                saturate(
-                    rescale_one_rounding(total, found.multiplier, np.int64(found.shift), rounding)
-                    + result.zero_point[0],
-                    result.dtype,
-                )
-                != wanted
-            ).sum()
-        )
-        for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN)
-    }
+    different = {}
+    for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
+        rescaled = rescale_one_rounding(total, found.multiplier, found.shift, rounding) + result.zero_point[0]
+        different[rounding] = int((saturate(rescaled, result.dtype) != wanted).sum())
     rounding = min(different, key=lambda mode: different[mode])
     return dataclasses.replace(found, rounding=rounding, different=different[rounding])
 

@@ -372,6 +372,23 @@ def test_gemm(dtype: Bytes, bias: bool, transposed: int, per_column: bool, tmp_p
     compare(nodes, feeds, constants, tmp_path, share=NEAR_TIES, needs="matrix_mul_v2")
 
 
+@pytest.mark.parametrize("dtype", BYTES)
+@pytest.mark.parametrize("x_scale", [0.0213, 0.1117])
+@pytest.mark.parametrize("form", ["qlinear", "qdq"])
+def test_softmax(form: str, x_scale: float, dtype: Bytes, tmp_path: Path) -> None:
+    """Rows of 50. For scales of the result other than 1/256 ONNX Runtime's integer kernel is up to one step off."""
+    constants = {
+        "x_scale": np.float32(x_scale), "x_zero": dtype(60), "y_scale": np.float32(1 / 256),
+        "y_zero": dtype(np.iinfo(dtype).min),
+    }  # fmt: skip
+    if form == "qlinear":
+        read = [*triple("x", "x"), "y_scale", "y_zero"]
+        nodes = [node("QLinearSoftmax", read, domain=DOMAIN, opset=13, axis=-1)]
+    else:
+        nodes = [dq("x", "xf", "x"), node("Softmax", ["xf"], "yf", axis=-1), q("yf", "y", "y")]
+    compare(nodes, {"x": integers(dtype, 200, 50)}, constants, tmp_path, needs="softmax_int")
+
+
 MOVES: dict[str, dict[str, Any]] = {
     "MaxPool": {"kernel_shape": [2, 2], "strides": [2, 2]},
     "Relu": {},
