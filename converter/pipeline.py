@@ -556,7 +556,8 @@ def verify_source(
     else:
         loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
         feeds, origin = list(itertools.islice(loaded, samples)), ""
-    engine = None if options.inputs else find_oracle(oracle, source_format(source), source)
+    is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
+    engine = find_oracle(oracle, source_format(source), source) if is_alike else None
     said = None
     if engine is not None:
         progress.stage(f"run the source with {engine.title}")

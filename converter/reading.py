@@ -39,6 +39,11 @@ class Reading:
         """The axis order of pictures at the model's border."""
         return "NHWC" if self.keep_io_layout else "NCHW"
 
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether inputs and outputs are those that an interpreter of the file has."""
+        return self.signature is None and self.state == "reset" and self.keep_io_layout
+
     def arguments(self, source_format: str) -> dict[str, Any]:
         """The arguments of a frontend.
 

@@ -189,3 +189,14 @@ def test_damaged_metadata_is_a_note(tmp_path: Path) -> None:
     assert any(
         "label file 'labels.txt' cannot be read" in note for note in load(described(tmp_path, table, b"\xff\xfe")).notes
     )
+
+
+def test_another_engine_is_not_asked_about_other_borders(tmp_path: Path) -> None:
+    """It would take the file's own layout, and the state of the run before."""
+    from tpuconvert.pipeline import Options, verify_source
+
+    path = written(tmp_path, convolution())
+    for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
+        options = Options.of(**arguments)  # type: ignore[arg-type]
+        found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]
+        assert found.first_difference is None
