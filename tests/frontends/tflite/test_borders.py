@@ -199,4 +199,4 @@ def test_another_engine_is_not_asked_about_other_borders(tmp_path: Path) -> None
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
         options = Options.of(**arguments)  # type: ignore[arg-type]
         found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]
-        assert found.first_difference is None
+        assert found.to_mapping()["first_difference"] is None
