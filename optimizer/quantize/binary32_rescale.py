@@ -11,7 +11,7 @@ Every k bounds the multiplier from both sides; most factors above 2^-10 leave so
 smaller ones there are so many sums that some lie within 2^-17 of a tie, and binary32 makes ties of them: several of
 those contradict each other.
 
-The difference is one step for one sum in some hundred thousand. Deep networks of rectified layers amplify each of them
+The difference is one step for one or two sums in a million. Deep networks of rectified layers amplify each of them
 until it decides whether a model gives its published numbers.
 """
 
@@ -46,7 +46,10 @@ class Rescale:
 
 
 def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Rescale:
-    """The rescale that reproduces binary32; of a factor that has none the nearest one, ties to even.
+    """The rescale that reproduces binary32, or the nearest one for factors that have none.
+
+    One rounding serves all factors: half up, which kernels have in vectors, unless ties to even reproduce more of them.
+    That is so for factors of few bits, such as powers of two, whose ties are exact.
 
     Args:
         factors: binary32 numbers.
@@ -60,11 +63,12 @@ def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Res
     steps = np.arange(dtype.min - zero_point, dtype.max - zero_point, dtype=np.int64)
     first = _first_sums(distinct, steps)
     nominal = np.array(nearest, np.int64)[np.unique(positions, return_index=True)[1]]
-    for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
-        low, high = _bounds(first, steps, -nominal[:, 1], rounding)
-        found = low <= high
-        if found.all():
-            break
+    rounding, (low, high) = RoundingMode.HALF_UP, _bounds(first, steps, -nominal[:, 1], RoundingMode.HALF_UP)
+    if (low > high).any():
+        even = _bounds(first, steps, -nominal[:, 1], RoundingMode.HALF_TO_EVEN)
+        if (even[0] <= even[1]).sum() > (low <= high).sum():
+            rounding, (low, high) = RoundingMode.HALF_TO_EVEN, even
+    found = low <= high
     multiplier = np.where(found, np.clip(nominal[:, 0], low, np.maximum(low, high)), nominal[:, 0])[positions].tolist()
     pairs = tuple((chosen, shift) for chosen, (_, shift) in zip(multiplier, nearest, strict=True))
     return Rescale(pairs, rounding, bool(found.all()))
