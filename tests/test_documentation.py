@@ -98,10 +98,10 @@ def test_first_commands_are_demo_and_test() -> None:
     assert commands[:2] == ["make demo", "make test"]
 
 
-def test_tables_are_up_to_date(repository: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(repository / "tools" / "readme_tables.py"), "--check"], capture_output=True, text=True
-    )
+@pytest.mark.parametrize("tool", ["readme_tables.py", "api_page.py"])
+def test_what_is_made_by_tools_is_up_to_date(tool: str, repository: Path) -> None:
+    command = [sys.executable, str(repository / "tools" / tool), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
