@@ -39,9 +39,6 @@ _DATA = "the kernel's multiplier depends on the data and is found by fixed-point
 EXCEPTIONS: dict[tuple[str, str], Difference] = {
     ("softmax", "INT8"): Difference(1, 0.001, "the kernel divides by fixed-point iterations; softmax_int in binary32"),
     ("softmax", "UINT8"): Difference(1, 0.001, "the kernel divides by fixed-point iterations; softmax_int in binary32"),
-    ("softmax", "INT16"): Difference(
-        80, 1.0, "the kernel interpolates exp and 1 / (1 + x) in tables; computed in binary32"
-    ),
     ("log_softmax", "INT8"): Difference(8, 0.05, _DATA),
     ("log_softmax", "UINT8"): Difference(8, 0.05, _DATA),
     ("l2_normalization", "UINT8"): Difference(

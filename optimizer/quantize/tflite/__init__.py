@@ -7,6 +7,7 @@ import tpuconvert.optimizer.quantize.tflite.movement
 import tpuconvert.optimizer.quantize.tflite.products
 import tpuconvert.optimizer.quantize.tflite.recurrent
 import tpuconvert.optimizer.quantize.tflite.resize
+import tpuconvert.optimizer.quantize.tflite.softmax
 import tpuconvert.optimizer.quantize.tflite.sums  # noqa: F401
 from tpuconvert.optimizer.quantize.tflite.forms import exact_form
 from tpuconvert.optimizer.quantize.tflite.recurrent import forget_inner_scales

@@ -208,10 +208,15 @@ def looked_up(x: QuantParams, y: QuantParams, function: Function) -> Array:
 
 def interpolated(x: QuantParams, y: QuantParams, function: Function) -> Array:
     """A 16-bit function: 512 steps, each with a bias that halves the error in its middle."""
-    values = every_integer(x.dtype)
     table = points(
         float(_single(x.scale[0])), x.zero_point[0], float(_single(y.scale[0])), y.zero_point[0], function, np.float32
     )
+    return between_points(table)
+
+
+def between_points(table: Integers) -> Array:
+    """The results for every 16-bit integer of a table of 513 points."""
+    values = every_integer(DType.INT16)
     index = 256 + (values >> 7)
     slope = table[index + 1] - table[index]
     result: Array = (table[index] + ((slope * (values & 0x7F) + 64) >> 7)).astype(np.int16)

@@ -1,0 +1,128 @@
+"""SOFTMAX of 16 bits as the reference kernel computes it: exp and the reciprocal of the sum from interpolated tables.
+
+exp(x - max) has 15 fraction bits; the sum is brought to 1..2 by a shift that depends on it, 1 / (1 + x) of the rest
+comes from the second table, and the products are shifted back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.lower_shared import result_params
+from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
+from tpuconvert.optimizer.quantize.tflite import tables
+from tpuconvert.optimizer.quantize.tflite.forms import form_of
+from tpuconvert.optimizer.quantize.tflite.steps import (
+    as_real_integers,
+    from_real_integers,
+    narrowed,
+    plain_rescale,
+    table,
+)
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Ges
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.round_to_integer import Floor
+from tpuconvert.schema.ops.shift_by_amount import ArithRshift
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, I16, I32, U8, Array, QuantParams, Scalar
+
+_RANGE = 65535
+_LEAST_BITS = 15  # of the sum: the largest element alone gives 2^15 - 1
+_MOST = 512  # elements whose sum stays below 2^24
+_PLAIN = QuantParams.per_tensor(1.0, 0, I16)
+
+
+def _entries(step: float, zero: int, function: tables.Function) -> Array:
+    """A table of the kernel for every 16-bit integer; its results have steps of 2 / 65535."""
+    return tables.between_points(tables.points(step, zero, 2.0 / _RANGE, 0, function, np.float64))
+
+
+@form_of("SOFTMAX")
+def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
+    """Along one axis of at most 512 elements; fewer bits have softmax_int."""
+    (x,) = node.inputs
+    params, name = result_params(node), node.outputs[0].name
+    if not isinstance(node.op, Softmax) or x is None or x.quant is None or params.dtype is not I16:
+        return None
+    axis = node.op.axis % x.rank
+    extent = x.shape[axis]
+    if x.quant.dtype is not I16 or any(x.quant.zero_point) or not isinstance(extent, int) or extent > _MOST:
+        return None
+    exps = _exps(lowering, x, axis, name)
+    parts = as_real_integers(lowering, exps, f"{name}:exp:real", with_zero_point=True)
+    total = _reduced(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
+    place = _place(lowering, total, name)
+    reciprocal = _reciprocal(lowering, total, place, name)
+    return (_quotient(lowering, exps, reciprocal, place, params, name),)
+
+
+def _reduced(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, name: str) -> Value:
+    return lowering.g.add(Reduce(method=method, axis_list=(axis,), axis_num=1, keep_dims=True), x, name=name)
+
+
+def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
+    assert x.quant is not None
+    real = as_real_integers(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
+    largest = _reduced(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
+    below = lowering.g.add(Sub(), real, largest, name=f"{name}:below")
+    whole = from_real_integers(lowering, below, f"{name}:below:int32")
+    multiplier, shift = multiplier_shift(float(np.float32(x.quant.scale[0])) / (10.0 / _RANGE))
+    scaled = plain_rescale(lowering, whole, multiplier, shift, f"{name}:scaled", I16, offset=2**15 - 1)
+    return table(lowering, scaled, _entries(10.0 / _RANGE, 2**15 - 1, np.exp), _PLAIN, f"{name}:exp")
+
+
+def _place(lowering: Lowering, total: Value, name: str) -> Value:
+    """By how many bits the sum is longer than 15, as UINT8: one comparison for each."""
+    found: Value | None = None
+    for bit in range(_LEAST_BITS, 24):
+        above = lowering.g.add(Ges(Scalar.f32(2.0**bit)), total, name=f"{name}:bit{bit}")
+        found = above if found is None else lowering.g.add(Add(), found, above, name=f"{name}:bits{bit}")
+    assert found is not None
+    return lowering.g.add(Cast(out_dtype=U8), found, name=f"{name}:place")
+
+
+def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Value:
+    """Powers of two by place, as FLOAT32."""
+    powers = np.ones(256, dtype=np.float32)
+    powers[: exponents.size] = 2.0 ** exponents.astype(np.float64)
+    return lowering.g.add(Lut(), place, lowering.g.constant(powers, f"{name}:table"), name=name)
+
+
+_PLACES = np.arange(10)
+
+
+def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Value:
+    """1 / sum: the sum with 17 bits, halves up, less the leading one and half of the rest, in the second table."""
+    factor = _power(lowering, place, 2 - _PLACES, f"{name}:factor")
+    short = lowering.g.add(Mul(), total, factor, name=f"{name}:short")
+    half = lowering.g.add(Adds(Scalar.f32(0.5)), short, name=f"{name}:short:half")
+    whole = lowering.g.add(Floor(), half, name=f"{name}:short:whole")
+    centred = lowering.g.add(Adds(Scalar.f32(-(2.0**15 + 2.0**16))), whole, name=f"{name}:centred")
+    index = lowering.g.add(Cast(out_dtype=I16), centred, name=f"{name}:index")
+    entries = _entries(1.0 / _RANGE, -(2**15), lambda x: 1.0 / (1.0 + x))
+    return table(lowering, index, entries, _PLAIN, f"{name}:reciprocal")
+
+
+def _quotient(
+    lowering: Lowering, exps: Value, reciprocal: Value, place: Value, params: QuantParams, name: str
+) -> Value:
+    """Products of both, shifted by 14 bits and the place, halves up."""
+    wide = [
+        plain_rescale(lowering, value, 1 << 30, 1, f"{name}:{part}:int32", I32)
+        for value, part in ((exps, "exp"), (reciprocal, "reciprocal"))
+    ]
+    product = lowering.g.add(Mul(), *wide, name=f"{name}:product")
+    half = from_real_integers(lowering, _power(lowering, place, 13 + _PLACES, f"{name}:half"), f"{name}:half:int32")
+    nudged = lowering.g.add(Add(), product, half, name=f"{name}:nudged")
+    real = lowering.g.add(Cast(out_dtype=F32), place, name=f"{name}:place:real")
+    amount = lowering.g.add(Adds(Scalar.f32(14.0)), real, name=f"{name}:amount")
+    shifted = lowering.g.add(
+        ArithRshift(), nudged, from_real_integers(lowering, amount, f"{name}:amount:int32"), name=f"{name}:shifted"
+    )
+    return narrowed(lowering, shifted, params, name)
