@@ -24,7 +24,7 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.shape_change import Reshape, reshape_params
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
 
@@ -55,9 +55,7 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
     if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
         params = reshape_params(x.shape, wanted)
-        if params is None:
-            raise _not_reshaped(x, wanted)
-        return g.add(Reshape(params), x)
+        return _with_other_ones(g, x, wanted) if params is None else g.add(Reshape(params), x)
     target = static(wanted)
     if x.is_constant:
         quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
@@ -66,11 +64,17 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     return g.add(Reshape(target), x)
 
 
-def _not_reshaped(x: Value, wanted: Sequence[Dim]) -> Exception:
-    """The error for a shape that a reshape cannot say while extents are open."""
-    names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
-    names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
-    return open_extents.OpenExtentError(names[0])
+def _with_other_ones(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
+    """The elements of x in a shape that differs in its axes of extent 1 alone, for what a reshape cannot say."""
+    if [extent for extent in x.shape if extent != 1] != [extent for extent in wanted if extent != 1]:
+        names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
+        names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+        raise open_extents.OpenExtentError(names[0])
+    if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
+        x = g.add(Squeeze(removed), x)
+    for axis, extent in enumerate(wanted):
+        x = g.add(ExpandDims(axis), x) if extent == 1 else x
+    return x
 
 
 def _reshaped_params(quant: QuantParams, old: tuple[int, ...], new: tuple[int, ...]) -> QuantParams | None:

@@ -147,7 +147,7 @@ class _Importer:
         self._declare_inputs(starts, shapes, scope, nodes)
         self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
-        self._open.tell(self._problems, self._graph)
+        self._open.tell(self._problems, self._graph, starts)
         self._problems.raise_if_any()
         quantization.drop_copies(self._graph)
         self._graph.prune()

@@ -1,14 +1,14 @@
 """Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph import Graph, Node, Port
 from tpuconvert.schema.types import Shape, format_shape
 
 
@@ -32,16 +32,16 @@ class OpenProblems:
         name, shape = _where(extent, tensors)
         self._found.append(_Problem(op, node, extent, name, shape))
 
-    def tell(self, problems: ProblemList, graph: Graph) -> None:
-        """Turn them into problems of the model; where there are none, note which extents stay open."""
-        symbols = {name for problem in self._found for name in open_extents.names_in(problem.extent)}
-        hint = _hint(graph, symbols)
+    def tell(self, problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
+        """Turn them into problems of the model; where there are none, note which extents of its inputs stay open."""
+        ports = [port for port in graph.input_ports if port.name in inputs]
+        hint = _hint(ports, {name for problem in self._found for name in _asked(problem)})
         for problem in self._found:
             where = f"'{problem.tensor}' has the shape {format_shape(problem.shape)}" if problem.tensor else "an input"
             problems.add(
                 UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number: {where}", hint
             )
-        names = dict.fromkeys(extent for port in graph.input_ports for extent in port.shape if isinstance(extent, str))
+        names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
         if names and not self._found:
             said = ", ".join(names)
             graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
@@ -67,11 +67,18 @@ def _extents_of(tensor: OnnxTensor) -> Shape:
     return tensor.shape
 
 
-def _hint(graph: Graph, symbols: set[str]) -> str:
+def _asked(problem: _Problem) -> set[str]:
+    """The names that are to become numbers: a node that asks for one extent of a picture will ask for the other."""
+    names = open_extents.names_in(problem.extent)
+    behind = [open_extents.names_in(str(extent)) for extent in problem.shape[1:]]
+    return names.union(*behind) if any(names & found for found in behind) else names
+
+
+def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
     """The option with numbers for some names; of the others the names themselves."""
     shapes = []
     blanks = False
-    for port in graph.input_ports:
+    for port in ports:
         if symbols.isdisjoint(str(extent) for extent in port.shape):
             continue
         texts = []

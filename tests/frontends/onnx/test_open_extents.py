@@ -112,7 +112,19 @@ def upscaler() -> onnx.ModelProto:
     return opened(nodes, constants, None, 2, 6, 6)
 
 
+def picture() -> onnx.ModelProto:
+    """Open in everything but the channels: axes of extent 1 come and go, pictures of any size are convolved."""
+    nodes = [
+        node("Squeeze", "x one", "s"), node("Conv", "s w", "c", pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Unsqueeze", "c zero", "u"), node("Squeeze", "u zero", "v"),
+        node("MaxPool", "v", "p", kernel_shape=[2, 2]), node("Sigmoid", "p", "y"),
+    ]  # fmt: skip
+    constants = {"one": i64(1), "zero": i64(0), "w": ramp(4, 3, 3, 3)}
+    return opened(nodes, constants, "N", 1, 3, "H", "W")
+
+
 NETWORKS = {
+    "picture": (picture, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
     "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
     "view": (exported_view, [(1, 3, 4), (5, 3, 4)]),
     "mixer": (mixer, [(1, 5, 8), (3, 5, 8)]),
@@ -212,6 +224,13 @@ def test_products_of_computed_operands_need_their_number(tmp_path: Path) -> None
     assert "--input-shapes x=1,5,8" in str(error)
     graph = graph_of(attention(), tmp_path, input_shapes={"x": (3, 5, 8)})
     assert graph.outputs[0].shape == (3, 5, 8)
+
+
+def test_what_to_type_names_the_inputs_only_and_both_sides_of_a_picture(tmp_path: Path) -> None:
+    nodes = [node("Slice", "x low high axes", "s"), node("Relu", "s", "y")]
+    proto = opened(nodes, {"low": i64(0, 0), "high": i64(-2, -2), "axes": i64(2, 3)}, "N", 3, "H", "W")
+    proto.graph.value_info.append(helper.make_tensor_value_info("s", TensorProto.FLOAT, ("N", 3, "H", "W")))
+    assert str(refused(proto, tmp_path)).splitlines()[-1].endswith("  --input-shapes x=N,3,<H>,<W>")
 
 
 CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7, 2), "depth": np.array(3)}
