@@ -73,6 +73,7 @@ class ConverterRegistry:
         self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
         self._refused: dict[str, str] = {}
+        self._found: dict[tuple[str, str, int | None], Registration] = {}
 
     def __call__(
         self, *names: str, since: int = 1, domain: str = "", kind: Kind = Kind.DECOMPOSED, limits: str = ""
@@ -113,6 +114,7 @@ class ConverterRegistry:
                 f"{_where(other.converter)} and {_where(registration.converter)}",
             )
         versions[registration.since] = registration
+        self._found.clear()
 
     def find(self, name: str, *, version: int | None = None, domain: str = "") -> Registration | None:
         """The registration with the highest ``since`` that is not above ``version``.
@@ -121,9 +123,13 @@ class ConverterRegistry:
         began later: an older or newer meaning is never taken instead.
         """
         self.discover()
-        versions = self._versions.get((domain, name), {})
-        usable = [since for since in versions if version is None or since <= version]
-        return versions[max(usable)] if usable else None
+        found = self._found.get((domain, name, version))
+        if found is None:
+            versions = self._versions.get((domain, name), {})
+            usable = [since for since in versions if version is None or since <= version]
+            if usable:
+                found = self._found[domain, name, version] = versions[max(usable)]
+        return found
 
     def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
         """All ``since`` versions of a name, ascending; empty when it is unknown."""

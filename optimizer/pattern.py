@@ -47,6 +47,10 @@ def p(
     return Pattern(ops if isinstance(ops, tuple) else (ops,), operands, name, sole_user, where)
 
 
+pattern = p
+"""The name that plugins know it by."""
+
+
 class Match:
     """The nodes and values that a pattern bound, as attributes under their names.
 
@@ -92,6 +96,11 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     Returns:
         None when it does not match. A match whose ``shared`` names a node fits but for a ``sole_user`` demand.
     """
+    for wanted, value in zip(pattern.operands, node.inputs, strict=False):  # what most nodes are no match by
+        if isinstance(wanted, str):
+            continue
+        if value is None or value.producer is None or not isinstance(value.producer.op, wanted.ops):
+            return None
     found = Match(node)
     return found if _fits(pattern, node, graph, found) else None
 

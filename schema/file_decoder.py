@@ -129,6 +129,7 @@ class _GraphDecoder:
         self._symbols = tables.graph.symbols
         self._values: list[Value | None] = [None] * len(self._stored)
         self._used_buffers: set[int] = set()
+        self._types: dict[tuple[tpum.DType, tuple[int, ...]], TensorType] = {}
         self._ops: dict[tuple[type[Op], tuple[int, ...]], Op] = {}
         self._graph = Graph(tables.graph.name, tables.graph.file)
 
@@ -192,10 +193,14 @@ class _GraphDecoder:
         return tuple(self._symbols[-1 - extent] if extent < 0 else extent for extent in stored)
 
     def _type(self, value: tpum.Value) -> TensorType:
-        shape = self._shape(value.shape)
-        if not shape:
-            raise ValueError(f"value {value.name!r} has rank 0")
-        return TensorType(DType[_named(value.dtype, f"value {value.name!r} has no data type")], shape)
+        type_ = self._types.get((value.dtype, value.shape))
+        if type_ is None:
+            shape = self._shape(value.shape)
+            if not shape:
+                raise ValueError(f"value {value.name!r} has rank 0")
+            type_ = TensorType(DType[_named(value.dtype, f"value {value.name!r} has no data type")], shape)
+            self._types[value.dtype, value.shape] = type_
+        return type_
 
     def _port(self, port: tpum.Port) -> Port:
         if port.dtype not in PORT_TYPES:
@@ -275,6 +280,8 @@ class _GraphDecoder:
 
 def _agree(inferred: TensorType, stored: TensorType) -> bool:
     """Whether both may describe one tensor: what was symbolic once may have another name, or a number, now."""
+    if inferred == stored:
+        return True
     if inferred.dtype is not stored.dtype or inferred.rank != stored.rank:
         return False
     pairs = zip(inferred.shape, stored.shape, strict=True)

@@ -6,6 +6,7 @@ results in the order of the nodes. The same graph gives the same tables.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -238,6 +239,7 @@ def _source(source: Source) -> tpum.Source:
     return tpum.Source(file=_base_name(source.file), node=source.node, op=source.op)
 
 
+@functools.lru_cache(16)
 def _base_name(file: str) -> str:
     """A file's name without its folder, which is nobody's business and differs between machines."""
     return PureWindowsPath(PurePosixPath(file).name).name

@@ -35,7 +35,7 @@ else:
             items = dataclasses.fields(made)
             made.__field_names__ = tuple(item.name for item in items if item.repr)
             made.__compared__ = staticmethod(_getter(tuple(item.name for item in items if item.compare)))
-            made.__init__ = _init_of(items)
+            made.__init__ = _init_of(items, hasattr(made, "__post_init__"))
             for name, method in _METHODS.items():  # what a class says itself stays
                 if name not in cls.__dict__ and (eq or name not in ("__eq__", "__hash__")):
                     setattr(made, name, method)
@@ -44,29 +44,30 @@ else:
         return decorate
 
 
-def _init_of(items: tuple[dataclasses.Field[Any], ...]) -> Any:
+def _init_of(items: tuple[dataclasses.Field[Any], ...], has_post_init: bool) -> Any:
     """The ``__init__`` of a class with these fields."""
     missing = dataclasses.MISSING
     names = frozenset(item.name for item in items)
     positional = tuple(item.name for item in items if not item.kw_only)
     defaults = {item.name: item.default for item in items if item.default is not missing}
     factories = {item.name: item.default_factory for item in items if item.default_factory is not missing}
-    required = tuple(item.name for item in items if item.name not in defaults and item.name not in factories)
+    count, most = len(items), len(positional)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = dict(zip(positional, args, strict=False))
-        if len(args) > len(positional) or not given.keys().isdisjoint(kwargs) or not names.issuperset(kwargs):
-            raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
         values = self.__dict__
         values.update(defaults)
+        if args:
+            values.update(zip(positional, args, strict=False))
+        if kwargs:
+            if not names.issuperset(kwargs) or (args and not kwargs.keys().isdisjoint(positional[: len(args)])):
+                raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
+            values.update(kwargs)
         for name, factory in factories.items():
-            values[name] = factory()
-        values.update(given)
-        values.update(kwargs)
-        for name in required:
             if name not in values:
-                raise TypeError(f"{type(self).__name__} lacks its argument '{name}'")
-        if hasattr(self, "__post_init__"):
+                values[name] = factory()
+        if len(values) != count or len(args) > most:
+            raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
+        if has_post_init:
             self.__post_init__()
 
     return __init__
