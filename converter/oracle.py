@@ -31,6 +31,22 @@ ENGINES: Mapping[str, tuple[str, str, str]] = {
 _MOST_SECONDS = 600
 
 
+@dataclass(frozen=True)
+class Statement:
+    """What an engine computes for one feed.
+
+    Args:
+        tensors: by their names in the source; outputs too.
+        outputs: names of the source's outputs, in its order.
+        rounds: whether the engine rounds real numbers to integers on its way, so that it is not exact itself.
+
+    """
+
+    tensors: Mapping[str, Array]
+    outputs: tuple[str, ...]
+    rounds: bool = False
+
+
 class OracleError(Exception):
     """The engine could not run the source; the text says why."""
 
@@ -53,8 +69,8 @@ class Oracle:
         """Name and version."""
         return f"{self.name} {metadata.version(ENGINES[self.name][2])}"
 
-    def run(self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]]) -> Iterator[dict[str, Array]]:
-        """Every tensor that the engine gives, by its name in the source, feed by feed.
+    def run(self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]]) -> Iterator[Statement]:
+        """What the engine computes, feed by feed.
 
         Raises:
             OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.
@@ -82,7 +98,8 @@ class Oracle:
             for number in range(len(feeds)):
                 with np.load(Path(folder) / f"result{number}.npz", allow_pickle=False) as result:
                     names = result["names"].tolist()
-                    yield {name: result[f"out{k}"] for k, name in enumerate(names)}
+                    tensors = {name: result[f"out{k}"] for k, name in enumerate(names)}
+                    yield Statement(tensors, tuple(names[: int(result["outputs"])]), bool(result["rounds"]))
 
 
 def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str]) -> Oracle | None:

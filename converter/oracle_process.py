@@ -1,7 +1,8 @@
 """The process that another engine runs in: ``python -m tpuconvert.oracle_process ENGINE SOURCE FOLDER``.
 
 It reads ``feed0.npz`` ... of the folder (``names`` of the inputs, and ``in0`` ... for them) and writes ``result0.npz``
-... (``names`` of tensors, and ``out0`` ...). It imports nothing of ours.
+... (``names`` of tensors, ``out0`` ... for them, how many of them are the model's ``outputs``, which come first, and
+whether the engine ``rounds`` real numbers to integers on its way). It imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, Any]
-Runner = Callable[[Arrays], Arrays]
+Runner = Callable[[Arrays], tuple[Arrays, Arrays, bool]]
+"""From the inputs to the outputs, the other tensors, and whether the engine rounds."""
 
 
 def onnxruntime_runner(source: str) -> Runner:
@@ -35,9 +37,11 @@ def onnxruntime_runner(source: str) -> Runner:
     except Exception:  # sequences, sizes beyond protobuf's: the outputs alone can be compared then
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     names = [item.name for item in session.get_outputs()]
+    outputs = [item.name for item in model.graph.output if item.name in known]
 
-    def run(feed: Arrays) -> Arrays:
-        return dict(zip(names, session.run(names, feed), strict=True))
+    def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
+        found = dict(zip(names, session.run(names, feed), strict=True))
+        return {name: found.pop(name) for name in outputs}, found, False
 
     return run
 
@@ -52,7 +56,7 @@ def litert_runner(source: str) -> Runner:
         experimental_preserve_all_tensors=True,
     )
 
-    def run(feed: Arrays) -> Arrays:
+    def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
         details = interpreter.get_input_details()
         inputs = {item["name"]: item["index"] for item in details}
         if inputs.keys() != feed.keys():  # named after a signature; the order is the same
@@ -64,12 +68,16 @@ def litert_runner(source: str) -> Runner:
             interpreter.set_tensor(inputs[name], array)
         interpreter.invoke()
         found: Arrays = {}
+        rounds = False
         for item in interpreter.get_tensor_details():
             try:
-                found[item["name"]] = _real(interpreter.get_tensor(item["index"]), item)
+                array = interpreter.get_tensor(item["index"])
             except ValueError:  # a tensor without data, such as an optional one
                 continue
-        return found
+            found[item["name"]] = _real(array, item)
+            rounds |= array.dtype == np.int8  # weights of a float model: its activations are rounded on the way
+        outputs = {item["name"]: found.pop(item["name"]) for item in interpreter.get_output_details()}
+        return outputs, found, rounds
 
     return run
 
@@ -93,10 +101,18 @@ def main(engine: str, source: str, folder: str) -> None:
     for path in sorted(Path(folder).glob("feed*.npz")):
         with np.load(path) as given:
             feed = {str(name): given[f"in{k}"] for k, name in enumerate(given["names"])}
-        found = {name: array for name, array in run(feed).items() if isinstance(array, np.ndarray)}
-        found = {name: array for name, array in found.items() if array.dtype.kind in "fiub"}
+        outputs, others, rounds = run(feed)
+        outputs, others = _plain(outputs), _plain(others)
+        found = {**outputs, **others}
         arrays = {f"out{k}": array for k, array in enumerate(found.values())}
-        np.savez(path.with_name(path.name.replace("feed", "result")), names=np.array(list(found)), **arrays)
+        target = path.with_name(path.name.replace("feed", "result"))
+        np.savez(target, names=np.array(list(found)), outputs=len(outputs), rounds=rounds, **arrays)
+
+
+def _plain(arrays: Arrays) -> Arrays:
+    """Without sequences, texts and the like."""
+    kept = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    return {name: array for name, array in kept.items() if array.dtype.kind in "fiub"}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Is the model what the source is? Both run on the same samples, and every tensor that both have is compared.
 
 Four stages can be wrong. Where another engine is installed that runs the source file itself, what it computes is
-compared with the source graph first: a difference there came from the import.
+compared with the source graph first: a difference there came from the import. An engine that computes with integers
+is compared with the model's outputs instead, and is not asked about single tensors.
 
 Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
 graph holds channels-first is called ``t:nchw`` and is compared with its axes put back. Three programs run: the source
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from tpuconvert.difference import Difference
 from tpuconvert.model import Model
 from tpuconvert.optimizer.quantize.traits import keeps_scale
-from tpuconvert.oracle import OracleError
+from tpuconvert.oracle import OracleError, Statement
 from tpuconvert.runtime.border import numpy_type
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -36,6 +37,9 @@ FLOAT_TOLERANCE = 1e-4
 
 LAYER_SQNR = 20.0
 """Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+
+ENGINE_ERROR = 1e-6
+"""Other engines approximate functions: the sigmoid of onnxruntime is off by so much where it is near 0."""
 
 QUANTIZED_COSINE = 0.95
 """Outputs in integers keep their direction at least so well."""
@@ -107,7 +111,8 @@ class Opinion:
     Args:
         engine: its name and version.
         tensors: how far the source graph's tensors are from the engine's, in the order of the source graph.
-        outputs: how far the source graph's outputs are.
+        outputs: how far the source graph's outputs are; of a source in integers, the model's.
+        is_exact: whether the engine computes with real numbers alone.
         problem: why there is nothing to compare; empty when there is.
 
     """
@@ -115,6 +120,7 @@ class Opinion:
     engine: str
     tensors: tuple[Difference, ...] = ()
     outputs: tuple[Difference, ...] = ()
+    is_exact: bool = True
     problem: str = ""
 
     def to_mapping(self) -> dict[str, Any]:
@@ -123,6 +129,8 @@ class Opinion:
         return {
             "engine": self.engine,
             "tensors": len(self.tensors),
+            "outputs": len(self.outputs),
+            "is_exact": self.is_exact,
             "largest_difference": largest if math.isfinite(largest) else None,
             "problem": self.problem,
         }
@@ -141,7 +149,6 @@ class Verification:
         unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
         origin: what the samples are, where they are not the user's.
         opinion: what another engine says about the source, where one was asked.
-        is_quantized_source: whether the source itself computes with integers; the source graph then is their real form.
 
     """
 
@@ -153,7 +160,6 @@ class Verification:
     unmatched: int
     origin: str = ""
     opinion: Opinion | None = None
-    is_quantized_source: bool = False
 
     @property
     def worst(self) -> list[Difference]:
@@ -167,10 +173,10 @@ class Verification:
         return next((layer for layer in (*imported, *self.layers) if self._stands_out(layer)), None)
 
     def _stands_out(self, layer: Difference) -> bool:
-        if layer.stage == "import" and self.is_quantized_source:  # integers against real numbers: they round
-            return layer.cosine < QUANTIZED_COSINE
         if self.is_quantized and layer.stage not in ("import", "optimize"):
             return layer.sqnr < LAYER_SQNR
+        if layer.stage == "import" and layer.max_absolute <= ENGINE_ERROR:
+            return False
         return layer.relative > FLOAT_TOLERANCE
 
     def failures(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> list[str]:
@@ -197,12 +203,13 @@ class Verification:
         return list(dict.fromkeys(found))
 
     def _import_failures(self) -> list[str]:
-        """Outputs of the source graph that are not those of the other engine."""
+        """Outputs that are not those of the other engine."""
         if self.opinion is None:
             return []
-        limits = Thresholds(min_cosine=QUANTIZED_COSINE) if self.is_quantized_source else Thresholds(FLOAT_TOLERANCE)
+        limits = Thresholds(FLOAT_TOLERANCE) if self.opinion.is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
         what = f"as {self.opinion.engine} computes it, output"
-        return [text for output in self.opinion.outputs for text in _failures(what, output, limits)]
+        outputs = [output for output in self.opinion.outputs if output.max_absolute > ENGINE_ERROR]
+        return [text for output in outputs for text in _failures(what, output, limits)]
 
     def check(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
         """Compare the outputs, and tensors that have limits of their own, with their limits.
@@ -267,7 +274,7 @@ class _Comparison:
         """A tensor of the source graph."""
         self.source_values[value.name] = array
 
-    def compare_source(self, graph: Graph, values: dict[str, Array]) -> None:
+    def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
         """The tensors of the source graph, in its order, with those of another engine that mean the same kind."""
         operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
         for name, mine in self.source_values.items():
@@ -303,7 +310,7 @@ def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ..
     return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
 
 
-def _match(name: str, values: dict[str, Array]) -> tuple[str, Array] | None:
+def _match(name: str, values: Mapping[str, Array]) -> tuple[str, Array] | None:
     """The source's tensor of that name, with its axes in the order of the asking program."""
     if name in values:
         return name, values[name]
@@ -325,7 +332,7 @@ def verify(
     feeds: Iterable[dict[str, Array]],
     *,
     origin: str = "",
-    oracle: tuple[str, Iterator[dict[str, Array]]] | None = None,
+    oracle: tuple[str, Iterator[Statement]] | None = None,
     is_quantized_source: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
@@ -337,7 +344,7 @@ def verify(
         model: the model.
         feeds: samples; a handful is enough, every tensor has many elements.
         origin: what the samples are, in words that follow "4 samples"; empty when they are the user's.
-        oracle: another engine's name, and what it computes for these samples: tensors by their names in the source.
+        oracle: another engine's name, and what it computes for these samples.
         is_quantized_source: whether ``source`` is the real form of integers.
         progress: called with the number of samples done.
 
@@ -349,8 +356,8 @@ def verify(
     final, middle, imported = _Comparison(), _Comparison(), _Comparison()
     outputs = [Difference(port.name, "output") for port in model.graph.output_ports]
     source_outputs = {port.name: Difference(port.name, "output", "import") for port in source.output_ports}
-    engine, problem = "", ""
-    opinions: Iterator[dict[str, Array]] = iter(())
+    engine, problem, is_exact = "", "", not is_quantized_source
+    opinions: Iterator[Statement] = iter(())
     if oracle is not None:
         engine, opinions = oracle
     samples = 0
@@ -358,16 +365,20 @@ def verify(
         for feed in feeds:
             final.source_values = middle.source_values = imported.source_values = {}
             wanted = first.run(feed, observe=final.remember)
+            statement = None
             if oracle is not None and not problem:
                 try:
-                    said = next(opinions)
+                    statement = next(opinions)
                 except OracleError as error:
                     problem = str(error)
-                else:
-                    imported.compare_source(source, said)
-                    _compare_outputs(source, wanted, said, source_outputs)
+            if statement is not None:
+                is_exact = is_exact and not statement.rounds
+                if is_exact:
+                    imported.compare_source(source, statement.tensors)
             second.run(feed, observe=middle.compare)
             got = third.run(feed, observe=final.compare)
+            if statement is not None:
+                _compare_outputs(source, got if is_quantized_source else wanted, statement, source_outputs)
             for output, source_port, port in zip(outputs, source.output_ports, model.graph.output_ports, strict=True):
                 output.add(_real(wanted[source_port.name], source_port), _real(got[port.name], port))
             samples += 1
@@ -385,7 +396,7 @@ def verify(
     opinion = None
     if oracle is not None:
         compared = tuple(item for item in source_outputs.values() if item.is_used)
-        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, problem)
+        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem)
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -395,16 +406,18 @@ def verify(
         len(final.unmatched),
         origin,
         opinion,
-        is_quantized_source,
     )
 
 
 def _compare_outputs(
-    source: Graph, mine: dict[str, Array], said: dict[str, Array], differences: dict[str, Difference]
+    source: Graph, mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
 ) -> None:
-    """Outputs that the other engine gives under the same name, as real numbers."""
-    for port in source.output_ports:
-        theirs = said.get(port.name)
+    """Outputs with those of the same name, or where names are others (a signature's) of the same place."""
+    ports = source.output_ports
+    same_count = len(ports) == len(statement.outputs)
+    for number, port in enumerate(ports):
+        name = statement.outputs[number] if same_count and port.name not in statement.tensors else port.name
+        theirs = statement.tensors.get(name)
         if theirs is not None and theirs.size == mine[port.name].size:
             array = _real(theirs, port) if theirs.dtype.kind in "iu" else theirs
             differences[port.name].add(array.reshape(mine[port.name].shape), _real(mine[port.name], port))

@@ -31,7 +31,7 @@ def test_limits_by_name(files: list[str], capsys: Captured) -> None:
 def test_another_engine(files: list[str], capsys: Captured) -> None:
     pytest.importorskip("onnxruntime")
     assert main(["verify", *files]) == 0
-    assert "the source graph and onnxruntime" in capsys.readouterr().out
+    assert "the source as onnxruntime" in capsys.readouterr().out
     assert main(["verify", *files, "--json"]) == 0
     opinion = json.loads(capsys.readouterr().out)["opinion"]
     assert opinion["tensors"] > 10

@@ -24,6 +24,7 @@ def test_the_example_in_another_engine(engine: str, module: str, file: str) -> N
     assert opinion is not None
     assert opinion.engine.startswith(f"{engine} ")
     assert opinion.problem == ""
+    assert opinion.is_exact
     assert len(opinion.tensors) > 10
     assert max(item.relative for item in opinion.tensors) < 1e-5  # binary32 sums in another order
     assert [item.name for item in opinion.outputs] == ["probability"]

@@ -8,7 +8,7 @@ import pytest
 from converter.small_models import SHAPE, model_of, scaled_and_shifted
 
 from tpuconvert.difference import Difference
-from tpuconvert.oracle import OracleError
+from tpuconvert.oracle import OracleError, Statement
 from tpuconvert.report import verification_lines
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
@@ -171,9 +171,10 @@ def test_random_feeds_take_one_sample_and_need_other_extents() -> None:
             random_feeds([Port("x", "float32", shape)], 1)
 
 
-def said(scale: float = 2.0, shift: float = 1.0) -> list[dict[str, np.ndarray]]:
+def said(scale: float = 2.0, shift: float = 1.0, rounds: bool = False) -> list[Statement]:
     """What another engine would say about ``scaled_and_shifted``."""
-    return [{"product": feed["x"] * scale, "y": feed["x"] * scale + shift} for feed in FEEDS]
+    tensors = [{"y": feed["x"] * scale + shift, "product": feed["x"] * scale} for feed in FEEDS]
+    return [Statement(found, ("y",), rounds) for found in tensors]
 
 
 def test_another_engine_agrees() -> None:
@@ -184,6 +185,8 @@ def test_another_engine_agrees() -> None:
     assert result.to_mapping()["opinion"] == {
         "engine": "engine 1",
         "tensors": 2,
+        "outputs": 1,
+        "is_exact": True,
         "largest_difference": 0.0,
         "problem": "",
     }
@@ -205,9 +208,9 @@ def test_fault_of_the_import_is_called_so(scale: float, shift: float, first: str
 
 
 def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
-    def refuses() -> Iterator[dict[str, np.ndarray]]:
+    def refuses() -> Iterator[Statement]:
         raise OracleError("no such operator")
-        yield {}
+        yield
 
     graph = scaled_and_shifted()
     result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("engine 1", refuses()))
@@ -215,6 +218,26 @@ def test_an_engine_that_cannot_run_the_source_is_no_failure() -> None:
     assert (result.opinion.tensors, result.opinion.problem) == ((), "no such operator")
     result.check(Thresholds(max_difference=0.0))
     assert "engine 1 could not run the source: no such operator" in verification_lines(result.to_mapping())
+
+
+def test_an_engine_that_rounds_is_asked_about_outputs_alone() -> None:
+    graph = scaled_and_shifted()
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(said(2.1, rounds=True))))
+    assert result.opinion is not None
+    assert (result.opinion.tensors, result.opinion.is_exact) == ((), False)
+    assert result.first is None
+    result.check(Thresholds(max_difference=0.0))
+    wrong = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(said(-2, rounds=True))))
+    with pytest.raises(ThresholdError, match="output 'y': cosine"):
+        wrong.check(Thresholds(max_difference=0.0))
+
+
+def test_outputs_of_a_signature_are_found_by_their_place() -> None:
+    graph = scaled_and_shifted()
+    renamed = [Statement({"serving:0": item.tensors["y"] + 1}, ("serving:0",)) for item in said()]
+    result = verify(graph, graph, model_of(scaled_and_shifted()), FEEDS, oracle=("e", iter(renamed)))
+    with pytest.raises(ThresholdError, match="as e computes it, output 'y'"):
+        result.check(Thresholds(max_difference=0.0))
 
 
 def test_limits_by_name() -> None:
