@@ -31,7 +31,7 @@ def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
     if lowering.rescale != ONNX:
         return None
     # The bias is no operand here: it is rounded to the unit of the sum, far below a step of the result.
-    for operand in node.inputs[:2] if is_product(node.op) or node.op.name in (*_FORMS, "sub") else ():
+    for operand in node.inputs[:2] if is_product(node.op) or node.op.name in _FORMS else ():
         if operand is not None and operand.is_constant and operand.stored is None:
             return Declined(f"its operand '{operand.name}' is real numbers in the source")
     form = _FORMS.get(node.op.name) if lowering.chip is Chip.BM1686 else None
@@ -52,7 +52,7 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     name, params = node.outputs[0].name, result_params(node)
     left, right = (_params(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
-        return None
+        return _difference(node, lowering)
     found = find_sum(left, right, params)
     if found is None:
         return None
@@ -65,6 +65,13 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
     total.quant = QuantParams.per_tensor(left.scale[0] / found.parts[0], 0, I32)
     return with_params((lowering.g.add(_rescale(found, params), total, name=name),), params)
+
+
+def _difference(node: Node, _: Lowering) -> Lowered | None:
+    """Bytes as in the general form. In 16 bits that is coarser than the binary32 of the source."""
+    if any(_params(value).dtype.bits > 8 for value in (*node.inputs, *node.outputs)):
+        return Declined("sums of 16-bit integers are rounded in binary32 by the source")
+    return None
 
 
 def _whole_multiple(lowering: Lowering, x: Value, part: int, addend: int, name: str) -> Value:
@@ -134,4 +141,4 @@ def _average(node: Node, lowering: Lowering) -> Lowered | None:
     return (lowering.requantize_as_binary32(total, [float(factor)], params, name),)
 
 
-_FORMS: dict[str, SourceForm] = {"add": _sum, "mul": _product, "pool": _average}
+_FORMS: dict[str, SourceForm] = {"add": _sum, "mul": _product, "pool": _average, "sub": _difference}
