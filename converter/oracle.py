@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,8 +79,9 @@ class Oracle:
         """
         with tempfile.TemporaryDirectory() as folder:
             for number, feed in enumerate(feeds):
-                arrays = {f"in{k}": np.asarray(feed[port.name]).astype(port.dtype) for k, port in enumerate(ports)}
-                np.savez(Path(folder) / f"feed{number}.npz", names=np.array([port.name for port in ports]), **arrays)
+                given: dict[str, Any] = {"names": np.array([port.name for port in ports])}
+                given.update((f"in{k}", np.asarray(feed[port.name]).astype(port.dtype)) for k, port in enumerate(ports))
+                np.savez(Path(folder) / f"feed{number}.npz", **given)
             command = [
                 sys.executable,
                 "-m",
