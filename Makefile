@@ -15,13 +15,14 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo test test-nightly sanitize nightly lint format clean
+.PHONY: help demo docs test test-nightly sanitize nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
 	@echo "make test-nightly  all tests"
 	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make nightly       test-nightly and sanitize"
+	@echo "make docs          the documentation as a site, in build/site"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff sort imports and lay out the code"
 
@@ -53,6 +54,10 @@ sanitize: $(READY)
 	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native/test_hostile_*.py -m slow
 
 nightly: test-nightly sanitize
+
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "build/site/index.html"
 
 lint: $(READY)
 	$(BIN)/ruff check .
