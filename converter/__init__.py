@@ -19,10 +19,18 @@ if TYPE_CHECKING:
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
     from tpuconvert.model import load as load
+    from tpuconvert.optimizer.engine import Skip as Skip
+    from tpuconvert.optimizer.pattern import pattern as pattern
+    from tpuconvert.optimizer.quantize.ranges import Range as Range
     from tpuconvert.pipeline import convert as convert
+    from tpuconvert.plugins import register_calibrator as register_calibrator
+    from tpuconvert.plugins import register_metric as register_metric
     from tpuconvert.plugins import register_op as register_op
+    from tpuconvert.plugins import register_rule as register_rule
     from tpuconvert.preprocess import Preprocess as Preprocess
     from tpuconvert.runtime.border import TensorInfo as TensorInfo
+    from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
+    from tpuconvert.runtime.custom_kernel import include_folder as include_folder
     from tpuconvert.runtime.session import Session as Session
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.op import Op as Op
     from tpuconvert.schema.op import Operand as Operand
     from tpuconvert.schema.types import Chip as Chip
+    from tpuconvert.schema.types import DType as DType
+    from tpuconvert.schema.types import QuantParams as QuantParams
     from tpuconvert.schema.types import TensorType as TensorType
 
     __version__: str
@@ -45,10 +55,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),
+    "tpuconvert.optimizer.engine": ("Skip",),
+    "tpuconvert.optimizer.pattern": ("pattern",),
+    "tpuconvert.optimizer.quantize.ranges": ("Range",),
     "tpuconvert.pipeline": ("convert",),
-    "tpuconvert.plugins": ("register_op",),
+    "tpuconvert.plugins": ("register_calibrator", "register_metric", "register_op", "register_rule"),
     "tpuconvert.preprocess": ("Preprocess",),
     "tpuconvert.runtime.border": ("TensorInfo",),
+    "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
     "tpuconvert.runtime.session": ("Session",),
     "tpuconvert.schema.errors": (
         "CorruptInputError",
@@ -64,7 +78,7 @@ _MODULES = {
     ),
     "tpuconvert.schema.graph": ("Graph",),
     "tpuconvert.schema.op": ("Op", "Operand"),
-    "tpuconvert.schema.types": ("Chip", "TensorType"),
+    "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.model import Model
@@ -63,7 +63,7 @@ class Options:
 
     chip: Chip = Chip.BM1686
     quantize: str | None = None
-    calibration_method: Literal["mse", "kl", "minmax"] = "mse"
+    calibration_method: str = "mse"
     input_shapes: Mapping[str, Shape] = field(default_factory=dict)
     inputs: tuple[str, ...] | None = None
     outputs: tuple[str, ...] | None = None
@@ -111,8 +111,11 @@ class Options:
         if mode is not None and target is Chip.BM1682:
             raise UsageError("BM1682 has no integer arithmetic", hint="convert in float, or choose another --chip")
         if calibration_method not in CALIBRATION_METHODS:
-            known = ", ".join(CALIBRATION_METHODS)
-            raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
+            from tpuconvert.optimizer.quantize.calibrators import calibrators
+
+            if calibration_method not in calibrators():
+                known = ", ".join(calibrators())
+                raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
         if isinstance(preprocess, str):
             preprocess = Preprocess.parse(preprocess)
         elif isinstance(preprocess, Mapping):
@@ -131,7 +134,7 @@ class Options:
         return Options(
             target,
             mode,
-            cast(Literal["mse", "kl", "minmax"], calibration_method),
+            calibration_method,
             {name: _shape(shape) for name, shape in (input_shapes or {}).items()},
             None if inputs is None else tuple(inputs),
             None if outputs is None else tuple(outputs),
@@ -182,7 +185,7 @@ def convert(
         quantize: ``int8``, or None for float. A source that is already quantized stays so without it.
         calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
             arrays or of ``{name: array}``.
-        calibration_method: ``mse``, ``kl`` or ``minmax``.
+        calibration_method: ``mse``, ``kl``, ``minmax``, or that of a plugin.
         input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``. Of an ONNX
             model a name keeps an extent open, as in ``("N", 3, 224, 224)``; so do names that the source itself has.
         inputs: tensor names where the model is to begin.

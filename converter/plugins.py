@@ -1,7 +1,8 @@
 """Operators and converters from outside: Python files given by name, and the entry-point group ``tpuconvert.plugins``.
 
-A plugin is a module that calls :func:`tpuconvert.register_op` and :func:`tpuconvert.register_converter` when it is
-imported. It is code of the user's choice and runs with the user's rights; no model file can name one to be loaded.
+A plugin is a module that calls :func:`tpuconvert.register_op`, :func:`tpuconvert.register_converter` and their like
+when it is imported. It is code of the user's choice and runs with the user's rights; no model file can name one to be
+loaded.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ import traceback
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
+
+if TYPE_CHECKING:
+    from tpuconvert.metrics import Metric
+    from tpuconvert.optimizer.engine import RuleFunction
+    from tpuconvert.optimizer.pattern import Pattern
+    from tpuconvert.optimizer.quantize.calibrators import Collector
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
 _MODULE_PREFIX = "tpuconvert_plugin_"
@@ -46,6 +53,61 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     return register
 
 
+def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
+    """Decorator that adds a way to find ranges, for ``--calibration-method NAME``.
+
+    The class is made once per tensor; ``add(array)`` is called for each sample, and ``result()`` at the end gives a
+    ``Range``: the smallest and the largest value seen, and the magnitude that is worth representing.
+
+    Raises:
+        UsageError: the name is taken.
+
+    """
+    from tpuconvert.optimizer.quantize.calibrators import add_calibrator
+
+    return add_calibrator(name)
+
+
+def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:
+    """Decorator that adds a rule of the optimizer; patterns are made with ``tpuconvert.pattern``.
+
+    Args:
+        patterns: what it matches, tried in this order.
+        stage: when it runs: canonicalize, layout, fold or fuse.
+
+    Raises:
+        UsageError: there is no such stage, or a rule of the function's name.
+
+    """
+    from tpuconvert.optimizer.engine import rule
+    from tpuconvert.optimizer.pipeline import STAGES
+
+    if stage not in STAGES:
+        raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
+
+    def register(function: RuleFunction) -> RuleFunction:
+        try:
+            return rule(*patterns, stage=stage)(function)
+        except ValueError as error:
+            raise UsageError(str(error), hint="give the rule's function a name with a prefix of your own") from error
+
+    return register
+
+
+def register_metric(name: str) -> Callable[[Metric], Metric]:
+    """Decorator that adds a measure of how far results are from those of the source, for ``--metric NAME``.
+
+    The function gets the source's result and the model's as arrays, and returns a number.
+
+    Raises:
+        UsageError: the name is taken.
+
+    """
+    from tpuconvert.metrics import add_metric
+
+    return add_metric(name)
+
+
 def load_plugins(files: Iterable[str | Path] = ()) -> None:
     """Import the plugins of installed packages and then those in ``files``; each is imported once per process.
 
@@ -61,7 +123,7 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
 @functools.cache
 def _load_installed() -> None:
     """Looking through the installed packages takes time, and they do not change while a program runs."""
-    for entry_point in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name):
+    for entry_point in _installed():
         try:
             entry_point.load()
         except TpuConvertError:
@@ -70,20 +132,39 @@ def _load_installed() -> None:
             raise _failed(f"{entry_point.name} ({entry_point.value})", error, None) from error
 
 
+def operators_of_file(file: str | Path) -> list[type[Op]]:
+    """The operators that a plugin file registers, in the order in which it does.
+
+    Raises:
+        UsageError: the plugin fails, or registers none.
+
+    """
+    _load_installed()
+    module = _load_file(Path(file))
+    found = {id(op): op for op in all_ops().values() if op.kind is OpKind.CUSTOM and op.__module__ == module}
+    if not found:
+        raise UsageError(f"{file}: registers no operator", hint="tpuconvert.register_op does")
+    return list(found.values())
+
+
 def plugins_of(graph: Graph) -> list[str]:
     """Names of the plugins whose operators a graph uses: module names, without the prefix of loaded files."""
     modules = {type(node.op).__module__ for node in graph.nodes if node.op.kind is OpKind.CUSTOM}
     return sorted(module.removeprefix(_MODULE_PREFIX) for module in modules)
 
 
-def _load_file(path: Path) -> None:
+def _load_file(path: Path) -> str:
+    """Import a file once; returns the name of its module."""
     if not path.is_file():
         raise UsageError(f"{path}: no such plugin file")
     name = _MODULE_PREFIX + path.stem
+    installed = _installed_as(path)
+    if installed is not None:  # the plugin of an installed package, named once more
+        return installed
     loaded = sys.modules.get(name)
     if loaded is not None:
         if loaded.__file__ is not None and Path(loaded.__file__).samefile(path):
-            return
+            return name
         raise UsageError(f"{path}: another plugin of this name is loaded: {loaded.__file__}", hint="rename one of them")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -98,6 +179,21 @@ def _load_file(path: Path) -> None:
     except Exception as error:
         del sys.modules[name]
         raise _failed(str(path), error, path) from error
+    return name
+
+
+def _installed_as(path: Path) -> str | None:
+    """The module that an installed plugin has brought this very file in as."""
+    for entry_point in _installed():
+        module = sys.modules.get(entry_point.module)
+        file = getattr(module, "__file__", None)
+        if file is not None and Path(file).exists() and Path(file).samefile(path):
+            return entry_point.module
+    return None
+
+
+def _installed() -> list[metadata.EntryPoint]:
+    return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name)
 
 
 def _failed(plugin: str, error: Exception, path: Path | None) -> UsageError:

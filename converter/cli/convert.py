@@ -34,10 +34,10 @@ from tpuconvert.cli.source_options import (
 @click.option("--calibration", metavar="DATA", help="Samples for int8: a folder of pictures, an .npz or .npy file.")
 @click.option(
     "--calibration-method",
-    type=click.Choice(["mse", "kl", "minmax"]),
     default="mse",
     show_default=True,
-    help="How ranges are found.",
+    metavar="METHOD",
+    help="How ranges are found: mse, kl, minmax, or the name that a plugin gives.",
 )
 @click.option(
     "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more transposes are left."

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ops", "passes", "demo")
+COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ops", "op", "passes", "demo")
 """Each is a module of this package with a click command named ``command``."""
 
 INTERRUPTED = 130

@@ -35,6 +35,13 @@ from tpuconvert.cli.source_options import make_options, plugin_option, source_op
     show_default=True,
     help="Another engine that runs the source itself, in a process of its own; auto: one that is installed.",
 )
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME[<=NUMBER]",
+    help="A measure of a plugin's, told per output; above the number is an error. Several: repeat it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
@@ -47,6 +54,7 @@ def command(
     min_sqnr: float | None,
     limits: tuple[str, ...],
     oracle: str,
+    metrics: tuple[str, ...],
     as_json: bool,
     report: str | None,
     plugins: tuple[str, ...],
@@ -60,6 +68,7 @@ def command(
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.output_files import write_report
+    from tpuconvert.metrics import MetricLimit, check_metrics, measured
     from tpuconvert.model import load
     from tpuconvert.pipeline import verify_source
     from tpuconvert.plugins import load_plugins
@@ -75,6 +84,7 @@ def command(
     ensure_report_name(report, *files, data)
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
+    measures = [MetricLimit.parse(text) for text in metrics]
     settings = make_options(**options)
     converted = load(file)
     with drawn_progress() as progress:
@@ -84,8 +94,14 @@ def command(
     if report is not None:
         write_report(Path(report), describe_model(converted, result))
     verification = result.to_mapping()
-    click.echo(to_json(verification) if as_json else "\n".join(verification_lines(verification)), nl=not as_json)
+    lines = verification_lines(verification)
+    told = measured(measures, converted, model, weights, settings, data, samples) if measures else {}
+    if told:
+        verification["metrics"] = told
+        lines += [f"{name} of '{output}': {number:.6g}" for name, by in told.items() for output, number in by.items()]
+    click.echo(to_json(verification) if as_json else "\n".join(lines), nl=not as_json)
     given = Thresholds(max_difference, min_cosine, min_sqnr)
     thresholds = Thresholds.default(converted) if given == Thresholds() else given
     result.check(thresholds, named)
+    check_metrics(measures, told)
     click.echo("within the thresholds", err=True)

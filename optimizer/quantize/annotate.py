@@ -25,6 +25,7 @@ import numpy as np
 
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
+from tpuconvert.optimizer.quantize.custom import has_integer_form
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     ARITHMETIC,
@@ -84,7 +85,8 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
         return "" if has_constant_weight(node) else why_no_runtime_product(node, chip)
     if op.name == "softmax":
         return "8-bit probabilities would lose accuracy"
-    if not (keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY):
+    has_form = keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY
+    if not (has_form or has_integer_form(op)):
         return f"{op.name} has no integer form here"
     unquantized = [value.name for value in operands if value not in quantized]
     return f"its operand '{unquantized[0]}' is float" if unquantized else ""
@@ -100,7 +102,12 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
             continue
         if is_product(node.op) or _passes_wide(graph, node):
             wide.update(node.outputs)
-        elif is_average_pool(node.op) or node.op.name in ELEMENTWISE_UNARY or node.op.name in ARITHMETIC:
+        elif (
+            is_average_pool(node.op)
+            or node.op.name in ELEMENTWISE_UNARY
+            or node.op.name in ARITHMETIC
+            or has_integer_form(node.op)
+        ):
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
     # Data movement and clamps are wide only when what they read is: they do not widen anything themselves. What moves

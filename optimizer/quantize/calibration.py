@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tpuconvert.optimizer.quantize.ranges import Method, Range, RangeCollector
+from tpuconvert.optimizer.quantize.calibrators import Collector, collector
+from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Value
@@ -14,7 +15,7 @@ from tpuconvert.schema.types import Array
 def calibrate(
     graph: Graph,
     batches: Iterable[Mapping[str, Array]],
-    method: Method = "mse",
+    method: str = "mse",
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
@@ -22,17 +23,19 @@ def calibrate(
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, one after the other; they are not kept.
-        method: ``minmax``, ``kl`` or ``mse``.
+        method: ``minmax``, ``kl``, ``mse``, or that of a plugin.
         progress: called with the number of batches done.
 
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
-    collectors: dict[str, RangeCollector] = {}
+    collectors: dict[str, Collector] = {}
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
-            collectors.setdefault(value.name, RangeCollector(method)).add(array)
+            if value.name not in collectors:
+                collectors[value.name] = collector(method)
+            collectors[value.name].add(array)
 
     done = 0
     with Session(graph, backend="auto") as session:
@@ -43,4 +46,4 @@ def calibrate(
                 progress(done)
     if done == 0:
         raise UsageError("there are no calibration samples", hint="give at least one; 50 to 200 are usual")
-    return {name: collector.result() for name, collector in collectors.items()}
+    return {name: found.result() for name, found in collectors.items()}

@@ -10,6 +10,7 @@ import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
 import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
+from tpuconvert.optimizer.quantize.custom import custom_form, has_integer_form
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
 from tpuconvert.optimizer.quantize.lowering import (
     ONNX,
@@ -116,6 +117,8 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
     for operand in node.inputs:
         if operand is not None and operand.quant is None and not operand.is_constant:
             return Declined(f"its operand '{operand.name}' is not quantized")
+    if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
+        return custom_form(node, lowering)
     function = find_lowering(node.op.name, lowering.chip)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
 from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, NativeStep, ReferenceStep
 from tpuconvert.runtime.native.groups import Group, Site, group_nodes
@@ -167,9 +168,36 @@ class NativePlan:
             observer(value, self._load(memory, stored))
 
     def _run_reference(self, memory: Any, step: ReferenceStep, evaluate: Evaluate) -> None:
+        kernel = kernel_of(step.node.op)
+        if kernel is not None:
+            self._run_custom(memory, step, kernel)
+            return
         arrays = [self._load(memory, item) if isinstance(item, Stored) else item for item in step.inputs]
         for stored, array in zip(step.outputs, evaluate(step.node, arrays), strict=True):
             self._store(memory, stored, array)
+
+    def _run_custom(self, memory: Any, step: ReferenceStep, kernel: NativeKernel) -> None:
+        """Run a plugin's C function on the arena itself, where a tensor lies there as C sees it."""
+        operands = [(self._in_place(memory, item) if isinstance(item, Stored) else item) for item in step.inputs]
+        loaded = [
+            self._load(memory, item) if array is None and isinstance(item, Stored) else array
+            for item, array in zip(step.inputs, operands, strict=True)
+        ]
+        places = [self._in_place(memory, stored) for stored in step.outputs]
+        results = [
+            np.empty(stored.shape, stored.dtype.numpy) if place is None else place
+            for stored, place in zip(step.outputs, places, strict=True)
+        ]
+        kernel.run(step.node.op, [None if x is None else np.ascontiguousarray(x) for x in loaded], results)
+        for stored, place, array in zip(step.outputs, places, results, strict=True):
+            if place is None:
+                self._store(memory, stored, array)
+
+    def _in_place(self, memory: Any, stored: Stored) -> Array | None:
+        """The bytes of the arena as an array, None where they are arranged or biased in a way of the engine's own."""
+        view = stored.view(memory.read(self._program, stored.buffer.index))
+        is_plain = view.flags.c_contiguous and not (stored.dtype is I8 and stored.buffer.kind != EXTERNAL)
+        return view if is_plain and view.dtype == stored.dtype.numpy else None
 
     def _load(self, memory: Any, stored: Stored) -> Array:
         view = stored.view(memory.read(self._program, stored.buffer.index))

@@ -1,0 +1,38 @@
+"""``tpuconvert op``: working on operators of your own."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+
+@click.group("op", short_help="Test an operator of your own.", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Work on operators of your own."""
+
+
+@command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
+@click.argument("file", metavar="PLUGIN.py")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.option("--require-native", is_flag=True, help="Fail when a native kernel is not built.")
+def op_test(file: str, as_json: bool, require_native: bool) -> None:
+    """Test the operators that PLUGIN.py registers, on the examples that their definitions give.
+
+    Types against the reference, the reference against itself, the native kernel against the reference, the integer form
+    against the float reference, and everything once more through a file and a session. Exits with 5 when one fails.
+    """
+    from tpuconvert.cli.terminal import echo_text
+    from tpuconvert.op_test import raise_if_failed, run_tests
+    from tpuconvert.plugins import operators_of_file
+    from tpuconvert.report import table, to_json
+
+    outcomes = run_tests(operators_of_file(file), require_native=require_native)
+    if as_json:
+        click.echo(to_json({"tests": [dataclasses.asdict(outcome) for outcome in outcomes]}), nl=False)
+    else:
+        words = {True: "passed", False: "FAILED", None: "-"}
+        rows = [("operator", "test", "result", "")]
+        rows += [(item.operator, item.test, words[item.passed], item.detail) for item in outcomes]
+        echo_text("\n".join(table(rows)))
+    raise_if_failed(outcomes)

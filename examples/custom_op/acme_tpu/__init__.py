@@ -1,0 +1,1 @@
+"""Operators of Acme's for tpuconvert."""
