@@ -78,6 +78,7 @@ def compare(
     outputs: Sequence[str] = ("y",),
     needs: str = "",
     literally: bool = False,
+    chip: str = "bm1686",
 ) -> None:
     """Run both and compare; ``share`` of the integers may be one step apart.
 
@@ -89,7 +90,7 @@ def compare(
     ir_version = 8 if opset < 21 else 10
     proto = model(nodes, feeds, outputs, arrays, opset=opset, domains={DOMAIN: 1}, ir_version=ir_version)
     want = expected(proto, feeds, literally)
-    converted = tc.convert(saved(proto, folder))
+    converted = tc.convert(saved(proto, folder), chip=chip)
     assert not needs or needs in {item.op.name for item in converted.graph.nodes}
     with tc.Session(converted) as session:
         found = session.run(feeds)
@@ -471,3 +472,15 @@ def test_definition_of_two_operands(dtype: Any, op: str, tmp_path: Path) -> None
     nodes = [dq("a", "af", "a"), dq("b", "bf", "b"), node(op, ["af", "bf"], "yf"), q("yf", "y", "y")]
     feeds = {"a": integers(dtype, 1, 4, 50, 50), "b": integers(dtype, 1, 4, 50, 1, seed=1)}
     compare(nodes, feeds, constants, tmp_path, opset=21, share=NEAR_TIES, literally=True)
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+def test_inputs_are_rounded_for_float_layers(chip: str, tmp_path: Path) -> None:
+    """A convolution whose zero points BM1684 has no integer form for reads what QuantizeLinear leaves of its input."""
+    constants = {
+        "x_scale": np.float32(0.0513), "x_zero": np.uint8(100), "w": integers(np.uint8, 5, 4, 3, 3, seed=1),
+        "w_scale": np.float32(0.0131), "w_zero": np.uint8(131), "y_scale": np.float32(0.3017), "y_zero": np.uint8(90),
+    }  # fmt: skip
+    nodes = [q("x", "xq", "x"), node("QLinearConv", [*triple("xq", "x"), *triple("w", "w"), "y_scale", "y_zero"])]
+    x = np.random.default_rng(0).uniform(-6, 6, (1, 4, 30, 30)).astype(np.float32)
+    compare(nodes, {"x": x}, constants, tmp_path, chip=chip, share=NEAR_TIES)
