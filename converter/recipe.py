@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import inspect
 import itertools
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +100,8 @@ def read_options(model: Model) -> Options:
         UsageError: the file has no recipe, or one with options that this version does not have.
 
     """
+    import inspect  # every conversion writes a recipe, few read one
+
     written = dict(_recipe(model).get("options", {}))
     known = inspect.signature(Options.of).parameters
     strange = [name for name in written if name not in known]
@@ -186,6 +186,8 @@ def reproduce(
         UsageError: the file has no recipe, or the source or the samples are not those that it was made from.
 
     """
+    import tempfile
+
     model = load(path)
     recipe, options = _recipe(model), read_options(model)
     _check_same("source", recipe.get("source"), file_digest(source), str(source))
