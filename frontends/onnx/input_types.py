@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.limits import Limits
+from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
@@ -179,7 +180,7 @@ class InputTypes:
             return self._extents[said]
         symbol = _NO_LETTER.sub("_", said)
         symbol = symbol if _SYMBOL.match(symbol) else f"n{symbol}"
-        while symbol in self._extents.values():
+        while symbol in self._extents.values() or symbol in open_extents.FUNCTIONS:
             symbol += "_"
         self._extents[said if is_named else f"{said} of no name"] = symbol
         return symbol

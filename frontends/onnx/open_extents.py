@@ -16,6 +16,9 @@ import numpy as np
 from tpuconvert.schema.extents import factorize, plus, times
 from tpuconvert.schema.types import Array, Dim
 
+FUNCTIONS = frozenset({"max", "ceil"})
+"""What stands in the names of extents that were computed, besides the names that they were computed from."""
+
 _PLAIN = re.compile(r"[^\W\d][\w.]*\Z")
 
 
@@ -183,4 +186,4 @@ def open_within(item: object) -> str:
 
 def names_in(extent: str) -> set[str]:
     """The names that an extent was computed from."""
-    return set(re.findall(r"[^\W\d][\w.]*", extent)) - {"max", "ceil", "floor"}
+    return set(re.findall(r"[^\W\d][\w.]*", extent)) - FUNCTIONS

@@ -13,12 +13,23 @@ from tpuconvert.schema.types import Shape, format_shape
 
 
 @dataclass(frozen=True)
+class _Place:
+    """A tensor with its shape, or with the extents that are its elements."""
+
+    tensor: str
+    extents: Shape
+    are_elements: bool = False
+
+    def __str__(self) -> str:
+        return f"'{self.tensor}' {'holds' if self.are_elements else 'has the shape'} {format_shape(self.extents)}"
+
+
+@dataclass(frozen=True)
 class _Problem:
     op: str
     node: str
     extent: str
-    tensor: str
-    shape: Shape
+    place: _Place | None
 
 
 class OpenProblems:
@@ -29,49 +40,44 @@ class OpenProblems:
 
     def add(self, op: str, node: str, extent: str, tensors: Iterable[OnnxTensor | None]) -> None:
         """Note that a node with these inputs has to know an extent."""
-        name, shape = _where(extent, tensors)
-        self._found.append(_Problem(op, node, extent, name, shape))
+        self._found.append(_Problem(op, node, extent, _place(extent, tensors)))
 
     def tell(self, problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
         """Turn them into problems of the model; where there are none, note which extents of its inputs stay open."""
         ports = [port for port in graph.input_ports if port.name in inputs]
         hint = _hint(ports, {name for problem in self._found for name in _asked(problem)})
         for problem in self._found:
-            where = f"'{problem.tensor}' has the shape {format_shape(problem.shape)}" if problem.tensor else "an input"
-            problems.add(
-                UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number: {where}", hint
-            )
+            where = f": {problem.place}" if problem.place else ""
+            problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
         names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
         if names and not self._found:
             said = ", ".join(names)
             graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
 
 
-def _where(extent: str, tensors: Iterable[OnnxTensor | None]) -> tuple[str, Shape]:
-    """The tensor that has the extent, or the one with extents of the same names."""
+def _place(extent: str, tensors: Iterable[OnnxTensor | None]) -> _Place | None:
+    """The tensor that has the extent, or one with extents of the same names."""
     names = open_extents.names_in(extent)
-    given = [(tensor.name, _extents_of(tensor)) for tensor in tensors if tensor is not None]
-    for name, shape in given:
-        if extent in shape:
-            return name, shape
-    for name, shape in given:
-        if any(isinstance(item, str) and names & open_extents.names_in(item) for item in shape):
-            return name, shape
-    return "", ()
+    places = [_place_of(tensor) for tensor in tensors if tensor is not None]
+    exact = [place for place in places if extent in place.extents]
+    alike = [place for place in places if names & open_extents.names_in(" ".join(map(str, place.extents)))]
+    return next(iter([*exact, *alike]), None)
 
 
-def _extents_of(tensor: OnnxTensor) -> Shape:
-    """The shape of a tensor, or the extents that are its elements."""
+def _place_of(tensor: OnnxTensor) -> _Place:
     if tensor.array is not None and open_extents.is_shape_tensor(tensor.array):
-        return open_extents.to_shape(list(tensor.array.flat))
-    return tensor.shape
+        return _Place(tensor.name, open_extents.to_shape(list(tensor.array.flat)), are_elements=True)
+    return _Place(tensor.name, tensor.shape)
 
 
 def _asked(problem: _Problem) -> set[str]:
-    """The names that are to become numbers: a node that asks for one extent of a picture will ask for the other."""
+    """The names that are to become numbers: one side of a picture needs the other, one element of a shape the rest."""
     names = open_extents.names_in(problem.extent)
-    behind = [open_extents.names_in(str(extent)) for extent in problem.shape[1:]]
-    return names.union(*behind) if any(names & found for found in behind) else names
+    if problem.place is None:
+        return names
+    related = problem.place.extents if problem.place.are_elements else problem.place.extents[1:]
+    found = open_extents.names_in(" ".join(map(str, related)))
+    return names | found if names & found else names
 
 
 def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
@@ -95,7 +101,7 @@ def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
 
 def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
     """An open extent of some tensors, empty where there is none."""
-    shapes = (_extents_of(tensor) for tensor in tensors if tensor is not None)
+    shapes = (_place_of(tensor).extents for tensor in tensors if tensor is not None)
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
 
 
