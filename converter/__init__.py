@@ -87,9 +87,9 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib import metadata
+        from tpuconvert.installed import version
 
-        return metadata.version("tpuconvert")
+        return version()
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
         globals()[name] = value  # found directly from now on

@@ -12,15 +12,17 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tpuconvert.installed import may_have_entry_points
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     from tpuconvert.metrics import Metric
     from tpuconvert.optimizer.engine import RuleFunction
     from tpuconvert.optimizer.pattern import Pattern
@@ -193,6 +195,10 @@ def _installed_as(path: Path) -> str | None:
 
 
 def _installed() -> list[metadata.EntryPoint]:
+    if not may_have_entry_points(ENTRY_POINT_GROUP):
+        return []
+    from importlib import metadata
+
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
@@ -126,6 +125,8 @@ def _first_sentence(function: Callable[..., object]) -> str:
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
     """The error for a rule or pass that does not exist."""
+    import difflib  # for whoever has mistyped something
+
     alike = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
     return UsageError(f"there is no rule or pass '{name}'", hint=hint)

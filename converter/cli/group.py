@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import os
@@ -36,6 +35,8 @@ class CommandGroup(click.Group):
 
         """
         if cmd_name not in COMMANDS:
+            import difflib
+
             alike = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
             suggestion = f" Did you mean '{alike[0]}'?" if alike else f" There are: {', '.join(COMMANDS)}."
             raise click.UsageError(f"No such command '{cmd_name}'.{suggestion}", ctx)

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from onnx import NodeProto
-
+from tpuconvert.frontends.onnx.messages import NodeProto
 from tpuconvert.frontends.onnx.quantization_params import params_from
 from tpuconvert.schema.types import Array, QuantParams
 

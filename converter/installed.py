@@ -1,0 +1,49 @@
+"""What is known about installed packages, by looking into their folders.
+
+``importlib.metadata`` knows more, and takes longer to load than a small network takes to convert: it is asked only when
+there is something to ask for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+NAME = "tpuconvert"
+
+
+def version() -> str:
+    """The version that this package was installed with."""
+    for folder in _metadata_folders():
+        if os.path.basename(folder).startswith(f"{NAME}-"):
+            for line in _text(os.path.join(folder, "METADATA")).splitlines():
+                if line.startswith("Version:"):
+                    return line.partition(":")[2].strip()
+    from importlib import metadata
+
+    return metadata.version(NAME)
+
+
+def may_have_entry_points(group: str) -> bool:
+    """Whether an installed package may have entry points of a group; false only when none has."""
+    if any(os.path.isfile(place) for place in sys.path):
+        return True  # an archive, which is not looked into here
+    return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())
+
+
+def _metadata_folders() -> Iterator[str]:
+    for place in sys.path:
+        try:
+            names = os.listdir(place or os.curdir)
+        except OSError:
+            continue
+        yield from (os.path.join(place, name) for name in names if name.endswith((".dist-info", ".egg-info")))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
