@@ -185,6 +185,19 @@ def fully_connected(g: np.random.Generator, dtype: str) -> S:
     return single("FULLY_CONNECTED", inputs, [y], "FullyConnectedOptions", **options)
 
 
+@case("INT16")
+def conv_with_32_bit_sums(g: np.random.Generator, dtype: str) -> S:
+    """The option that makes bias and sum of 16-bit layers 32 bits wide."""
+    c, oc = extents(g, 8, 8)
+    x = q(g, dtype, (1, 5, 5, c), 3e-4)
+    w = _weights(g, dtype, (oc, 1, 1, c), 0, True)
+    y = T("", (), dtype, None, (_product_scale(g, x, w, c),), (0,))
+    wide = _bias(g, x, w, oc)
+    bias = T("b", data=wide.array.astype(np.int32), scale=wide.scale, zero_point=wide.zero_point)
+    options = {"stride_h": 1, "stride_w": 1, "quantized_bias_type": 2}
+    return single("CONV_2D", [x, w, bias], [y], "Conv2DOptions", **options)
+
+
 @case("INT8", "UINT8", "INT16")
 def transpose_conv(g: np.random.Generator, dtype: str) -> S:
     h, w, c, oc = *extents(g, 5, 5), *extents(g, 6, 6)

@@ -142,7 +142,7 @@ def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[
         return reshaped(g, node.input(index), shape)
     array = node.constant(index)
     tensor = node.tensor(index)
-    quant = _bias_quant(node, index, data, weights, tuple(shape).index(channels))
+    quant, x = _bias_quant(node, index, data, weights, tuple(shape).index(channels)), node.quant(data)
     if quant is None or array.dtype.kind == "f":
         return g.constant(
             node.tensors.make_constant(tensor, array, tensor.name, annotated=False).array.reshape(shape),
@@ -153,7 +153,12 @@ def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[
     fits = stored.size == 0 or (int(stored.min()) >= I32.min and int(stored.max()) <= I32.max)
     if not fits:  # 64-bit biases of 16-bit models: only their real values are kept
         return g.constant(real, tensor.name)
-    return g.constant(real, tensor.name, quant, stored.astype(np.int32))
+    # The width tells how the kernel of a 16-bit layer sums up: 64-bit sums are rescaled otherwise than 32-bit ones.
+    return g.constant(real, tensor.name, quant, stored if _is_16_bit(x) else stored.astype(np.int32))
+
+
+def _is_16_bit(quant: QuantParams | None) -> bool:
+    return quant is not None and quant.dtype is I16
 
 
 def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int) -> QuantParams | None:

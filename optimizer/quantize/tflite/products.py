@@ -2,7 +2,7 @@
 
 The bytes of a 16-bit activation are multiplied apart, x = 256 * high + low, and the two sums put together. That is
 the kernel's 64-bit sum wherever 32 bits hold it, which the weights tell beforehand. Its rescale takes the upper 15 bits
-of the multiplier and rounds once.
+of the multiplier and rounds once; where the bias has 32 bits, so has the kernel's sum, which is rescaled as others are.
 """
 
 from __future__ import annotations
@@ -98,12 +98,14 @@ def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, 
     operands = [low, matrix]
     if bias is not None and bias.stored is not None:
         shape = (-1,) if isinstance(node.op, MatrixMul) else (1, -1, 1, 1)
-        operands.append(lowering.g.constant(bias.stored.reshape(shape), bias.name))
+        operands.append(lowering.g.constant(bias.stored.reshape(shape).astype(np.int32), bias.name))
     lower = lowering.g.add(_exact_op(node, bias is not None), *operands, name=f"{name}:low:sum")
     total = joined(lowering, upper, lower, f"{name}:int32")
     factors = [unit / params.scale[0] for unit in weights.units]
-    if source_of(node) == "FULLY_CONNECTED":  # its kernel takes the whole multiplier
-        return (lowering.requantize(total, factors, params, name, twice=False),)
+    is_narrow = bias is not None and bias.stored is not None and bias.stored.dtype == np.int32  # so is the kernel's sum
+    if source_of(node) == "FULLY_CONNECTED" or is_narrow:  # these kernels take the whole multiplier
+        twice = None if is_narrow and source_of(node) != "FULLY_CONNECTED" else False
+        return (lowering.requantize(total, factors, params, name, twice=twice),)
     return with_params((lowering.g.add(short_rescale(factors, params), total, name=name),), params)
 
 

@@ -28,7 +28,13 @@ def test_every_exception_is_told(repository: Path) -> None:
 def test_every_operator_is_told(repository: Path) -> None:
     text = (repository / PAGE).read_text(encoding="utf-8")
     said = {"add_powers_of_two": "ADD", "quantize_reals": "QUANTIZE", "max_pool_2d": "pooling"}
-    said |= {"average_pool_2d": "pooling", "relu6": "RELU", "relu_n1_to_1": "RELU", "relu_0_to_1": "RELU"}
+    said |= {
+        "conv_with_32_bit_sums": "CONV_2D",
+        "average_pool_2d": "pooling",
+        "relu6": "RELU",
+        "relu_n1_to_1": "RELU",
+        "relu_0_to_1": "RELU",
+    }
     missing = [name for name in CASES if said.get(name, name.strip("_").upper()) not in text]
     assert missing == []
 
