@@ -1,0 +1,108 @@
+"""Work grows with the size of a model, and no faster. What is counted is work, not time.
+
+The slow tests convert what the benchmark converts: many nodes, a large file, weights beyond it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tpuconvert as tc
+from tpuconvert.optimizer import engine
+from tpuconvert.pipeline import convert
+
+LARGEST_TENSOR = 4096 * 4096 * 4
+
+
+@pytest.fixture(scope="module")
+def bench(repository: Path) -> Any:
+    """The program that makes the models of the benchmark."""
+    sys.path.insert(0, str(repository / "tools"))
+    try:
+        import conversion_bench
+    finally:
+        sys.path.pop(0)
+    return conversion_bench
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions of Python are called."""
+    count = 0
+
+    def profile(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def converted(path: Path, target: Path) -> tc.Model:
+    model = convert(path)
+    model.save(target)
+    return tc.load(target)
+
+
+def test_four_times_the_nodes_take_four_times_the_calls(bench: Any, tmp_path: Path) -> None:
+    counts = []
+    for nodes in (120, 120, 480):  # the first loads what is loaded once
+        bench.chain(nodes)(tmp_path / "m.onnx")
+        counts.append(calls_of(lambda: converted(tmp_path / "m.onnx", tmp_path / "m.tpum")))
+    assert counts[2] / counts[1] < 4.1, counts
+
+
+def test_rules_are_tried_a_constant_number_of_times_per_node(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    match = engine.match
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        return match(*arguments)
+
+    monkeypatch.setattr(engine, "match", counted)
+    counts = []
+    for nodes in (120, 480):
+        bench.chain(nodes)(tmp_path / "m.onnx")
+        tries = 0
+        convert(tmp_path / "m.onnx")
+        counts.append(tries)
+    assert counts[0] > 0 and counts[1] / counts[0] < 4.1, counts
+
+
+def command_line(*words: str, folder: Path) -> int:
+    """Run a conversion and return its peak of memory in bytes."""
+    process = subprocess.Popen([sys.executable, "-m", "tpuconvert", *words], cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    return usage.ru_maxrss * 1024
+
+
+@pytest.mark.slow
+def test_sixteen_thousand_nodes(bench: Any, tmp_path: Path) -> None:
+    bench.MODELS["chain_16k"](tmp_path / "m.onnx")
+    model = converted(tmp_path / "m.onnx", tmp_path / "m.tpum")
+    assert {node.op.name for node in model.graph.nodes} == {"conv", "active"} or len(model.graph) == 2 * 5333
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["large", "external"])
+def test_memory_does_not_grow_with_the_weights(bench: Any, tmp_path: Path, name: str) -> None:
+    bench.MODELS[name](tmp_path / "m.onnx")
+    peak = command_line("convert", "m.onnx", "-o", "m.tpum", folder=tmp_path)
+    size = (tmp_path / "m.tpum").stat().st_size
+    assert size > (1 << 30 if name == "large" else 3 << 30)
+    assert peak < LARGEST_TENSOR + (300 << 20)
