@@ -22,8 +22,9 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from tpuconvert.optimizer.affine import read_affine
-from tpuconvert.optimizer.engine import Replacement, RewriteRule, RuleFunction, Skip, run_rules
+from tpuconvert.optimizer.engine import Replacement, RewriteRule, RuleFunction, Skip, rules_of, run_rules
 from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.pipeline import STAGES
 from tpuconvert.optimizer.resize_forms import resize_without_interpolate
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -46,6 +47,9 @@ from tpuconvert.schema.types import F32, Chip, Scalar
 
 STAGE = "chip forms"
 
+_TIDY = ("join_of_slices", "merge_permutes", "merge_reshapes", "remove_same_shape", "shorten_moves", "slice_of_concat")
+"""Rules that put together what the expansion of neighbours has left: they move elements and know nothing of chips."""
+
 
 def fit_to_chip(
     graph: Graph, chip: Chip, trace: Callable[[str], None] | None = None, disabled: Collection[str] = ()
@@ -59,7 +63,8 @@ def fit_to_chip(
         disabled: names of forms that are not to be used.
 
     Returns:
-        How often every form was used or declined. A node without a form stays; ``schema.legality`` tells it.
+        How often every form was used or declined, with the rules that tidy up behind them. A node without a form stays;
+        ``schema.legality`` tells it.
     """
     counts = Trace()
 
@@ -72,6 +77,7 @@ def fit_to_chip(
         for ops, function in FORMS
         if function.__name__ not in disabled
     ]
+    rules += [item for stage in STAGES for item in rules_of(stage) if item.name in _TIDY and item.name not in disabled]
     if run_rules(graph, rules, counts):
         graph.prune()
     if trace is not None:

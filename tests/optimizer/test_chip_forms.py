@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from optimizer.graphs import RELU, Q, annotated, assert_same, graph_of, ops, random_constant, run
 
-from tpuconvert.optimizer import fit_to_chip
+from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.legality import check_graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Rdivs
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
@@ -128,3 +129,22 @@ def test_declines_in_words():
         "resize_without_interpolate: skipped 1: its size is not known before the model runs",
     ]
     assert len(problems(graph, Chip.BM1682)) == 2, "the check names what is left"
+
+
+def test_movement_between_expansions_is_put_together():
+    """Batched products are taken apart matrix by matrix; neighbours that join and cut the same parts do neither."""
+
+    def build(g, x):
+        y = g.add(BatchMatmul(), x, g.add(RELU, x))
+        return g.add(Softmax(2), g.add(BatchMatmul(), y, g.add(RELU, y)))
+
+    graph = graph_of(build, (3, 4, 4))
+    before = run(graph)
+    expand_where_illegal(graph, Chip.BM1682)
+    expand_composites(graph)
+    apart = len(graph)
+    fit_to_chip(graph, Chip.BM1682)
+    graph.validate()
+    assert not problems(graph, Chip.BM1682)
+    assert len(graph) < apart
+    assert_same(before, run(graph), 1e-5)
