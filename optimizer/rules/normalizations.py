@@ -2,8 +2,7 @@
 
 - rms_norm: x / sqrt(mean(x^2) + epsilon) over the last axes, then a factor of those axes' extents.
 - The L2 norm x / sqrt(sum(x^2) + e) of n elements is rms_norm with epsilon e / n and the factor 1 / sqrt(n), since
-  sum = n * mean. So is x / max(sqrt(sum(x^2)), d) where d is so small that no sum of representable squares is between:
-  that one is left, its limit is not a sum.
+  sum = n * mean. With a maximum in the place of the sum, x / max(sqrt(sum(x^2)), d), it is another function and stays.
 - instance normalization is layer_norm over the axes behind the channels, and then one factor and shift per channel:
   group_norm with as many groups as channels. With other groups, the channels of each are joined by a reshape around it.
 """
