@@ -10,7 +10,7 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls,
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Scalar
 
-_MOST_FACTORS = 8
+_MOST_FACTORS = 64
 """Integer powers up to here are products; others go through the logarithm."""
 
 
@@ -48,7 +48,7 @@ def softplus(g: Graph, x: Value) -> Value:
 def power(g: Graph, x: Value, exponent: float) -> Value:
     """Raise to a power: x ** exponent, as C's pow for every x that a network may have.
 
-    Whole exponents up to 8 and the square roots are exact operators or products of them. Other exponents are
+    Whole exponents up to 64 and the square roots are exact operators or products of them. Other exponents are
     exp(exponent * ln(x)): NaN for negative x, as pow.
     """
     if exponent == 0:

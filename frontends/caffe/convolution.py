@@ -78,9 +78,7 @@ def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
 def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
     """Transposed convolution over one, two or three axes; its kernel is stored as [ic, oc / groups, ...]."""
     p = node.params("convolution_param")
-    channels, count = _image_shape(node, 0)[1], p.whole("num_output")
-    groups = channels if node.type == "DeconvolutionDepthwise" else p.whole("group")
-    p.ignore("group")
+    channels, count, groups = _image_shape(node, 0)[1], p.whole("num_output"), p.whole("group")
     _check_groups(node, groups, channels, count)
     filters = _filters(node, groups, (channels, count // groups))
     if len(filters.window.kernel) == _VOLUME:

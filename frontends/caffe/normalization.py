@@ -47,7 +47,9 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
 @caffe_op("BN", "CuDNNBatchNorm", kind=Kind.DIRECT)
 def bn(node: CaffeNode, g: Graph) -> Value:
     """Scale and shift per channel (SegNet), or normalisation with them in one layer (PSPNet and its kin)."""
-    p = node.params("bn_param")
+    p = node.params("batch_norm_param" if node.type == "CuDNNBatchNorm" else "bn_param")
+    if node.type == "CuDNNBatchNorm" and p.has("use_global_stats") and not p.flag("use_global_stats"):
+        raise node.fail("use_global_stats: false", "supported: the stored mean and variance")
     shape = node.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
     scale, shift = node.weight(0, (channels,), "scale"), node.weight(1, (channels,), "shift")

@@ -356,7 +356,9 @@ def test_normalizations(tmp_path, seed):
     check(y, expected)
     (y,) = run_layer(tmp_path, "BatchNorm", "", x, blobs=[2 * mean, 2 * variance, np.array([2.0])])
     check(y, expected)
-    (y,) = run_layer(tmp_path, "CuDNNBatchNorm", "", x, blobs=[slope, shift, mean, variance])
+    text, blobs = "batch_norm_param { eps: 0.1 use_global_stats: true }", [slope, shift, mean, variance]
+    (y,) = run_layer(tmp_path, "CuDNNBatchNorm", text, x, blobs=blobs)
+    expected = (x - mean.reshape(3, 1, 1)) / np.sqrt(variance.reshape(3, 1, 1) + 0.1)
     check(y, expected * slope.reshape(3, 1, 1) + shift.reshape(3, 1, 1))
 
 
