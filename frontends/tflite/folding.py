@@ -7,6 +7,7 @@ An evaluator returns None when it is not responsible: an input is not constant, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -78,6 +79,8 @@ def broadcast_args(node: TfliteNode) -> Folded:
     arrays = _integers(node)
     if arrays is None:
         return None
+    if any(array.ndim != 1 or array.dtype == np.bool_ for array in arrays):
+        raise node.fail(INVALID_NODE, f"shapes {[list(array.shape) for array in arrays]} must have rank 1")
     try:
         found = np.broadcast_shapes(*(tuple(array.tolist()) for array in arrays))
     except ValueError as error:
@@ -308,6 +311,8 @@ def range_(node: TfliteNode) -> Folded:
     start, limit, delta = (node.constant(index).reshape(-1)[0].item() for index in range(3))
     if delta == 0:
         raise node.fail(INVALID_NODE, "the step is 0")
+    if not all(map(math.isfinite, (start, limit, delta))):
+        raise node.fail(INVALID_NODE, f"from {start} to {limit} in steps of {delta}")
     count = max(0, int(np.ceil((limit - start) / delta)))
     _bounded(node, [count])
     result: Array = (start + np.arange(count) * delta).astype(node.constant(0).dtype)

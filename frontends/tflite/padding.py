@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import padded, spread
+from tpuconvert.frontends.tflite.picking import number_like, padded, spread
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad, PadType
@@ -24,8 +24,7 @@ def pad(node: TfliteNode, g: Graph) -> Value:
     """Pad with a number; without one it is 0, which in a quantized tensor is the zero point."""
     x = node.input(0)
     number = node.scalar(2) if node.has_input(2) else 0.0
-    value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
-    return g.add(Pad(pad_val=value, paddings=_paddings(node)), x)
+    return g.add(Pad(pad_val=number_like(x, number), paddings=_paddings(node)), x)
 
 
 @tflite_op("STABLEHLO_PAD")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,10 +52,23 @@ def joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
     return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
 
 
+def number_like(x: Value, number: float) -> Scalar:
+    """A number in the type of a tensor.
+
+    Raises:
+        ValueError: the type has no such number, which the importer reports with the operator.
+    """
+    if x.dtype.is_float:
+        return Scalar.f32(number)
+    if not math.isfinite(number):
+        raise ValueError(f"{number} is no {x.dtype.value}")
+    return Scalar(x.dtype, int(number))
+
+
 def padded(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
     """A number around the tensor; a negative margin cuts."""
     if any(margin > 0 for margin in (*low, *high)):
-        value = Scalar.f32(number) if x.dtype.is_float else Scalar(x.dtype, int(number))
+        value = number_like(x, number)
         margins = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
         x = g.add(Pad(pad_val=value, paddings=margins), x)
     ends = [extent + min(n, 0) for extent, n in zip(static(x.shape), high, strict=True)]

@@ -133,12 +133,14 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     leading = len(node.shape(1))
     if node.shape(1) != shape[:leading] or not numbers.size or count < 1 or int(numbers.max()) >= count:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(shape)}, {count} segments")
-    members = [np.flatnonzero(numbers == segment) for segment in range(count)]
-    most = max(1, *(rows.size for rows in members))
+    flat = numbers.reshape(-1)
+    kept = np.flatnonzero(flat >= 0)
+    order = kept[np.argsort(flat[kept], kind="stable")]
+    turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # how many of its segment stand before it
+    most = int(turn.max(initial=0)) + 1
     node.check_size([count, most])
     source = np.zeros((count, most), np.int64)
-    for segment, rows in enumerate(members):
-        source[segment, : rows.size] = 1 + rows
+    source[flat[order], turn] = 1 + order
     width = math.prod(shape[leading:])
     x = node.input(0)
     rows_of_x = reshaped(g, x, (numbers.size, width))
