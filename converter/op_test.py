@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -105,9 +105,8 @@ def examples_of(definition: type[Op]) -> Iterator[Example]:
 
 
 def _filled(operand: Any, random: np.random.Generator) -> Array:
-    if isinstance(operand, np.ndarray):
-        return operand
-    return random.normal(size=operand).astype(np.float32)
+    made: Array = operand if isinstance(operand, np.ndarray) else random.normal(size=operand).astype(np.float32)
+    return made
 
 
 def _type_of(array: Array) -> TensorType:
@@ -205,8 +204,9 @@ def _save_and_load(op: Op, operands: Sequence[Array]) -> str:
         (node,) = model.graph.nodes
         if node.op != op:
             raise _FailedError(f"read back it is {node.op}")
-        for backend in ("reference", "auto"):
-            with Session(model, backend=backend) as session:  # type: ignore[arg-type]  # both are backends
+        backends: tuple[Literal["reference", "auto"], ...] = ("reference", "auto")
+        for backend in backends:
+            with Session(model, backend=backend) as session:
                 _same(wanted, list(session.run(feeds).values()), f"session ({session.backend})")
     return "the file gives it back, and sessions run it"
 

@@ -187,10 +187,10 @@ def _load_file(path: Path) -> str:
 def _installed_as(path: Path) -> str | None:
     """The module that an installed plugin has brought this very file in as."""
     for entry_point in _installed():
-        module = sys.modules.get(entry_point.module)
-        file = getattr(module, "__file__", None)
+        name = str(entry_point.module)
+        file = getattr(sys.modules.get(name), "__file__", None)
         if file is not None and Path(file).exists() and Path(file).samefile(path):
-            return entry_point.module
+            return name
     return None
 
 

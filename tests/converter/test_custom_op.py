@@ -84,6 +84,23 @@ def python(site: Path, folder: Path, code: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+def test_installing_it(repository: Path, tmp_path: Path) -> None:
+    package, target = tmp_path / "package", tmp_path / "target"
+    shutil.copytree(repository / "examples" / "custom_op", package)
+    options = ["--quiet", "--no-build-isolation", "--no-deps", "--no-index", "--target", str(target)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", *options, str(package)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    listed = run(target, tmp_path, "ops", "--json").stdout
+    assert '"acme_channel_gate"' in listed
+    assert '"acme_channel_gate_int"' in listed
+    if compiler():
+        done = run(target, target, "op", "test", "acme_tpu/channel_gate.py", "--require-native")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "equals the reference" in done.stdout
+
+
 def test_the_operators_pass_their_tests(site: Path) -> None:
     require = ["--require-native"] if compiler() else []
     done = run(site, site, "op", "test", "acme_tpu/channel_gate.py", *require)
