@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ops", "op", "passes", "demo")
+COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ci", "ops", "op", "passes", "demo")
 """Each is a module of this package with a click command named ``command``."""
 
 INTERRUPTED = 130

@@ -1,0 +1,199 @@
+"""The manifest: which models are made, from what, and what they have to reach.
+
+    defaults: {chip: bm1686, quantize: int8, data: samples/}
+    models:
+      digits:
+        source: digits.onnx
+        calibration: samples/
+        output: build/digits.tpum
+        limits: {cosine: 0.99, size: 200KB, transposes: 0}
+
+``defaults`` hold for every model that does not say otherwise; limits are merged one by one. Paths are relative to the
+manifest. Every other key is an option of ``tpuconvert.convert``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.pipeline import Options
+from tpuconvert.schema.errors import UsageError
+
+FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
+"""Keys that name files. ``calibration`` and ``data`` may also be folders of pictures."""
+
+NUMBERS = ("samples",)
+"""How many samples are compared with the source."""
+
+DEFAULT_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A number that a model is held to.
+
+    Args:
+        key: in the manifest.
+        measure: what is compared with it, as ``measures.py`` names it.
+        is_least: whether smaller is worse.
+        unit: for people.
+        needs: the key of the file without which there is nothing to measure.
+        meaning: for people.
+    """
+
+    key: str
+    measure: str
+    is_least: bool
+    unit: str
+    needs: str
+    meaning: str
+
+
+LIMITS = (
+    Limit("cosine", "cosine", True, "", "", "smallest cosine similarity of an output to the float source"),
+    Limit("sqnr", "sqnr", True, "dB", "", "smallest ratio of signal to difference of an output, in decibel"),
+    Limit("difference", "difference", False, "", "", "largest difference of an output, as a share of its range"),
+    Limit("top1_drop", "top1_drop", False, "", "evaluation", "loss of top-1 accuracy against float, as a share of 1"),
+    Limit("size", "size", False, "bytes", "", "size of the file; 500KB, 3MB and 1.5GiB are understood"),
+    Limit(
+        "latency_ratio", "latency_ratio", False, "", "", "time of a run here, against the baseline or the float model"
+    ),
+    Limit("transposes", "transposes", False, "", "", "transposes that are left"),
+)
+
+_SIZE = re.compile(r"([\d.]+)\s*([KMG]i?B|B)?", re.IGNORECASE)
+_FACTORS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model of the manifest.
+
+    Args:
+        name: in the manifest.
+        files: absolute paths by key.
+        options: of the conversion, as the manifest has them.
+        limits: by key.
+        samples: how many samples are compared with the source.
+        plugins: absolute paths.
+    """
+
+    name: str
+    files: Mapping[str, Path]
+    options: Mapping[str, Any]
+    limits: Mapping[str, float]
+    samples: int = DEFAULT_SAMPLES
+    plugins: tuple[Path, ...] = ()
+
+
+def read_manifest(path: Path) -> list[Job]:
+    """Read and check a manifest.
+
+    Raises:
+        UsageError: with the model, the key and what was meant, perhaps.
+    """
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not YAML: {error}") from error
+    reader = _Reader(path)
+    return reader.jobs(content)
+
+
+@dataclass
+class _Reader:
+    path: Path
+
+    def jobs(self, content: Any) -> list[Job]:
+        top = self._mapping(content, "the manifest")
+        self._known(top, ("defaults", "models", "plugins"), "the manifest")
+        defaults = self._mapping(top.get("defaults") or {}, "defaults")
+        models = self._mapping(top.get("models") or {}, "models")
+        if not models:
+            raise self._wrong("names no models", hint="models: {name: {source: net.onnx}}")
+        plugins = top.get("plugins") or []
+        if not isinstance(plugins, list):
+            raise self._wrong("plugins: is not a list of files")
+        places = tuple(self._place(name) for name in plugins)
+        jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), places)
+                for name, entry in models.items()]  # fmt: skip
+        self._check_outputs(jobs)
+        return jobs
+
+    def _job(self, name: str, defaults: Mapping[str, Any], entry: Mapping[str, Any], plugins: tuple[Path, ...]) -> Job:
+        where = f"models.{name}"
+        limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
+        given = {**defaults, **entry}
+        given.pop("limits", None)
+        options = tuple(inspect.signature(Options.of).parameters)
+        self._known(given, (*FILES, *NUMBERS, "limits", *options), where)
+        if "source" not in given:
+            raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
+        files = {key: self._place(given.pop(key)) for key in FILES if given.get(key) is not None}
+        for key, place in files.items():
+            if key != "output" and not place.exists():
+                raise self._wrong(f"{where}.{key}: there is no {place}")
+        for limit in LIMITS:
+            if limit.key in limits and limit.needs and limit.needs not in files:
+                raise self._wrong(f"{where}: the limit '{limit.key}' needs '{limit.needs}'")
+        samples = given.pop("samples", DEFAULT_SAMPLES)
+        if not isinstance(samples, int) or samples < 1:
+            raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples")
+        try:
+            Options.of(**given)
+        except UsageError as error:
+            raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error
+        return Job(
+            name, files, {key: value for key, value in given.items() if key not in FILES}, limits, samples, plugins
+        )
+
+    def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
+        limits = self._mapping(entry.get("limits") or {}, f"{where}.limits")
+        self._known(limits, [limit.key for limit in LIMITS], f"{where}.limits")
+        return {
+            key: self._number(value, f"{where}.limits.{key}", is_size=key == "size") for key, value in limits.items()
+        }
+
+    def _number(self, value: Any, where: str, *, is_size: bool) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+        found = _SIZE.fullmatch(str(value).strip()) if is_size else None
+        if found is None:
+            raise self._wrong(f"{where}: {value!r} is not a {'size' if is_size else 'number'}")
+        return float(found[1]) * _FACTORS[(found[2] or "").upper()]
+
+    def _place(self, name: Any) -> Path:
+        return (self.path.parent / str(name)).absolute()
+
+    def _mapping(self, value: Any, where: str) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise self._wrong(f"{where}: is not a mapping of names to values")
+        return value
+
+    def _known(self, entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+        known = list(known)
+        for key in entry:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, 1)
+                hint = f"'{near[0]}' perhaps" if near else f"one of {', '.join(sorted(known))}"
+                raise self._wrong(f"{where}: unknown key '{key}'", hint=hint)
+
+    def _check_outputs(self, jobs: list[Job]) -> None:
+        taken: dict[Path, str] = {}
+        for job in jobs:
+            place = job.files.get("output")
+            if place is not None and taken.setdefault(place, job.name) != job.name:
+                raise self._wrong(f"models.{job.name}.output: {taken[place]} writes the same file")
+
+    def _wrong(self, message: str, hint: str = "") -> UsageError:
+        return UsageError(message, file=str(self.path), hint=hint)

@@ -1,0 +1,149 @@
+"""Making one model of a manifest, and measuring what limits may be put on."""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.calibration_data import load_feeds
+from tpuconvert.ci.manifest import Job
+from tpuconvert.model import Model, load
+from tpuconvert.pipeline import Options, convert_source, verify_source
+from tpuconvert.plugins import load_plugins
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.types import Array
+
+Measures = dict[str, Any]
+
+ROUNDS = 7
+"""Of timing: both models in turn, so that what disturbs one disturbs the other."""
+ROUND_SECONDS = 0.05
+
+
+def make(job: Job, target: Path) -> Measures:
+    """Convert a model, write it, and measure it.
+
+    Raises:
+        TpuConvertError: as converting does.
+    """
+    load_plugins(job.plugins)
+    options = Options.of(**job.options)
+    started = time.perf_counter()
+    model = convert_source(job.files["source"], job.files.get("weights"), options, job.files.get("calibration"))
+    seconds = time.perf_counter() - started
+    target.parent.mkdir(parents=True, exist_ok=True)
+    model.save(target)
+    model = load(target)
+    nodes = model.graph.nodes
+    measures: Measures = {
+        "seconds": round(seconds, 3),
+        "size": os.path.getsize(target),
+        "transposes": sum(isinstance(node.op, Permute) for node in nodes),
+        "nodes": len(nodes),
+        "integer_nodes": sum(all(value.dtype.is_integer for value in node.outputs) for node in nodes),
+        "chip": model.chip.value,
+        "quantize": model.quantize,
+    }
+    measures.update(_fidelity(job, model, options))
+    if "evaluation" in job.files:
+        measures.update(_accuracy(job, model))
+    if "latency_ratio" in job.limits or "baseline" in job.files:
+        measures.update(_latency(job, model))
+    return measures
+
+
+def _fidelity(job: Job, model: Model, options: Options) -> Measures:
+    """How far the outputs are from the source's, the worst of each measure."""
+    data = job.files.get("data") or job.files.get("calibration")
+    result = verify_source(
+        model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="none"
+    )
+    outputs = result.outputs
+    first = result.first
+    return {
+        "cosine": min((item.cosine for item in outputs), default=1.0),
+        "difference": max((item.relative for item in outputs), default=0.0),
+        "sqnr": min((item.sqnr for item in outputs), default=math.inf),
+        "first_difference": "" if first is None else f"'{first.name}' ({first.op}, {first.stage})",
+    }
+
+
+def _accuracy(job: Job, model: Model) -> Measures:
+    """Top-1 accuracy of the model and of its float version on labelled samples."""
+    path = job.files["evaluation"]
+    samples, labels = _labelled(path)
+    rights = {}
+    for name, each in (("top1", model), ("top1_float", _float_version(job))):
+        right = total = 0
+        with Session(each) as session:
+            for feed in load_feeds(samples, each.graph.input_ports, each.preprocess):
+                scores = next(iter(session.run(feed).values()))
+                guesses = scores.reshape(len(scores), -1).argmax(axis=1)
+                right += int((guesses == labels[total : total + len(guesses)]).sum())
+                total += len(guesses)
+        if total != len(labels):
+            raise UsageError(f"{len(labels)} labels for {total} samples", file=str(path))
+        rights[name] = right / total
+    return {**rights, "top1_drop": rights["top1_float"] - rights["top1"]}
+
+
+def _labelled(path: Path) -> tuple[Any, Array]:
+    """Samples and labels of an ``.npz`` file with an array ``labels`` and one per input."""
+    try:
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise CorruptInputError(f"is not an .npz file: {error}", file=str(path)) from error
+    labels = arrays.pop("labels", None)
+    if labels is None or not arrays:
+        raise UsageError("holds no array 'labels' beside the samples", file=str(path))
+    return next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels.reshape(-1)
+
+
+def _float_version(job: Job) -> Model:
+    options = {key: value for key, value in job.options.items() if key not in ("quantize", "calibration_method")}
+    return convert_source(job.files["source"], job.files.get("weights"), Options.of(**options))
+
+
+def _latency(job: Job, model: Model) -> Measures:
+    """Time of a run of the model divided by that of the baseline: the median of rounds in which both take turns."""
+    other = load(job.files["baseline"]) if "baseline" in job.files else _float_version(job)
+    with Session(model, threads=1) as mine, Session(other, threads=1) as theirs:
+        pairs = list(_rounds(mine, theirs))
+    ratios = [first / second for first, second in pairs]
+    return {"latency_ratio": statistics.median(ratios), "latency_s": statistics.median(first for first, _ in pairs)}
+
+
+def _rounds(*sessions: Session) -> Iterator[tuple[float, ...]]:
+    feeds = []
+    for session in sessions:
+        rng = np.random.default_rng(0)
+        shapes = {
+            info.name: [extent if isinstance(extent, int) else 1 for extent in info.shape] for info in session.inputs
+        }
+        feeds.append({
+            info.name: rng.integers(0, 2, shapes[info.name]).astype(info.dtype) for info in session.inputs
+        })  # fmt: skip
+        session.run(feeds[-1])
+    for _ in range(ROUNDS):
+        yield tuple(_seconds(session, feed) for session, feed in zip(sessions, feeds, strict=True))
+
+
+def _seconds(session: Session, feed: dict[str, Array]) -> float:
+    """The median of some runs in a row."""
+    found: list[float] = []
+    started = time.perf_counter()
+    while not found or time.perf_counter() - started < ROUND_SECONDS:
+        before = time.perf_counter()
+        session.run(feed)
+        found.append(time.perf_counter() - before)
+    return statistics.median(found)

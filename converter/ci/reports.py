@@ -1,0 +1,146 @@
+"""What came of a manifest, for people and for the machines that run it: Markdown, JSON, JUnit XML, SARIF 2.1.0."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from tpuconvert.ci.manifest import LIMITS
+from tpuconvert.ci.runner import Miss, Outcome
+from tpuconvert.report import bytes_text
+
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+HOME = "https://pypi.org/project/tpuconvert/"
+
+_MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**", "error": "**error**"}
+
+
+def to_json(outcomes: Sequence[Outcome]) -> str:
+    """All outcomes as JSON; numbers that are not finite are null."""
+    models = [
+        {
+            "name": outcome.name,
+            "source": outcome.source,
+            "status": outcome.status,
+            "measures": {name: _finite(value) for name, value in outcome.measures.items()},
+            "limits": outcome.limits,
+            "misses": [_miss(miss) for miss in outcome.misses],
+            "error": None if outcome.trouble is None else {"id": outcome.trouble.id, "message": outcome.trouble.text},
+        }
+        for outcome in outcomes
+    ]  # fmt: skip
+    return json.dumps({"version": _version(), "models": models}, indent=2) + "\n"
+
+
+def to_text(outcome: Outcome) -> str:
+    """One outcome on a line, with what is wrong below."""
+    line = f"{outcome.status:6} {outcome.name}"
+    if outcome.measures:
+        line += f"  ({_facts(outcome)})"
+    reasons = [str(miss) for miss in outcome.misses]
+    if outcome.trouble is not None:
+        reasons = outcome.trouble.text.splitlines()
+    elif reasons and outcome.measures.get("first_difference"):
+        reasons.append(f"the first tensor that stands out: {outcome.measures['first_difference']}")
+    return "\n".join([line, *(f"       {reason.strip()}" for reason in reasons)])
+
+
+def to_markdown(outcomes: Sequence[Outcome]) -> str:
+    """A table for a summary page, with errors below it."""
+    lines = ["| model | result | INT8 nodes | cosine | size | transposes | limits |", "|---|---|---|---|---|---|---|"]
+    for outcome in outcomes:
+        found = outcome.measures
+        limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits and found else "-")
+        cells = [outcome.name, _MARKS[outcome.status]]
+        if found:
+            integers = f"{found['integer_nodes']} of {found['nodes']}"
+            cells += [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
+        else:
+            cells += ["-"] * 5
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    for outcome in outcomes:
+        if outcome.trouble is not None:
+            lines += ["", f"**{outcome.name}** ({outcome.trouble.id})", "", "```text", outcome.trouble.text, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def to_junit(outcomes: Sequence[Outcome]) -> str:
+    """A test suite with one test case per model."""
+    failures = sum(outcome.status == "failed" for outcome in outcomes)
+    errors = sum(outcome.status == "error" for outcome in outcomes)
+    counts = {"tests": str(len(outcomes)), "failures": str(failures), "errors": str(errors), "skipped": "0"}
+    seconds = sum(_seconds(outcome) for outcome in outcomes)
+    root = ElementTree.Element("testsuites", {**counts, "time": f"{seconds:.3f}"})
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "tpuconvert", **counts, "time": f"{seconds:.3f}"})
+    for outcome in outcomes:
+        attributes = {"classname": "tpuconvert.ci", "name": outcome.name, "file": outcome.source}
+        case = ElementTree.SubElement(suite, "testcase", {**attributes, "time": f"{_seconds(outcome):.3f}"})
+        if outcome.trouble is not None:
+            message = outcome.trouble.text.splitlines()[0]
+            entry = ElementTree.SubElement(case, "error", {"type": outcome.trouble.id, "message": message})
+            entry.text = outcome.trouble.text
+        elif outcome.misses:
+            message = "; ".join(str(miss) for miss in outcome.misses)
+            entry = ElementTree.SubElement(case, "failure", {"type": "limit", "message": message})
+            entry.text = to_text(outcome)
+        if outcome.measures:
+            ElementTree.SubElement(case, "system-out").text = _facts(outcome)
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def to_sarif(outcomes: Sequence[Outcome]) -> str:
+    """Errors and limits that are not kept as results of an analysis, at their source files."""
+    results = []
+    rules: dict[str, str] = {}
+    for outcome in outcomes:
+        if outcome.trouble is not None:
+            rules[outcome.trouble.id] = "a model that cannot be made"
+            results.append(_sarif_result(outcome, outcome.trouble.id, outcome.trouble.text))
+        for miss in outcome.misses:
+            rule = f"limit-{miss.limit.key}"
+            rules[rule] = miss.limit.meaning
+            results.append(_sarif_result(outcome, rule, f"{outcome.name}: {miss}"))
+    driver = {
+        "name": "tpuconvert",
+        "version": _version(),
+        "informationUri": HOME,
+        "rules": [{"id": rule, "shortDescription": {"text": text}} for rule, text in sorted(rules.items())],
+    }
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return json.dumps(log, indent=2) + "\n"
+
+
+def _sarif_result(outcome: Outcome, rule: str, text: str) -> dict[str, Any]:
+    place = {"physicalLocation": {"artifactLocation": {"uri": outcome.source}}}
+    return {"ruleId": rule, "level": "error", "message": {"text": text}, "locations": [place]}
+
+
+def _miss(miss: Miss) -> dict[str, Any]:
+    return {"limit": miss.limit.key, "wanted": miss.wanted, "found": _finite(miss.found), "message": str(miss)}
+
+
+def _facts(outcome: Outcome) -> str:
+    found = outcome.measures
+    parts = [f"{found['integer_nodes']} of {found['nodes']} nodes in integers", bytes_text(found["size"])]
+    named = [(limit.key, limit.measure, limit.unit) for limit in LIMITS if limit.key not in ("size", "transposes")]
+    parts += [f"{key} {found[name]:.5g}{f' {unit}' if unit else ''}" for key, name, unit in named if name in found]
+    parts.append(f"{found['transposes']} transposes")
+    return ", ".join(parts)
+
+
+def _seconds(outcome: Outcome) -> float:
+    return 0.0 if outcome.is_cached else float(outcome.measures.get("seconds", 0.0))
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _version() -> str:
+    import tpuconvert
+
+    return tpuconvert.__version__

@@ -1,0 +1,76 @@
+"""``tpuconvert ci``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+DEFAULT = "tpuconvert.yaml"
+
+
+@click.command("ci", short_help="Make all models of a manifest and hold them to limits.")
+@click.argument("manifest", default=DEFAULT, metavar=f"[{DEFAULT}]")
+@click.option("--only", multiple=True, metavar="PATTERN", help="Models by name, such as 'face*'. Several: repeat it.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Models made at once. Default: one per processor.")
+@click.option(
+    "--cache",
+    "folder",
+    default=".tpuconvert-cache",
+    show_default=True,
+    metavar="FOLDER",
+    help="Where finished models are kept, by the content of all that they are made from.",
+)
+@click.option("--junit", metavar="FILE", help="Write the outcome as JUnit XML.")
+@click.option("--sarif", metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
+@click.option("--markdown", metavar="FILE", help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@click.pass_context
+def command(
+    context: click.Context,
+    manifest: str,
+    only: tuple[str, ...],
+    jobs: int | None,
+    folder: str,
+    junit: str | None,
+    sarif: str | None,
+    markdown: str | None,
+    as_json: bool,
+) -> None:
+    """Make every model of a MANIFEST that is not in the cache, and hold all of them to their limits.
+
+    Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are looked at in any case.
+    """
+    from tpuconvert.ci import reports
+    from tpuconvert.ci.cache import Cache
+    from tpuconvert.ci.manifest import read_manifest
+    from tpuconvert.ci.runner import Outcome, chosen, exit_code, run
+    from tpuconvert.cli.problems import ensure_writable
+    from tpuconvert.schema.file_replacement import replacing
+
+    for path in (junit, sarif, markdown):
+        ensure_writable(path, manifest)
+    wanted = chosen(read_manifest(Path(manifest)), only)
+
+    def watch(outcome: Outcome) -> None:
+        click.echo(reports.to_text(outcome), err=as_json)
+
+    outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch)
+    if as_json:
+        click.echo(reports.to_json(outcomes), nl=False)
+    written = [(junit, reports.to_junit), (sarif, reports.to_sarif), (markdown, reports.to_markdown)]
+    for path, form in written:
+        if path is not None:
+            with replacing(Path(path)) as file:
+                file.write(form(outcomes).encode("utf-8"))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        with open(summary, "a", encoding="utf-8") as page:
+            page.write(reports.to_markdown(outcomes))
+    counts = {
+        status: sum(outcome.status == status for outcome in outcomes)
+        for status in ("made", "cached", "failed", "error")
+    }
+    click.echo(", ".join(f"{count} {status}" for status, count in counts.items() if count), err=True)
+    context.exit(exit_code(outcomes))
