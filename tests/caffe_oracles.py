@@ -300,3 +300,19 @@ def reorg(x, stride):
             column, row = i * s + offset % s, j * s + offset // s
             out[n, i + w * (j + h * k)] = flat[column + w * s * (row + h * s * small)]
     return out.reshape(batch, c * s * s, h // s, w // s)
+
+
+def flow_warp(x, flow):
+    y = np.zeros(x.shape)
+    height, width = x.shape[2:]
+    for n, i, j in places(x.shape[0], height, width):
+        column, row = j + float(flow[n, 0, i, j]), i + float(flow[n, 1, i, j])
+        if not (0 <= column < width and 0 <= row < height):
+            continue
+        left, top = math.floor(column), math.floor(row)
+        right, bottom = min(left + 1, width - 1), min(top + 1, height - 1)
+        a, b = column - left, row - top
+        y[n, :, i, j] = (1 - b) * ((1 - a) * x[n, :, top, left] + a * x[n, :, top, right]) + b * (
+            (1 - a) * x[n, :, bottom, left] + a * x[n, :, bottom, right]
+        )
+    return y

@@ -395,3 +395,23 @@ def test_filter(tmp_path):
     with tc.Session(graph) as session:
         found = session.run({"x": x, "s": selector})["y"]
     check(found, x[[0, 2]], exact=True)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_flow_warp(tmp_path, seed):
+    generator = np.random.default_rng(seed)
+    x, flow = normal(generator, 2, 3, 5, 6), (2 * normal(generator, 2, 2, 5, 6)).astype(np.float32)
+    flow[0, :, 0] = np.round(flow[0, :, 0])  # on pixels, and on the border itself
+    (y,) = run_layer(tmp_path, "FlowWarp", "", x, flow)
+    check(y, loops.flow_warp(x, flow))
+
+
+def test_accum(tmp_path):
+    generator = np.random.default_rng(0)
+    first, second, size = normal(generator, 1, 2, 3, 4), normal(generator, 1, 1, 6, 5), np.zeros((1, 9, 6, 5), "f4")
+    (y,) = run_layer(tmp_path, "Accum", "accum_param { have_reference: true }", first, second, size)
+    check(y, np.concatenate([loops.interp(first, (6, 5)), second], axis=1))
+    (y,) = run_layer(tmp_path, "Accum", "accum_param { top_height: 2 top_width: 7 }", first)
+    check(y, loops.interp(first, (2, 7)))
+    with pytest.raises(UnsupportedError, match="no top_height"):
+        run_layer(tmp_path, "Accum", "accum_param { size_divisible_by: 4 }", first)

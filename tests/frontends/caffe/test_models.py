@@ -29,9 +29,7 @@ MODELS = [
     "ultraface_rfb_320_caffe",
 ]
 REFUSED = {
-    "cv_accum_ref": "resizes tensors to a common size",
     "cv_data_augmentation_8x6": "changes pictures for training",
-    "cv_flow_warp": "samples at positions that are computed at run time",
 }
 WITHOUT_VALUES = {"cv_net_roi_pooling"}
 """The data set holds no regions for it; test_against_loops.py has the layer."""
@@ -94,7 +92,7 @@ def test_published_layers(data_root):
             assert_close(output, want)
         matched.append(case["id"])
     assert set(refused) == set(REFUSED)
-    assert len(matched) == 12
+    assert len(matched) == 14
 
 
 def published_networks(root):

@@ -1,0 +1,92 @@
+"""Layers of networks for optical flow (FlowNet2).
+
+Source: the layers' code in FlowNet2's Caffe fork, as far as inference meets it.
+"""
+
+import numpy as np
+
+from tpuconvert.frontends.caffe.arithmetic import at_least, at_most, plus, reshaped, times
+from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
+from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Ges, Lts
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.round_to_integer import Floor
+from tpuconvert.schema.types import I32, Scalar
+
+_MOST_ELEMENTS = 1 << 24
+"""Indices are numbers in binary32 on their way: whole ones are exact up to here."""
+
+
+@caffe_op("Accum")
+def accum(node: CaffeNode, g: Graph) -> Value:
+    """Tensors of one size behind each other along the channels; the last one may only say the size."""
+    p = node.params("accum_param")
+    has_reference = p.has("have_reference") and p.flag("have_reference")
+    size = _planes(node)[-1] if has_reference else (_extent(node, "top_height"), _extent(node, "top_width"))
+    p.ignore("top_height", "top_width")
+    op = Interpolate(size=size, platform=PlatForm.TENSORFLOW, method=InterpolateMode.BILINEAR, align_corners=True)
+    count = node.input_count - has_reference
+    if count < 1:
+        raise node.fail("no tensor besides the one that says the size", kind=INVALID_NODE)
+    parts = [x if x.type.static_shape[2:] == size else g.add(op, x) for x in node.inputs[:count]]
+    return g.add(Concat(1), *parts) if count > 1 else parts[0]
+
+
+def _planes(node: CaffeNode) -> list[tuple[int, int]]:
+    shapes = [node.shape(index) for index in range(node.input_count)]
+    if any(len(shape) != 4 for shape in shapes):
+        raise node.fail(f"bottoms of shape {', '.join(map(str, map(list, shapes)))}", "supported: NCHW", INVALID_NODE)
+    return [(shape[2], shape[3]) for shape in shapes]
+
+
+def _extent(node: CaffeNode, name: str) -> int:
+    p = node.params("accum_param")
+    if not p.has(name) or p.whole(name) < 1:
+        raise node.fail(f"no {name}", "give top_height and top_width, or have_reference", INVALID_NODE)
+    return p.whole(name)
+
+
+@caffe_op("FlowWarp")
+def flow_warp(node: CaffeNode, g: Graph) -> Value:
+    """Every pixel taken from where its flow (x, then y) points to, between four pixels; 0 where that is outside."""
+    shape, flow = node.shape(0), node.shape(1)
+    if len(shape) != 4 or flow != (shape[0], 2, *shape[2:]):
+        raise node.fail(f"a flow of shape {list(flow)} does not fit {list(shape)}", kind=INVALID_NODE)
+    batch, channels, height, width = shape
+    if batch * height * width > _MOST_ELEMENTS:
+        raise node.fail(f"{batch * height * width} pixels", kind=TOO_LARGE)
+    rows, columns = np.mgrid[:height, :width].astype(np.float32)
+    pixels = g.add(Add(), node.input(1), node.constant(np.stack([columns, rows])[None], "pixels"))
+    x, y = g.add_all(Split(1, 2, (1, 1)), pixels)
+    picked = reshaped(g, g.add(Permute((0, 2, 3, 1)), node.input(0)), (batch * height * width, channels))
+    offset = node.constant(np.arange(batch).reshape(batch, 1, 1, 1) * height * width, "images")
+    total: Value | None = None
+    for row, row_weight in _corners(g, y, height):
+        for column, column_weight in _corners(g, x, width):
+            index = g.add(Add(), g.add(Add(), times(g, row, width), column), offset)
+            flat = reshaped(g, g.add(Cast(out_dtype=I32), index), (batch * height * width,))
+            pixel = reshaped(g, g.add(IndexSelect(0), picked, flat), (batch, height, width, channels))
+            weight = reshaped(g, g.add(Mul(), row_weight, column_weight), (batch, height, width, 1))
+            part = g.add(Mul(), pixel, weight)
+            total = part if total is None else g.add(Add(), total, part)
+    assert total is not None
+    return g.add(Permute((0, 3, 1, 2)), total)
+
+
+def _corners(g: Graph, place: Value, extent: int) -> list[tuple[Value, Value]]:
+    """Indices and weights of the two neighbours along one axis; behind the last pixel is the last one again."""
+    first = g.add(Floor(), place)
+    part = g.add(Sub(), place, first)
+    inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), place), g.add(Lts(Scalar.f32(extent)), place))
+    weights = (g.add(Rsubs(Scalar.f32(1)), part), part)
+    return [
+        (at_most(g, at_least(g, plus(g, first, k), 0), extent - 1), g.add(Mul(), weight, inside))
+        for k, weight in enumerate(weights)
+    ]
