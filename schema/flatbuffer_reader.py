@@ -155,7 +155,7 @@ class _Reading:
         if layout.remainder >= 0 and (position + layout.remainder) & 7:
             raise _Offence(f"a field of the table at byte {position} is not aligned to 8")
         read = layout.unpack(self.view, position)
-        item = object.__new__(self.classes[table.name])
+        item: Any = object.__new__(self.classes[table.name])
         values = item.__dict__
         values.update(layout.absent)
         for place, name, kind in layout.numbers:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
@@ -86,10 +86,10 @@ def _getter(names: tuple[str, ...]) -> Callable[[Any], object]:
     return operator.attrgetter(*names) if names else lambda _: ()
 
 
-def _eq(self: Any, other: Any) -> bool:
+def _eq(self: Any, other: Any) -> Any:
     if other.__class__ is not self.__class__:
         return NotImplemented
-    return cast(bool, self.__compared__(self) == self.__compared__(other))
+    return self.__compared__(self) == self.__compared__(other)
 
 
 def _hash(self: Any) -> int:

@@ -37,13 +37,21 @@ class Form:
     optional: bool = False
 
 
-@functools.cache
+_FORMS: dict[type[Op], dict[str, Form]] = {}  # and the other below: what a definition says, looked at once
+
+
 def forms(definition: type[Op]) -> dict[str, Form]:
     """The form of every field of an operator definition, in the order of the fields.
 
     Raises:
         ValueError: for a hint that the file format cannot store.
     """
+    if definition not in _FORMS:
+        _FORMS[definition] = _forms(definition)
+    return _FORMS[definition]
+
+
+def _forms(definition: type[Op]) -> dict[str, Form]:
     hints = typing.get_type_hints(definition)
     result: dict[str, Form] = {}
     for item in dataclasses.fields(definition):
@@ -157,7 +165,9 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
     Raises:
         ValueError: when the parameters do not fit the definition.
     """
-    known, required = _decoders(definition)
+    if definition not in _DECODERS:
+        _DECODERS[definition] = _decoders(definition)
+    known, required = _DECODERS[definition]
     values: dict[str, Any] = {}
     for attribute in attributes:
         name = attribute.name
@@ -174,10 +184,11 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
 
 
 _Decoder = Callable[[tpum.Attribute], Any]
+_Decoders = tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...]]
+_DECODERS: dict[type[Op], _Decoders] = {}
 
 
-@functools.cache
-def _decoders(definition: type[Op]) -> tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...]]:
+def _decoders(definition: type[Op]) -> _Decoders:
     """How to read the parameters of a definition: whether one may be None, how it is stored, and what reads it.
 
     The second part names those without a default.
