@@ -112,8 +112,10 @@ def test_calibration_methods_are_spelled_alike_everywhere() -> None:
     """The command line must not load what computes them, so their names stand there a second time."""
     from tpuconvert.cli.convert import command
     from tpuconvert.optimizer.quantize import Method
+    from tpuconvert.optimizer.quantize.calibrators import OWN
     from tpuconvert.pipeline import CALIBRATION_METHODS
 
     (option,) = (item for item in command.params if item.name == "calibration_method")
-    assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(option.type.choices)
+    assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(OWN)
+    assert all(name in option.help for name in OWN)
     assert option.default == Options().calibration_method
