@@ -45,7 +45,6 @@ EXCEPTIONS: dict[tuple[str, str], Difference] = {
         1, 0.05, "the kernel rounds twice with a multiplier that depends on the data"
     ),
     ("batch_matmul", "INT16"): Difference(1, 0.3, "the sum of 16-bit products leaves 32 bits; computed in binary32"),
-    ("resize_bilinear", "INT16"): Difference(512, 1.0, "the kernel's weights have 10 bits; computed in binary32"),
 }
 """What is not exact, by case and type."""
 

@@ -1,10 +1,11 @@
-"""RESIZE_BILINEAR of integers: INT8 with weights of 10 bits, UINT8 in binary32.
+"""RESIZE_BILINEAR of integers: signed ones with weights of 10 bits, UINT8 in binary32.
 
 Rows and columns are selected by constant indices; the arithmetic between them is that of the kernels, step by step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,15 +13,21 @@ import numpy as np
 from tpuconvert.optimizer.quantize.lower_shared import result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import as_real_integers, divided_by_power, from_real_integers
+from tpuconvert.optimizer.quantize.tflite.steps import (
+    as_real_integers,
+    divided_by_power,
+    from_real_integers,
+    plain_rescale,
+)
 from tpuconvert.schema.graph import Node, Value, static
-from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
 from tpuconvert.schema.ops.round_to_integer import Floor
-from tpuconvert.schema.types import I8, U8, Array, Scalar
+from tpuconvert.schema.types import I8, I16, U8, Array, DType, Scalar
 
 
 @dataclass(frozen=True)
@@ -35,19 +42,18 @@ class _Line:
 
 @form_of("RESIZE_BILINEAR")
 def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
-    """Bilinear resizing of 8-bit pictures whose scale does not change."""
+    """Bilinear resizing of pictures whose scale does not change."""
     (x,) = node.inputs
     params, op = result_params(node), node.op
     if not isinstance(op, Interpolate) or op.method is not InterpolateMode.BILINEAR or x is None or x.quant != params:
         return None
-    if params.dtype not in (I8, U8) or not x.type.is_static:
+    if params.dtype not in _FORMS or not x.type.is_static:
         return None
-    line = _whole_line if params.dtype is I8 else _real_line
+    line, form = _FORMS[params.dtype]
     (height, width), (rows, columns) = static(x.shape)[2:], static(node.outputs[0].shape)[2:]
     down, along = line(op, height, rows), line(op, width, columns)
     name = node.outputs[0].name
     real = as_real_integers(lowering, lowering.quantized(x), f"{name}:real", with_zero_point=True)
-    form = _with_whole_weights if params.dtype is I8 else _with_real_weights
     return with_params((form(lowering, real, down, along, name),), params)
 
 
@@ -106,21 +112,81 @@ def _with_whole_weights(lowering: Lowering, x: Value, down: _Line, along: _Line,
     return divided_by_power(lowering, total, 20, name, I8)
 
 
+def _corners(down: _Line, along: _Line) -> list[tuple[str, Array, Array, Array, Array]]:
+    """The four pixels of every result pixel: name, row, its weight, column, its weight; in the kernel's order."""
+    return [
+        ("top_left", down.low, down.low_weight, along.low, along.low_weight),
+        ("bottom_left", down.high, down.high_weight, along.low, along.low_weight),
+        ("top_right", down.low, down.low_weight, along.high, along.high_weight),
+        ("bottom_right", down.high, down.high_weight, along.high, along.high_weight),
+    ]
+
+
+def _corner(lowering: Lowering, x: Value, rows: Array, columns: Array, name: str) -> Value:
+    return _selected(lowering, _selected(lowering, x, 2, rows, f"{name}:row"), 3, columns, name)
+
+
+def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
+    """The same for 16 bits, whose sums have up to 36 bits.
+
+    With rows r = 256 h + l (l in 0..255), and A and B the weighted sums of h and l, the result is
+    A / 2^12 + (256 (A mod 2^12) + B) / 2^20, of which the second part is not negative and below 2. Its half goes up
+    where the whole is positive, else down.
+    """
+    rows: dict[str, Value] = {}
+    for corner, row, weights, column, _ in _corners(down, along):
+        chosen = from_real_integers(
+            lowering, _corner(lowering, x, row, column, f"{name}:{corner}"), f"{name}:{corner}:int32"
+        )
+        part = _weighted(lowering, chosen, weights.astype(np.int32), 2, f"{name}:{corner}:weighted")
+        side = corner.split("_")[1]
+        rows[side] = part if side not in rows else lowering.g.add(Add(), rows[side], part, name=f"{name}:{side}")
+    upper: list[Value] = []
+    lower: list[Value] = []
+    for side, weights in (("left", along.low_weight), ("right", along.high_weight)):
+        high = _shifted(lowering, rows[side], -8, RoundingMode.DOWN, f"{name}:{side}:high")
+        whole = _shifted(lowering, high, 8, RoundingMode.DOWN, f"{name}:{side}:whole")
+        low = lowering.g.add(Sub(), rows[side], whole, name=f"{name}:{side}:low")
+        upper.append(_weighted(lowering, high, weights.astype(np.int32), 3, f"{name}:{side}:high:weighted"))
+        lower.append(_weighted(lowering, low, weights.astype(np.int32), 3, f"{name}:{side}:low:weighted"))
+    total, rest = (lowering.g.add(Add(), *pair, name=f"{name}:{end}") for pair, end in ((upper, "A"), (lower, "B")))
+    first = _shifted(lowering, total, -12, RoundingMode.DOWN, f"{name}:first")
+    cut = _shifted(lowering, first, 12, RoundingMode.DOWN, f"{name}:first:whole")
+    kept = lowering.g.add(Sub(), total, cut, name=f"{name}:kept")
+    grown = _shifted(lowering, kept, 8, RoundingMode.DOWN, f"{name}:kept:grown")
+    second = lowering.g.add(Add(), grown, rest, name=f"{name}:second")
+    down_rounded = _shifted(lowering, second, -20, RoundingMode.HALF_DOWN, f"{name}:half_down")
+    up_rounded = _shifted(lowering, second, -20, RoundingMode.HALF_UP, f"{name}:half_up")
+    base = lowering.g.add(Add(), first, down_rounded, name=f"{name}:base")
+    tie = lowering.g.add(Sub(), up_rounded, down_rounded, name=f"{name}:tie")
+    sign = _shifted(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 below zero
+    undone = lowering.g.add(Mul(), tie, sign, name=f"{name}:undone")
+    rounded = lowering.g.add(Add(), lowering.g.add(Add(), base, tie, name=f"{name}:up"), undone, name=f"{name}:int32")
+    return plain_rescale(lowering, rounded, 1 << 30, 1, name, I16)
+
+
+def _shifted(lowering: Lowering, x: Value, shift: int, mode: RoundingMode, name: str) -> Value:
+    return lowering.g.add(ArithmeticShift(shift, mode), x, name=name)
+
+
 def _with_real_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, name: str) -> Value:
     """Four weighted pixels, added one by one in the kernel's order, plus one half, cut off."""
     total: Value | None = None
-    for places, weights, other_places, other_weights, corner in (
-        (down.low, down.low_weight, along.low, along.low_weight, "top_left"),
-        (down.high, down.high_weight, along.low, along.low_weight, "bottom_left"),
-        (down.low, down.low_weight, along.high, along.high_weight, "top_right"),
-        (down.high, down.high_weight, along.high, along.high_weight, "bottom_right"),
-    ):
-        part = _selected(lowering, x, 2, places, f"{name}:{corner}:row")
-        part = _selected(lowering, part, 3, other_places, f"{name}:{corner}")
-        part = _weighted(lowering, part, weights, 2, f"{name}:{corner}:by_row")
-        part = _weighted(lowering, part, other_weights, 3, f"{name}:{corner}:weighted")
+    for corner, row, row_weights, column, column_weights in _corners(down, along):
+        part = _corner(lowering, x, row, column, f"{name}:{corner}")
+        part = _weighted(lowering, part, row_weights, 2, f"{name}:{corner}:by_row")
+        part = _weighted(lowering, part, column_weights, 3, f"{name}:{corner}:weighted")
         total = part if total is None else lowering.g.add(Add(), total, part, name=f"{name}:{corner}:sum")
     assert total is not None
     half = lowering.g.add(Adds(Scalar.f32(0.5)), total, name=f"{name}:half")
     whole = lowering.g.add(Floor(), half, name=f"{name}:whole")
     return lowering.g.add(Cast(out_dtype=U8), whole, name=name)
+
+
+_Form = Callable[[Lowering, Value, _Line, _Line, str], Value]
+
+_FORMS: dict[DType, tuple[Callable[[Interpolate, int, int], _Line], _Form]] = {
+    I8: (_whole_line, _with_whole_weights),
+    I16: (_whole_line, _with_wide_weights),
+    U8: (_real_line, _with_real_weights),
+}
