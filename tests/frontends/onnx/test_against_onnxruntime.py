@@ -33,7 +33,7 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(version, id=str(version), marks=pytest.mark.slow if is_slow else ())
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", list(cases()))
 def test_as_onnxruntime(case: Case, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
     # The tolerance is that of sums in another order, and of functions that other libraries compute.
