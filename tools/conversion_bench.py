@@ -175,8 +175,8 @@ def run(folder: Path, models: Sequence[str], tools: Sequence[str], python: Path,
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in models:
         path = folder / f"{name}.onnx"
-        if not path.exists():
-            MODELS[name](path)
+        if not path.exists():  # by another process: the peak of memory of a process begins with that of its parent
+            subprocess.run([sys.executable, __file__, str(folder), "--make", name], check=True)
         for count in range(rounds + 1):
             for tool in tools:
                 measured = results.setdefault((name, tool), Measured())
@@ -251,8 +251,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", type=int, default=0)
     parser.add_argument("--page", type=Path, help="write the result as a page, instead of printing it")
+    parser.add_argument("--make", choices=MODELS, help="make one model, and nothing else")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    if arguments.make:
+        MODELS[arguments.make](arguments.folder / f"{arguments.make}.onnx")
+        return 0
     tools = ("tpuconvert", *filter(None, arguments.peers.split(",")))
     models = arguments.models.split(",")
     results = run(arguments.folder, models, tools, arguments.peers_python, arguments.cpu, arguments.rounds)

@@ -5,7 +5,6 @@ The slow tests convert what the benchmark converts: many nodes, a large file, we
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -83,26 +82,37 @@ def test_rules_are_tried_a_constant_number_of_times_per_node(
     assert counts[0] > 0 and counts[1] / counts[0] < 4.1, counts
 
 
-def command_line(*words: str, folder: Path) -> int:
-    """Run a conversion and return its peak of memory in bytes."""
-    process = subprocess.Popen([sys.executable, "-m", "tpuconvert", *words], cwd=folder, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    assert status == 0
-    return usage.ru_maxrss * 1024
+MEASURED = """
+import sys
+from tpuconvert.__main__ import main
+status = main(sys.argv[1:])
+with open("/proc/self/status") as file:
+    (line,) = (line for line in file if line.startswith("VmHWM:"))
+print(status, line.split()[1])
+"""
+
+
+def peak_of(*words: str, folder: Path) -> int:
+    """The peak of memory of a command in bytes, told by itself: what the system counts begins with its parent's."""
+    command = [sys.executable, "-c", MEASURED, *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    status, kibibytes = done.stdout.split()[-2:]
+    assert status == "0", done.stderr
+    return int(kibibytes) << 10
 
 
 @pytest.mark.slow
 def test_sixteen_thousand_nodes(bench: Any, tmp_path: Path) -> None:
     bench.MODELS["chain_16k"](tmp_path / "m.onnx")
     model = converted(tmp_path / "m.onnx", tmp_path / "m.tpum")
-    assert {node.op.name for node in model.graph.nodes} == {"conv", "active"} or len(model.graph) == 2 * 5333
+    assert len(model.graph) == 2 * 5333, "a conv and an activation of every three nodes"
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read where Linux has it")
 @pytest.mark.parametrize("name", ["large", "external"])
 def test_memory_does_not_grow_with_the_weights(bench: Any, tmp_path: Path, name: str) -> None:
     bench.MODELS[name](tmp_path / "m.onnx")
-    peak = command_line("convert", "m.onnx", "-o", "m.tpum", folder=tmp_path)
-    size = (tmp_path / "m.tpum").stat().st_size
-    assert size > (1 << 30 if name == "large" else 3 << 30)
+    peak = peak_of("convert", "m.onnx", "-o", "m.tpum", folder=tmp_path)
+    assert (tmp_path / "m.tpum").stat().st_size > (1 << 30 if name == "large" else 3 << 30)
     assert peak < LARGEST_TENSOR + (300 << 20)
