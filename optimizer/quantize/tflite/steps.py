@@ -29,26 +29,21 @@ def source_of(node: Node) -> str:
 
 
 def operands_of(node: Node) -> list[Value]:
-    """What the node's source operator reads: the annotated values and the constants behind the steps it consists of."""
-    found: list[Value] = []
-    waiting = [value for value in node.inputs if value is not None]
-    while waiting:
-        value = waiting.pop(0)
-        inner = value.producer
-        if value.quant is None and inner is not None and not value.is_constant:
-            waiting = [item for item in inner.inputs if item is not None] + waiting
-        elif value not in found:
-            found.append(value)
-    return found
+    """What the node's source operator reads: the values from outside behind the steps that it consists of."""
+    inside = steps_of(node)
+    read = [value for step in reversed(inside) for value in step.inputs if value is not None]
+    return list(dict.fromkeys(value for value in read if value.producer not in inside))
 
 
 def steps_of(node: Node) -> list[Node]:
-    """The nodes of the node's source operator, the last one first."""
+    """The nodes of the node's source operator whose results nobody rounds, the last one first."""
     found, waiting = [node], [node]
     while waiting:
         for value in waiting.pop().inputs:
             inner = None if value is None else value.producer
-            if value is not None and inner is not None and value.quant is None and inner not in found:
+            if value is None or inner is None or value.quant is not None or inner in found:
+                continue
+            if inner.sources[-1:] == node.sources[-1:]:
                 found.append(inner)
                 waiting.append(inner)
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tflite_integer_cases import CASES, EXCEPTIONS, NUMPY
-from tflite_models import S, T, serialized, single
+from tflite_models import O, S, T, serialized, single
 
 import tpuconvert as tc
 from tpuconvert.schema.types import Array
@@ -116,6 +116,20 @@ def test_sums_of_signed_integers(dtype: str, tmp_path: Path) -> None:
     with tc.Session(tc.convert(file)) as session:
         (found,) = session.run({session.inputs[0].name: data}).values()
     assert found.tolist() == want.tolist()
+
+
+def test_forms_end_at_their_own_operator(tmp_path: Path) -> None:
+    """A float network in front of a rounding is no part of it, however often its values are joined."""
+    count = 60
+    tensors = [T(f"t{index}", (4,)) for index in range(count + 1)]
+    operators = [O("ADD", [index, index], [index + 1], "AddOptions") for index in range(count)]
+    tensors.append(T("y", (4,), "INT8", None, (0.5,), (0,)))
+    model = S(tensors, [*operators, O("QUANTIZE", [count], [count + 1])], [0], [count + 1])
+    (tmp_path / "model.tflite").write_bytes(serialized(model))
+    converted = tc.convert(tmp_path / "model.tflite")
+    with tc.Session(converted) as session:
+        (found,) = session.run({"t0": np.full(4, 2.0**-count, np.float32)}).values()
+    assert found.tolist() == [2] * 4
 
 
 def test_every_exception_is_of_a_case() -> None:
