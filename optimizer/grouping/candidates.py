@@ -92,6 +92,8 @@ class Candidates:
         self._whole: dict[int, Rows] = {}
         self._lengths: dict[tuple[int, bool, bool], tuple[Ints, Ints]] = {}
         self._sizes: dict[tuple[Part, Shape], tuple[Ints, Ints]] = {}
+        self._wholes: dict[Shape, tuple[int, int]] = {}
+        self._whole_constants: dict[tuple[int, int], tuple[int, int]] = {}
         self._constants: dict[tuple[int, int, bool, bool, Rows | None], tuple[Ints, Ints, Ints]] = {}
 
     def _rows(self, start: Ints, stop: Ints, extent: int) -> Rows:
@@ -207,6 +209,22 @@ class Candidates:
             np.where(self.keeps, all_the_time, 0),
             np.where(self.keeps, moved, loaded),
         )
+
+    def whole(self, shape: Shape) -> tuple[int, int]:
+        """Bytes of one lane, and all bytes, of a value that is not cut."""
+        known = self._wholes.get(shape)
+        if known is None:
+            lanes = lane_bytes(self.memory, shape.n, shape.c, shape.h * shape.row)
+            known = self._wholes[shape] = lanes, math.prod(shape)
+        return known
+
+    def whole_constant(self, facts: Facts, operand: Operand) -> tuple[int, int]:
+        """Bytes of one lane while the node runs, and all bytes, of a constant that is not cut."""
+        key = facts.like, operand.place
+        if key not in self._whole_constants:
+            lanes = constant_lane_bytes(self.memory, facts.node, operand.place, operand.shape[:3], False)
+            self._whole_constants[key] = lanes, math.prod(operand.shape)
+        return self._whole_constants[key]
 
     def repetition(self, part: Part, shape: Shape) -> npt.NDArray[np.float64]:
         """How much more is computed than once, as a share of the whole."""

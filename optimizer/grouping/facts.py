@@ -38,6 +38,7 @@ class Facts:
         last_readers: per result the place of the last node that reads it; past the end for an output of the graph.
         can_cut: whether there is a rule for N, C and H.
         row_multiple: so many rows of the results come at a time.
+        skips_rows: whether windows leave rows of an operand out.
         steps: what its multiply-accumulate steps weigh, in bytes.
         like: equal for nodes that the planner cannot tell apart, with the places of those they read counted from here.
     """
@@ -49,6 +50,7 @@ class Facts:
     last_readers: tuple[int, ...]
     can_cut: tuple[bool, bool, bool]
     row_multiple: int
+    skips_rows: bool
     steps: float
     like: int
 
@@ -62,6 +64,7 @@ class _Use(NamedTuple):
     shapes: tuple[Shape | None, ...]
     results: tuple[Shape, ...]
     row_multiple: int
+    skips_rows: bool
     steps: float
 
 
@@ -120,7 +123,16 @@ class FactsOfGraph:
             self._producers[number] = place, index
         like = self._kinds.setdefault(kind, len(self._kinds))
         return Facts(
-            node, tuple(operands), results, use.results, readers, use.can_cut, use.row_multiple, use.steps, like
+            node=node,
+            operands=tuple(operands),
+            results=results,
+            shapes=use.results,
+            last_readers=readers,
+            can_cut=use.can_cut,
+            row_multiple=use.row_multiple,
+            skips_rows=use.skips_rows,
+            steps=use.steps,
+            like=like,
         )
 
     def _use(self, node: Node) -> tuple[int, _Use | None]:
@@ -147,6 +159,7 @@ class FactsOfGraph:
             tuple(None if value is None else _shape(value) for value in node.inputs),
             tuple(map(_shape, node.outputs)),
             row_multiple(node),
+            any(cut is not None and cut.skips for cut in by_axis[2] or ()),
             (cost.macs(node) or 0) * self._hardware.bytes_per_mac(cost.arithmetic_type(node)),
         )
 

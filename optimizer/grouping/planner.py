@@ -14,6 +14,7 @@ from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
 from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
 from tpuconvert.optimizer.grouping.segment import Segment
+from tpuconvert.optimizer.grouping.whole_segment import WholeSegment
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
@@ -106,13 +107,21 @@ def plan_order(
 
 
 def _groups_ending(window: Sequence[Facts], end: int, candidates: Candidates) -> list[tuple[float, int] | None]:
-    """The best way of cutting the last node, the last two, ...: as many as fit."""
-    segment = Segment(candidates, end, len(window))
-    found = []
+    """The best way of cutting the last node, the last two, ...: as many as fit. What fits whole is not cut."""
+    whole = WholeSegment(candidates, end)
+    found: list[tuple[float, int] | None] = []
     for facts in reversed(window):
+        if not whole.add(facts):
+            break
+        found.append(whole.best())
+    if len(found) == len(window):
+        return found
+    segment = Segment(candidates, end, len(window))
+    for place, facts in enumerate(reversed(window)):
         if not segment.add(facts):
             break
-        found.append(segment.best())
+        if place >= len(found):
+            found.append(segment.best())
     return found
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Ints, Part, Shape
 from tpuconvert.optimizer.grouping.facts import Facts, Operand
+from tpuconvert.optimizer.grouping.pieces import Pieces
 
 
 @dataclass
@@ -45,15 +46,13 @@ class Segment:
         self._possible: Bools = np.ones(count, np.bool_)
         self._live: dict[int, _Live] = {}
         self._size = 0
-        self._roots: list[int] = []
-        self._readers: dict[int, list[int]] = {}
-        self._pieces = 0
+        self._pieces = Pieces()
 
     def add(self, facts: Facts) -> bool:
         """Put a node in front. Returns whether some way of cutting still fits into the memory."""
         step = self._size
         self._size += 1
-        self._connect(facts, step)
+        self._pieces.add(facts.results, [operand.value for operand in facts.operands])
         part = self._wanted(facts)
         for is_cut, can_cut in zip(self._candidates.is_cut, facts.can_cut, strict=True):
             if not can_cut:
@@ -80,30 +79,11 @@ class Segment:
 
     def best(self) -> tuple[float, int] | None:
         """The least weight and the way that has it; None when the nodes are not connected."""
-        if self._pieces != 1:
+        if self._pieces.count != 1:
             return None
         weight = np.where(self._possible, self._moved + self._repeated, np.inf)
         way = int(weight.argmin())
         return float(weight[way]), way
-
-    def _connect(self, facts: Facts, step: int) -> None:
-        """Join the node with those that read its results. Reading the same value connects nothing."""
-        self._roots.append(step)
-        self._pieces += 1
-        for number in facts.results:
-            for reader in self._readers.get(number, ()):
-                mine, other = self._root(step), self._root(reader)
-                if mine != other:
-                    self._roots[other] = mine
-                    self._pieces -= 1
-        for operand in facts.operands:
-            if operand.value >= 0:
-                self._readers.setdefault(operand.value, []).append(step)
-
-    def _root(self, step: int) -> int:
-        while self._roots[step] != step:
-            step = self._roots[step]
-        return step
 
     def _wanted(self, facts: Facts) -> Part:
         """What has to be computed: what nodes behind it read, and equal parts of results that leave."""

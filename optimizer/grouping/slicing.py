@@ -67,6 +67,11 @@ class Cut(NamedTuple):
         """Whether the operand's interval is that of the results."""
         return self[1:] == (1, 0, 0, 1)
 
+    @property
+    def skips(self) -> bool:
+        """Whether neighbouring indices of the results leave indices of the operand out."""
+        return self.step > self.last - self.first + 1
+
     def of(self, start: int, stop: int, extent: int) -> tuple[int, int]:
         """The interval [start, stop) of an operand of that extent."""
         low = (start * self.step + self.first) // self.divisor

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Protocol, cast, get_args
 
 from tpuconvert.optimizer.quantize.ranges import Method, Range, RangeCollector
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 
-OWN = ("mse", "kl", "minmax")
+OWN: tuple[str, ...] = get_args(Method)
 
 
 class Collector(Protocol):
