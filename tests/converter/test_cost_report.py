@@ -1,11 +1,17 @@
 """Groups and cost as ``inspect`` shows them."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
+import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.schema.groups import Group, Grouping, Tiles
+from tpuconvert.schema.hardware import LocalMemory
+
+Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -16,7 +22,7 @@ def model(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return "net.tpum"
 
 
-def test_groups_and_cost_as_text(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_and_cost_as_text(model: str, capsys: Captured) -> None:
     assert main(["inspect", model, "--summary"]) == 0
     text = capsys.readouterr().out
     assert "in on-chip memory (8 lanes of 8.0 KiB)" in text
@@ -27,7 +33,7 @@ def test_groups_and_cost_as_text(model: str, capsys: pytest.CaptureFixture[str])
     assert "MACs" in text
 
 
-def test_groups_and_cost_as_json(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_and_cost_as_json(model: str, capsys: Captured) -> None:
     capsys.readouterr()
     assert main(["inspect", model, "--json"]) == 0
     cost = json.loads(capsys.readouterr().out)["cost"]
@@ -43,7 +49,7 @@ def test_groups_and_cost_as_json(model: str, capsys: pytest.CaptureFixture[str])
         assert group["bytes"] < group["bytes_node_by_node"]
 
 
-def test_without_groups(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_groups(repository: Path, tmp_path: Path, capsys: Captured) -> None:
     source, target = repository / "examples" / "digits" / "digits.onnx", tmp_path / "net.tpum"
     assert main(["convert", str(source), "-o", str(target), "--no-grouping"]) == 0
     capsys.readouterr()
@@ -51,7 +57,7 @@ def test_without_groups(repository: Path, tmp_path: Path, capsys: pytest.Capture
     assert "no groups" in capsys.readouterr().out
 
 
-def test_wrong_use(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_use(repository: Path, tmp_path: Path, capsys: Captured) -> None:
     source = str(repository / "examples" / "digits" / "digits.onnx")
     target = str(tmp_path / "net.tpum")
     assert main(["inspect", source, "--cost"]) == 2
@@ -65,3 +71,14 @@ def test_wrong_use(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_options_are_in_the_recipe(model: str, repository: Path) -> None:
     source = str(repository / "examples" / "digits" / "digits.onnx")
     assert main(["reproduce", source, model]) == 0
+
+
+@pytest.mark.parametrize("group", [Group(0, 2, Tiles(1, 1, 128)), Group(0, 3, Tiles(64, 1, 1))])
+def test_groups_that_cannot_be(repository: Path, tmp_path: Path, group: Group, capsys: Captured) -> None:
+    """A file may say what it wants: what its nodes cannot do is told as damage."""
+    model = tc.convert(repository / "examples" / "digits" / "digits.onnx")
+    grouping = Grouping(LocalMemory.parse("bm1686"), (group,))
+    target = tmp_path / "net.tpum"
+    tc.Model(dataclasses.replace(model.content, grouping=grouping)).save(target)
+    assert main(["inspect", str(target)]) == 4
+    assert "cannot run in its parts" in capsys.readouterr().err

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from tpuconvert.schema import cost
 from tpuconvert.schema.cost import bytes_moved, macs
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.hardware import hardware_of
 from tpuconvert.schema.op import Op, all_ops
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.attention import Attention
@@ -21,7 +23,8 @@ from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.reduce import Reduce
-from tpuconvert.schema.types import F32, I8, Dim, DType, TensorType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import F32, I8, Chip, Dim, DType, TensorType
 
 
 def node(op: Op, *shapes: tuple[Dim, ...], dtype: DType = F32) -> Node:
@@ -125,3 +128,20 @@ def test_what_nodes_that_run_as_one_pass_on_does_not_count() -> None:
     graph.add(Active(ActiveType.ACTIVE_RELU), y)
     assert bytes_moved(*graph.nodes[:2]) == 3 * 64
     assert z.users == []
+
+
+def test_least_time_is_the_longer_of_computing_and_moving() -> None:
+    made = node(ConvV2(), (1, 64, 8, 8), (32, 64, 1, 1), dtype=I8)
+    hardware = hardware_of(Chip.BM1686)
+    assert cost.arithmetic_type(made) is I8
+    assert cost.computing_seconds(made, hardware) == 32 * 64 * 64 / 3.6e12
+    assert cost.computing_seconds(made, hardware, 7) == 7 / 3.6e12
+    assert cost.bytes_alone(made) == 64 * 64 + 32 * 64 + 4 * 32 * 64
+    assert cost.roofline_seconds(2.0, 32_000_000_000, hardware) == 2.0
+    assert cost.roofline_seconds(0.5, 32_000_000_000, hardware) == 1.0
+
+
+def test_a_change_of_shape_moves_nothing() -> None:
+    made = node(Reshape((4, 2)), (2, 4))
+    assert cost.bytes_moved(made) == 64
+    assert cost.bytes_alone(made) == 0
