@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from work_counts import calls_of
 
 import tpuconvert as tc
 from tpuconvert.optimizer import engine
@@ -29,22 +29,6 @@ def bench(repository: Path) -> Any:
     finally:
         sys.path.pop(0)
     return conversion_bench
-
-
-def calls_of(work: Callable[[], object]) -> int:
-    """How many functions of Python are called."""
-    count = 0
-
-    def profile(_frame: object, event: str, _argument: object) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def converted(path: Path, target: Path) -> tc.Model:
