@@ -48,7 +48,7 @@ SCALES = {
 @pytest.mark.parametrize("op", [Add(), Sub()], ids=lambda op: op.name)
 @pytest.mark.parametrize("scales", SCALES.values(), ids=SCALES.keys())
 def test_three_rescales_whose_error_is_half_a_step(op, scales):
-    """The bound: half a step of the result for the last rounding, and 255 units that divide the larger scale 2^14 times.
+    """The bound: half a step for the last rounding, and 255 units that divide the larger scale 2^14 times.
 
     Units may be coarser where channels share them, yet no more than 1/2^13 of a step.
     """
