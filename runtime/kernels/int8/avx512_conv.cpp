@@ -3,15 +3,12 @@
 
 #include "int8/avx512_dense.h"
 #include "int8/avx512_depthwise.h"
-#include "int8/avx512_packing.h"
 #include "int8/conv_int8.h"
 
 namespace tpuconvert {
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx512vnni(const ConvInt8Spec& spec) {
-  // Weights of more than 8 bits are rare: depthwise ones take the dense way, which splits them.
-  if (spec.geometry.is_depthwise() && avx512::weight_copies(spec) == 1) return avx512::make_depthwise(spec);
-  return avx512::make_dense(spec);
+  return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_dense(spec);
 }
 
 }  // namespace tpuconvert

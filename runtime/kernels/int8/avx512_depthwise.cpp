@@ -19,7 +19,7 @@ constexpr int kBlock = 64;          // channels of most blocks, and of parameter
 constexpr int kBufferColumns = 48;  // of a piece of a row in the first-level cache, unless the window is wider
 constexpr std::size_t kPointerBytes = 64;      // of four rows, rounded up to what keeps the rest aligned
 
-constexpr int groups_of(int kernel_h) { return (kernel_h + 3) / 4; }
+constexpr int groups_of(int rows) { return (rows + 3) / 4; }
 
 // Neighbouring channels that are computed together.
 struct Block {
@@ -56,15 +56,17 @@ class Depthwise : public ConvInt8Kernel {
   }
 
  protected:
-  Depthwise(const ConvInt8Spec& spec, bool has_narrow_blocks, int weight_rows)
+  // `window_rows` are those of the window, more than once where a weight is a sum of several.
+  Depthwise(const ConvInt8Spec& spec, bool has_narrow_blocks, int weight_rows, int window_rows)
       : g_(spec.geometry),
+        groups_(groups_of(window_rows)),
         epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
         finish_(epilogue_),
         padding_(static_cast<std::size_t>((g_.width - 1) * g_.in_pixel) + kBlock),
         kind_(kind_of(spec.geometry)) {
     std::memset(padding_.data(), spec.input_zero, padding_.size());
     std::size_t weights = 0, parameters = 0;
-    const std::size_t dwords = static_cast<std::size_t>(weight_rows * g_.kernel_w * groups_of(g_.kernel_h) * kVectors);
+    const std::size_t dwords = static_cast<std::size_t>(weight_rows * g_.kernel_w * groups_ * kVectors);
     for (int first = 0; first < g_.out_channels;) {
       const int left = g_.out_channels - first;
       const int width = !has_narrow_blocks || left > 32 ? 64 : left > 16 ? 32 : 16;
@@ -84,10 +86,10 @@ class Depthwise : public ConvInt8Kernel {
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
 
-  // Address of the weight of a tap: in a row of `groups_of(kernel_h)` dwords for every column of the window.
+  // Address of the weight of a tap: in a row of `groups_` dwords for every column of the window.
   std::int8_t* weight(const Block& block, int column, int group, int channel, int tap) {
     const int lane = channel / 16, v = channel % 16 / 4, i = channel % 4;
-    const std::size_t vector = static_cast<std::size_t>((column * groups_of(g_.kernel_h) + group) * kVectors + v);
+    const std::size_t vector = static_cast<std::size_t>((column * groups_ + group) * kVectors + v);
     return weights_.as<std::int8_t>() + block.weights + vector * static_cast<std::size_t>(block.width) +
            static_cast<std::size_t>(4 * (4 * lane + i) + tap);
   }
@@ -120,6 +122,7 @@ class Depthwise : public ConvInt8Kernel {
   }
 
   ConvGeometry g_;
+  int groups_;  // of four rows of the window
   Epilogue epilogue_;
   Finish finish_;
   std::vector<Block> blocks_;
@@ -170,7 +173,7 @@ class Depthwise : public ConvInt8Kernel {
 // 3x3 windows, one or two columns further for the next result.
 class Depthwise3x3 : public Depthwise {
  public:
-  explicit Depthwise3x3(const ConvInt8Spec& spec) : Depthwise(spec, true, takes_two_rows(spec.geometry) ? 2 : 1) {
+  explicit Depthwise3x3(const ConvInt8Spec& spec) : Depthwise(spec, true, takes_two_rows(spec.geometry) ? 2 : 1, 3) {
     rows_at_once_ = takes_two_rows(g_) ? 2 : 1;
     for (const Block& block : blocks_)
       for (int row = 0; row < rows_at_once_; ++row)
@@ -214,12 +217,19 @@ class Depthwise3x3 : public Depthwise {
 
 class DepthwiseAny : public Depthwise {
  public:
-  explicit DepthwiseAny(const ConvInt8Spec& spec) : Depthwise(spec, false, 1), groups_(groups_of(g_.kernel_h)) {
+  // Weights of more than 8 bits are sums of `copies` ones, and so many times the rows of the window are gone through.
+  DepthwiseAny(const ConvInt8Spec& spec, int copies) : Depthwise(spec, false, 1, copies * spec.geometry.kernel_h) {
     for (const Block& block : blocks_)
       for (int y = 0; y < g_.kernel_h; ++y)
         for (int x = 0; x < g_.kernel_w; ++x)
-          for (int i = 0; i < block.channels; ++i)
-            *weight(block, x, y / 4, i, y % 4) = static_cast<std::int8_t>(spec.weights.at(block.first + i, 0, y, x));
+          for (int i = 0; i < block.channels; ++i) {
+            int rest = spec.weights.at(block.first + i, 0, y, x);
+            for (int row = y; row < copies * g_.kernel_h; row += g_.kernel_h) {
+              const int summand = std::clamp(rest, -128, 127);
+              *weight(block, x, row / 4, i, row % 4) = static_cast<std::int8_t>(summand);
+              rest -= summand;
+            }
+          }
     const int window = (g_.kernel_w - 1) * g_.dilation_w + 1;
     piece_ = std::min(g_.out_width, std::max(8, (kBufferColumns - window) / g_.stride_w + 1));
     columns_ = (piece_ - 1) * g_.stride_w + window;
@@ -240,7 +250,7 @@ class DepthwiseAny : public Depthwise {
       set_common(block, scratch + pointer_bytes(), &line);
       const int top = y * g_.stride_h - g_.pad_top;
       for (int i = 0; i < 4 * groups_; ++i)
-        rows[i] = row_at(input, top + std::min(i, g_.kernel_h - 1) * g_.dilation_h, block.first);
+        rows[i] = row_at(input, top + i % g_.kernel_h * g_.dilation_h, block.first);
       line.rows = rows;
       line.groups = groups_;
       line.buffer = scratch + pointer_bytes() + sum_bytes();
@@ -259,7 +269,6 @@ class DepthwiseAny : public Depthwise {
     }
   }
 
-  int groups_;
   int piece_ = 0;    // results of a row at a time
   int columns_ = 0;  // under them
 };
@@ -267,8 +276,9 @@ class DepthwiseAny : public Depthwise {
 }  // namespace
 
 std::unique_ptr<ConvInt8Kernel> make_depthwise(const ConvInt8Spec& spec) {
-  if (Depthwise3x3::covers(spec.geometry)) return std::make_unique<Depthwise3x3>(spec);
-  return std::make_unique<DepthwiseAny>(spec);
+  const int copies = weight_copies(spec);
+  if (copies == 1 && Depthwise3x3::covers(spec.geometry)) return std::make_unique<Depthwise3x3>(spec);
+  return std::make_unique<DepthwiseAny>(spec, copies);
 }
 
 }  // namespace tpuconvert::avx512
