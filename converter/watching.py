@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.calibration_data import CalibrationSource, load_feeds
-from tpuconvert.optimizer.graph_copy import copied
 from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_copy import copied
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options

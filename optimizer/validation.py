@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.optimizer.engine import Trace
-from tpuconvert.optimizer.graph_copy import copied
 from tpuconvert.optimizer.pipeline import Observer, Pass
 from tpuconvert.optimizer.quantize import as_float
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph_copy import copied
 from tpuconvert.schema.types import Array
 
 Feed = Mapping[str, Array]

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
-from tpuconvert.runtime.bound_graph import are_open_at_inputs_only
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Plan, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
@@ -88,6 +87,9 @@ class Session:
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
+        from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
+        from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
+
         if not are_open_at_inputs_only(self._graph):
             if is_wanted:
                 raise UsageError(
@@ -95,9 +97,6 @@ class Session:
                     hint="use backend='reference'",
                 )
             return None
-        from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
-        from tpuconvert.runtime.native.plans import Plans
-
         plans = {} if self._file is None else self._file.plans
         key = (isa, threads or available_threads())
         if key not in plans:

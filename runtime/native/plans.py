@@ -6,13 +6,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from tpuconvert.runtime.bound_graph import bind
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_copy import copied
 
 _KEPT = 4
 """Plans that are kept, those used last. Each has packed weights of its own."""
+
+
+def are_open_at_inputs_only(graph: Graph) -> bool:
+    """Whether every extent is known as soon as those of the inputs are, so that none depends on data."""
+    extents = (extent for value in graph.values for extent in value.shape)
+    return not any(isinstance(extent, str) and "?" in extent for extent in extents)
 
 
 class Plans:
@@ -58,7 +64,7 @@ class Plans:
 
     def _bound(self, extents: Mapping[str, int]) -> Graph:
         try:
-            return bind(self._graph, extents)
+            return copied(self._graph, extents)
         except ShapeError as error:
             numbers = ", ".join(f"{name}={extent}" for name, extent in extents.items())
             raise UsageError(f"the model cannot take inputs with {numbers}: {error.message}") from error

@@ -16,12 +16,12 @@ from optimizer.graphs import Q
 from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 
 from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
-from tpuconvert.optimizer.graph_copy import copied
 from tpuconvert.optimizer.measures import measure_of
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph_copy import copied
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import F32, I8, I32, Array, Chip, TensorType

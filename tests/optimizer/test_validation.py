@@ -8,12 +8,12 @@ from optimizer.graphs import RELU, TANH, Q, annotated, conv, graph_of, ops, run
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.engine import _RULES, RewriteRule
-from tpuconvert.optimizer.graph_copy import copied
 from tpuconvert.optimizer.pattern import p
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.pipeline import Options, load_source
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_copy import copied
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy
