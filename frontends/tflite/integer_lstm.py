@@ -59,23 +59,19 @@ class IntegerLstm:
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
-        node, places = self.node, self.places
+        places = self.places
         weights = self._weights([places.input_weights(gate) for gate in self.gates], "input_weights")
         recurrent = self._weights([places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
         steps = sequence.projected(weights, self._biases(weights), _SUM)
-        output, cell = node.state(places.output_state), node.state(places.cell_state)
-        outputs: list[Value] = []
-        for step in reversed(steps) if backwards else steps:
-            total = step
-            if output is not None:
-                before = self._add(MatrixMul(), _WIDE_SUM, output, recurrent)
-                total = self._add(Add(), _SUM, step, before)
-            output, cell = self._step(total, cell)
-            outputs.append(output)
-        assert output is not None and cell is not None, "a sequence has a step"
-        node.set_state(places.output_state, output)
-        node.set_state(places.cell_state, cell)
-        return outputs[::-1] if backwards else outputs
+
+        def total(step: Value, output: Value | None) -> Value:
+            if output is None:
+                return step
+            return self._add(Add(), _SUM, step, self._add(MatrixMul(), _WIDE_SUM, output, recurrent))
+
+        return sequence.unrolled(
+            steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
+        )
 
     def _add(self, op: Op, quant: QuantParams, *inputs: Value) -> Value:
         result = self.g.add(op, *inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,7 +86,7 @@ class Sequence:
         limit = node.tensors.file.limits.max_unrolled_nodes
         if self.time * _NODES_PER_STEP > limit:
             raise node.fail(TOO_LARGE, f"{self.time} steps would become more than {limit} nodes")
-        self.g = g
+        self.node, self.g = node, g
         x = node.input(0)
         ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
         self.rows = reshaped(g, ordered, (self.time * self.batch, self.size))
@@ -100,6 +101,24 @@ class Sequence:
         for step in steps:
             step.quant = quant
         return steps
+
+    def unrolled(
+        self,
+        steps: tuple[Value, ...],
+        places: Places,
+        following: Callable[[Value, Value | None, Value | None], tuple[Value, Value]],
+        backwards: bool,
+    ) -> list[Value]:
+        """What a cell gives at every step, in the order of time. ``following``: step and states to (output, cell)."""
+        output, cell = self.node.state(places.output_state), self.node.state(places.cell_state)
+        outputs: list[Value] = []
+        for step in reversed(steps) if backwards else steps:
+            output, cell = following(step, output, cell)
+            outputs.append(output)
+        assert output is not None and cell is not None, "a sequence has a step"
+        self.node.set_state(places.output_state, output)
+        self.node.set_state(places.cell_state, cell)
+        return outputs[::-1] if backwards else outputs
 
     def joined(self, steps: list[Value]) -> Value:
         """The results of all steps in the layout of the source."""
@@ -235,16 +254,13 @@ class _Lstm:
             node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
         )
         steps = sequence.projected(weights, g.constant(biases.reshape(1, -1), "biases"))
-        output, cell = node.state(places.output_state), node.state(places.cell_state)
-        outputs: list[Value] = []
-        for step in reversed(steps) if backwards else steps:
-            total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
-            output, cell = self._step(total, cell)
-            outputs.append(output)
-        assert output is not None and cell is not None, "a sequence has a step"
-        node.set_state(places.output_state, output)
-        node.set_state(places.cell_state, cell)
-        return outputs[::-1] if backwards else outputs
+
+        def total(step: Value, output: Value | None) -> Value:
+            return step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
+
+        return sequence.unrolled(
+            steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
+        )
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         place = self.places.bias(gate)
