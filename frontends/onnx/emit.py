@@ -1,7 +1,7 @@
 """Short spellings of the target operators that nearly every converter writes.
 
 Functions take and return graph values. Shape changes of a constant are made at once, so that weights reach their
-operator as constants; nothing else is evaluated here.
+operator as constants; nothing else is evaluated here. Functions of one value are those of ``formulas``.
 """
 
 import math
@@ -15,12 +15,21 @@ from tpuconvert.frontends.onnx.open_extents import is_one
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.formulas import absolute as absolute
+from tpuconvert.schema.ops.formulas import active as active
+from tpuconvert.schema.ops.formulas import exp as exp
+from tpuconvert.schema.ops.formulas import ln as ln
+from tpuconvert.schema.ops.formulas import relu as relu
+from tpuconvert.schema.ops.formulas import rsqrt as rsqrt
+from tpuconvert.schema.ops.formulas import sigmoid as sigmoid
+from tpuconvert.schema.ops.formulas import square as square
+from tpuconvert.schema.ops.formulas import tanh as tanh
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
@@ -233,54 +242,9 @@ def mins(g: Graph, x: Value, number: float) -> Value:
     return g.add(Mins(_scalar_for(x, number)), x)
 
 
-def active(g: Graph, kind: ActiveType, x: Value) -> Value:
-    """An activation function without parameters."""
-    return g.add(Active(kind), x)
-
-
-def relu(g: Graph, x: Value) -> Value:
-    """max(x, 0)."""
-    return active(g, ActiveType.ACTIVE_RELU, x)
-
-
-def sigmoid(g: Graph, x: Value) -> Value:
-    """1 / (1 + exp(-x))."""
-    return active(g, ActiveType.ACTIVE_SIGMOID, x)
-
-
-def tanh(g: Graph, x: Value) -> Value:
-    """Hyperbolic tangent."""
-    return active(g, ActiveType.ACTIVE_TANH, x)
-
-
-def exp(g: Graph, x: Value) -> Value:
-    """Exponential function."""
-    return active(g, ActiveType.ACTIVE_EXP, x)
-
-
-def ln(g: Graph, x: Value) -> Value:
-    """Natural logarithm."""
-    return active(g, ActiveType.ACTIVE_LN, x)
-
-
-def square(g: Graph, x: Value) -> Value:
-    """``x * x``."""
-    return active(g, ActiveType.ACTIVE_SQUARE, x)
-
-
 def sqrt(g: Graph, x: Value) -> Value:
     """Square root."""
     return active(g, ActiveType.ACTIVE_SQRT, x)
-
-
-def rsqrt(g: Graph, x: Value) -> Value:
-    """1 / sqrt(x)."""
-    return active(g, ActiveType.ACTIVE_RSQRT, x)
-
-
-def absolute(g: Graph, x: Value) -> Value:
-    """|x|."""
-    return active(g, ActiveType.ACTIVE_ABSVAL, x)
 
 
 def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
