@@ -21,18 +21,19 @@ _STYLE = """
   :root { --ink: #e6eaf0; --soft: #9aa5b4; --line: #343c48; --ground: #14181e; --band: #1c222b; --mark: #6aa5e8;
     --warn: #e8a05c; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto;
-  max-width: 1280px; padding: 2rem; }
+  max-width: 1500px; padding: 2rem; }
 h1 { font-size: 1.5rem; margin: 2.5rem 0 .2rem; } h1:first-child { margin-top: 0; }
 h2 { font-size: 1.15rem; margin: 2.2rem 0 .4rem; }
 p.lead, .soft { color: var(--soft); margin: .2rem 0 .6rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: .87rem; }
 table.facts { width: auto; } table.facts td:first-child { color: var(--soft); white-space: nowrap; }
-th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { text-align: left; padding: .3rem .5rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.m { font-family: ui-monospace, monospace; font-size: .8rem; white-space: nowrap; }
-td.w { font-family: ui-monospace, monospace; font-size: .8rem; overflow-wrap: anywhere; min-width: 26rem; }
+td.w, td.t { font-family: ui-monospace, monospace; font-size: .8rem; overflow-wrap: anywhere; min-width: 14rem; }
+td.t { min-width: 7rem; }
 td.b { min-width: 9rem; }
 tr.bad td { color: var(--warn); font-weight: 600; }
 .bar { display: inline-block; height: .7em; background: var(--mark); min-width: 1px; }
@@ -178,8 +179,8 @@ def _node_names(nodes: list[str]) -> str:
 
 
 def _verification(verification: Description, layers: list[Description]) -> str:
-    scales = {value["name"].removesuffix(":nchw"): value for layer in layers for value in layer["outputs"]}
-    sources = {value["name"].removesuffix(":nchw"): layer["sources"] for layer in layers for value in layer["outputs"]}
+    scales = {value["name"]: value["quantization"] for layer in layers for value in layer["outputs"]}
+    sources = {value["name"]: layer["sources"] for layer in layers for value in layer["outputs"]}
     is_quantized = verification["is_quantized"]
     parts = [f'<h2>Compared with the source</h2>\n<p class="lead">{escape(first_line(verification))}.</p>\n']
     parts.append(_comparison(verification["outputs"], is_quantized=False, first=None))
@@ -189,10 +190,10 @@ def _verification(verification: Description, layers: list[Description]) -> str:
         largest = max(entry["noise_added"] or 0.0 for entry in worst)
         rows: list[Sequence[Cell]] = [
             (
-                ("m", _name(entry["name"])),
+                ("w", _name(entry["name"])),
                 escape(entry["op"]),
-                ("m", "<br>".join(_source(source) for source in sources.get(entry["name"], ())) or "-"),
-                ("m", escape(scale_text(scales.get(entry["name"], {}).get("quantization")))),
+                ("t", "<br>".join(_source(source) for source in sources.get(entry["name"], ())) or "-"),
+                ("t", escape(scale_text(scales.get(entry["name"])))),
                 ("n", share(entry["clipped"])),
                 ("n", sqnr_text(entry)),
                 ("n", share(entry["noise_added"])),
@@ -223,7 +224,7 @@ def _comparison(entries: list[Description], is_quantized: bool, first: str | Non
     for entry in entries:
         full = _BAR_FULL if entry["max_absolute"] == 0.0 else max(0.0, min(_BAR_FULL, entry["sqnr_db"] or 0.0))
         row: list[Cell] = [
-            ("m", _name(entry["name"])),
+            ("w", _name(entry["name"])),
             escape(entry["op"]),
             escape(entry["stage"]),
             ("n", number(entry["max_absolute"])),
@@ -257,14 +258,14 @@ def _quantization(layers: list[Description]) -> str:
             zeros = sorted(set(quant["zero_point"]))
             rows.append(
                 (
-                    ("m", _name(value["name"])),
+                    ("t", _name(value["name"])),
                     escape(layer["op"]),
                     ("m", escape(value["dtype"])),
-                    ("m", escape(_steps(quant))),
+                    ("t", escape(_steps(quant))),
                     ("n", f"{zeros[0]}" if len(zeros) == 1 else f"{zeros[0]} to {zeros[-1]}"),
                     ("n", f"{low:.4g}"),
                     ("n", f"{high:.4g}"),
-                    ("m", "<br>".join(_source(source) for source in layer["sources"])),
+                    ("t", "<br>".join(_source(source) for source in layer["sources"])),
                 )
             )
     if not rows:
@@ -297,11 +298,11 @@ def _layers(layers: list[Description]) -> str:
             (
                 ("n", str(layer["index"])),
                 escape(layer["op"]),
-                ("m", "<br>".join(_name(value["name"]) for value in outputs)),
+                ("t", "<br>".join(_name(value["name"]) for value in outputs)),
                 ("m", "<br>".join(escape(value["dtype"] + format_shape(value["shape"])) for value in outputs)),
-                ("m", "<br>".join(escape(scale_text(value["quantization"])) for value in outputs)),
-                ("m", "<br>".join(_source(source) for source in layer["sources"])),
-                ("m", "<br>".join("-" if name is None else _name(name) for name in layer["inputs"])),
+                ("t", "<br>".join(escape(scale_text(value["quantization"])) for value in outputs)),
+                ("t", "<br>".join(_source(source) for source in layer["sources"])),
+                ("t", "<br>".join("-" if name is None else _name(name) for name in layer["inputs"])),
                 ("w", escape(_short_lists(layer["parameters"]))),
             )
         )

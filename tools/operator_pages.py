@@ -170,7 +170,7 @@ def _chip_lines(about: OperatorDescription) -> list[str]:
             lines.append(f"{names}: {_marked(cases[0])}.{sentence}")
         else:
             lines.append(f"{names}{f' ({said})' if said else ''}:")
-            lines += [f"  - {_marked(case)}" for case in cases]
+            lines += [f"    - {_marked(case)}" for case in cases]  # four, as Python-Markdown asks for
     return lines
 
 
