@@ -1,0 +1,162 @@
+"""Patterns of the rules that make one operator of several."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from optimizer.rule_draws import SMALL, Draw, pattern
+
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Scalar
+
+
+@pattern("convolution_as_product", (3, 5))
+def _(d: Draw, x: Value) -> Value:
+    y = d.add(Reshape((3, 5, 1, 1)), x)
+    bias = [d.constant(1, 4, 1, 1)] if d.often() else []
+    return d.add(Reshape((3, 4)), d.add(Conv(), y, d.constant(4, 5, 1, 1), *bias))
+
+
+@pattern("product_as_convolution", (3, 5, 1, 1))
+def _(d: Draw, x: Value) -> Value:
+    return d.add(Reshape((3, 4, 1, 1)), d.dense(d.add(Reshape((3, 5)), x), 4))
+
+
+def _negative(d: Draw, x: Value) -> Value:
+    return d.add(d.one_of(Muls(Scalar.f32(-1)), Rsubs(Scalar.f32(0))), x)
+
+
+@pattern("difference_with_negative")
+def _(d: Draw, x: Value) -> Value:
+    return d.add(Sub(), d.add(Active(ActiveType.ACTIVE_TANH), x), _negative(d, x))
+
+
+@pattern("sum_with_negative")
+def _(d: Draw, x: Value) -> Value:
+    return d.pair(Add(), d.add(Active(ActiveType.ACTIVE_TANH), x), _negative(d, x))
+
+
+@pattern("drop_reduced_axes")
+def _(d: Draw, x: Value) -> Value:
+    axes = d.one_of((3,), (2, 3), (1,), (0, 2))
+    reduced = d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4)))), x)
+    return d.add(Reshape(tuple(extent for axis, extent in enumerate(SMALL) if axis not in axes)), reduced)
+
+
+@pattern("fuse_leaky_relu")
+def _(d: Draw, x: Value) -> Value:
+    positive = d.add(d.one_of(Active(ActiveType.ACTIVE_RELU), Maxs(Scalar.f32(0))), x)
+    return d.pair(Add(), positive, d.add(Muls(Scalar.f32(d.number())), d.add(Mins(Scalar.f32(0)), x)))
+
+
+@pattern("fuse_maximum_as_leaky_relu")
+def _(d: Draw, x: Value) -> Value:
+    return d.pair(Max(), x, d.add(Muls(Scalar.f32(d.number(0.1, 1))), x))
+
+
+@pattern("fuse_slopes_as_maximum")
+def _(d: Draw, x: Value) -> Value:
+    slopes = d.g.constant(d.rng.uniform(0.1, 1, (1, 3, 1, 1)).astype(np.float32))
+    negative = d.pair(Mul(), d.add(Mins(Scalar.f32(0)), x), slopes)
+    return d.pair(Add(), d.add(Active(ActiveType.ACTIVE_RELU), x), negative)
+
+
+@pattern("merge_limits")
+def _(d: Draw, x: Value) -> Value:
+    for _ in range(2):
+        low, high = Scalar.f32(d.number(-1, 0)), Scalar.f32(d.number(0, 1))
+        x = d.add(d.one_of(Active(ActiveType.ACTIVE_RELU), Maxs(low), Mins(high), Clamp(low, high)), x)
+    return x
+
+
+@pattern("product_as_quotient")
+def _(d: Draw, x: Value) -> Value:
+    positive = d.add(Adds(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
+    return d.pair(Mul(), d.add(Active(ActiveType.ACTIVE_TANH), x), d.add(Rdivs(Scalar.f32(1)), positive))
+
+
+@pattern("product_of_same")
+def _(d: Draw, x: Value) -> Value:
+    return d.add(Mul(), x, x)
+
+
+@pattern("reciprocal_of_root")
+def _(d: Draw, x: Value) -> Value:
+    positive = d.add(Adds(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
+    return d.add(Rdivs(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQRT), positive))
+
+
+@pattern("recognize_activation")
+def _(d: Draw, x: Value) -> Value:
+    g = d.g
+    return d.one_of(
+        lambda: f.mul(g, x, f.sigmoid(g, x)),
+        lambda: f.mul(g, x, f.sigmoid(g, f.muls(g, x, 1.702))),
+        lambda: f.muls(g, f.mul(g, x, f.clamp(g, f.adds(g, x, 3), 0, 6)), 1 / 6),
+        lambda: f.mul(g, f.muls(g, x, 0.5), f.adds(g, f.erf(g, f.muls(g, x, math.sqrt(0.5))), 1)),
+        lambda: f.ln(g, f.adds(g, f.exp(g, x), 1)),
+        lambda: f.mul(g, x, f.tanh(g, f.ln(g, f.adds(g, f.exp(g, x), 1)))),
+    )()
+
+
+@pattern("recognize_attention", (2, 3, 4, 6))
+def _(d: Draw, x: Value) -> Value:
+    query, key, value = (d.unary(x) for _ in range(3))
+    scale = d.one_of(Muls(Scalar.f32(0.4)), Divs(Scalar.f32(2.5)), None)
+    if scale is not None and d.often():
+        query, scale = d.add(scale, query), None
+    scores = d.add(BatchMatmul(right_transpose=True), query, key)
+    if scale is not None:
+        scores = d.add(scale, scores)
+    if d.often():
+        scores = d.pair(Add(), scores, d.constant(*d.one_of((1, 1, 4, 4), (2, 1, 1, 4))))
+    return d.add(BatchMatmul(), d.add(Softmax(3), scores), value)
+
+
+@pattern("remove_useless_function")
+def _(d: Draw, x: Value) -> Value:
+    if d.often():
+        rounded = d.add(d.one_of(Ceil(), Floor(), Round(), Active(ActiveType.ACTIVE_FLOOR)), x)
+        return d.add(d.one_of(Ceil(), Floor(), Round(), Active(ActiveType.ACTIVE_ROUND)), rounded)
+    kind = d.one_of(ActiveType.ACTIVE_SQUARE, ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_ABSVAL)
+    positive = d.add(Active(kind), x)
+    limits = (Active(ActiveType.ACTIVE_RELU), Active(ActiveType.ACTIVE_ABSVAL), Maxs(Scalar.f32(-1)))
+    return d.add(d.one_of(*limits), positive)
+
+
+@pattern("shorten_moves", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    for _ in range(int(d.rng.integers(2, 6))):
+        x = d.move(x)
+    return x
+
+
+@pattern("spell_as_relu")
+def _(d: Draw, x: Value) -> Value:
+    return d.add(Maxs(Scalar.f32(0)), x)
+
+
+@pattern("transposed_left", (2, 3, 4))
+def _(d: Draw, x: Value) -> Value:
+    swapped = d.add(Permute((0, 2, 1)), x)
+    right = d.unary(x)
+    return d.add(BatchMatmul(), swapped, right)
+
+
+@pattern("transposed_right", (2, 3, 4))
+def _(d: Draw, x: Value) -> Value:
+    swapped = d.add(Permute((0, 2, 1)), d.unary(x))
+    return d.add(BatchMatmul(left_transpose=False), x, swapped)

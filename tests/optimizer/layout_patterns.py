@@ -1,0 +1,88 @@
+"""Patterns of the rules that move, join and drop transposes."""
+
+from __future__ import annotations
+
+from optimizer.rule_draws import Draw, pattern
+
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import F32, Scalar
+
+
+def _permuted(d: Draw, x: Value) -> Value:
+    return d.add(Permute(d.order(x.rank)), x)
+
+
+@pattern("absorb_permute_into_weights")
+def _(d: Draw, x: Value) -> Value:
+    moved = d.add(Permute(d.one_of((0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3))), x)
+    return d.dense(d.add(Reshape((2, 72)), moved))
+
+
+@pattern("merge_permutes", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    return _permuted(d, _permuted(d, x))
+
+
+@pattern("sink_through_axes", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    y = _permuted(d, x)
+    kind = d.one_of("cut", "pad", "tile", "softmax")
+    if kind == "cut":
+        return d.cut(y)
+    if kind == "pad":
+        return d.add(Pad(Scalar(x.dtype, 1), tuple(int(n) for n in d.rng.integers(0, 2, 8))), y)
+    if kind == "softmax" and x.dtype is F32:
+        return d.add(Softmax(int(d.rng.integers(4))), y)
+    return d.add(Tile(tuple(int(n) for n in d.rng.integers(1, 3, 4))), y)
+
+
+@pattern("sink_through_binary")
+def _(d: Draw, x: Value) -> Value:
+    order = d.order(4)
+    y = d.add(Permute(order), x)
+    shape = y.type.static_shape
+    other = d.one_of(
+        d.add(Permute(order), d.unary(x)),
+        d.constant(*shape),
+        d.constant(*(extent if d.often() else 1 for extent in shape)),
+    )
+    return d.pair(d.one_of(Add(), Mul(), Max(), Min(), Sub()), y, other)
+
+
+@pattern("sink_through_concat", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    order = d.order(4)
+    parts = [d.add(Permute(order), x) for _ in range(int(d.rng.integers(2, 4)))]
+    return d.add(Concat(int(d.rng.integers(4))), *parts)
+
+
+@pattern("sink_through_reduce")
+def _(d: Draw, x: Value) -> Value:
+    axes = d.one_of((1,), (2, 3), (0, 3), (-1,))
+    return d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4))), keep_dims=d.often()), _permuted(d, x))
+
+
+@pattern("sink_through_split", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    order = d.order(4)
+    y = d.add(Permute(order), x)
+    axis = d.one_of(*(k for k in range(4) if int(y.shape[k]) % 2 == 0))
+    back = tuple(order.index(k) for k in range(4))
+    first, second = (d.add(Permute(back), part) for part in d.g.add_all(Split(axis, 2), y))
+    return d.add(Max(), first, second)
+
+
+@pattern("sink_through_unary")
+def _(d: Draw, x: Value) -> Value:
+    y = _permuted(d, x)
+    for _ in range(int(d.rng.integers(1, 3))):
+        y = d.unary(y)
+    return y
