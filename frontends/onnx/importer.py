@@ -4,39 +4,33 @@ A node whose inputs are all known is evaluated at once (``folds``), so that shap
 A node that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, open_extents, quantization, quantized_inputs
-from tpuconvert.frontends.onnx.elements import INT64, Element, element_of
+from tpuconvert.frontends.onnx import cutting, input_types, quantization, quantized_inputs
+from tpuconvert.frontends.onnx.guarded import run_converter
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
     FunctionProto,
     GraphProto,
     NodeProto,
-    TensorProto,
     ValueInfoProto,
 )
 from tpuconvert.frontends.onnx.node import (
     CannotConvertError,
     Converted,
-    Folded,
     Materializer,
     OnnxNode,
     OnnxTensor,
-    Result,
     decode_attribute,
-    default_element,
     folds,
     onnx_op,
 )
 from tpuconvert.frontends.onnx.not_representable import reason
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError
-from tpuconvert.frontends.onnx.open_problems import OpenProblems, check_parameters, open_extent_of
+from tpuconvert.frontends.onnx.open_problems import OpenProblems, check_parameters
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -45,22 +39,20 @@ from tpuconvert.frontends.onnx.reader import (
     reads_of,
     sparse_by_name,
 )
+from tpuconvert.frontends.onnx.results import Results, roots_of
+from tpuconvert.frontends.onnx.scope import Scope
 from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
-    TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
     UNSUPPORTED_TYPE,
-    InternalError,
     ProblemList,
     ResourceLimitError,
-    ShapeError,
-    TpuConvertError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.types import Array, Dim, DType, TensorType, format_shape
+from tpuconvert.schema.graph import Graph, Port, Source
+from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
@@ -81,31 +73,6 @@ def import_model(
     return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs)
 
 
-@dataclass
-class _Scope:
-    """Names that nodes may read: those of one graph, then those of the graph around it.
-
-    ``tensors`` holds None for the result of a node that could not be converted.
-    """
-
-    opsets: Mapping[str, int]
-    parent: "_Scope | None" = None
-    prefix: str = ""
-    tensors: dict[str, OnnxTensor | None] = field(default_factory=dict)
-    constants: dict[str, TensorProto] = field(default_factory=dict)
-    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
-    depth: int = 0
-
-    def holds(self, name: str) -> bool:
-        if name in self.tensors or name in self.constants:
-            return True
-        return self.parent is not None and self.parent.holds(name)
-
-    def is_constant(self, name: str) -> bool:
-        """Whether the name is a constant of the file."""
-        return name in self.constants or (self.parent is not None and self.parent.is_constant(name))
-
-
 class _AlreadyToldError(CannotConvertError):
     """The reason is a problem of an inner node, which has been noted under that node's name."""
 
@@ -122,7 +89,7 @@ class _Importer:
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
         self._open = OpenProblems()
-        self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
+        self._results = Results(self._graph, limits.max_tensor_elements)
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
@@ -131,7 +98,7 @@ class _Importer:
     ) -> Graph:
         self._check_opsets()
         source = self._model.graph
-        scope = _Scope(self._model.opsets)
+        scope = Scope(self._model.opsets)
         self._read_initializers(source, scope)
         wanted = [value.name for value in source.output] if outputs is None else list(outputs)
         if inputs is not None:
@@ -167,7 +134,7 @@ class _Importer:
                 f"export the model with opset {NEWEST_OPSET} or lower",
             )
 
-    def _read_initializers(self, source: GraphProto, scope: _Scope) -> None:
+    def _read_initializers(self, source: GraphProto, scope: Scope) -> None:
         for tensor in source.initializer:
             if tensor.name:
                 scope.constants[tensor.name] = tensor
@@ -176,7 +143,7 @@ class _Importer:
             element = self._model.tensors.element(sparse.values)
             scope.tensors[scope.prefix + name] = OnnxTensor(name, element, array.shape, array)
 
-    def _starts(self, source: GraphProto, scope: _Scope, inputs: Sequence[str] | None) -> list[str]:
+    def _starts(self, source: GraphProto, scope: Scope, inputs: Sequence[str] | None) -> list[str]:
         """Tensor names where the graph begins. Before IR version 4 initializers are also listed as inputs."""
         own = [v.name for v in source.input if v.name not in scope.constants and v.name not in scope.tensors]
         if inputs is None:
@@ -191,7 +158,7 @@ class _Importer:
             self._graph.notes.append(f"{len(unused)} nodes that no output depends on were left out: {some}")
 
     def _declare_inputs(
-        self, names: Sequence[str], shapes: Mapping[str, Sequence[Dim]], scope: _Scope, nodes: Sequence[NodeProto]
+        self, names: Sequence[str], shapes: Mapping[str, Sequence[Dim]], scope: Scope, nodes: Sequence[NodeProto]
     ) -> None:
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
@@ -208,19 +175,19 @@ class _Importer:
             )
             port = Port(name, element.port, shape, quant)
             value = self._graph.input(name, dtype, port, quant)
-            self._named.add(id(value))
+            self._results.keep_name(value)
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
 
-    def _peek(self, name: str, scope: _Scope) -> Array | None:
-        tensor = self._lookup(name, scope)
+    def _peek(self, name: str, scope: Scope) -> Array | None:
+        tensor = scope.lookup(name, self._model.tensors)
         return tensor.array if tensor is not None else None
 
-    def _declare_outputs(self, names: Sequence[str], scope: _Scope) -> None:
+    def _declare_outputs(self, names: Sequence[str], scope: Scope) -> None:
         for name in names:
             if not scope.holds(name):
                 self._problems.add(INVALID_NODE, "graph output", name, "no node makes this tensor")
                 continue
-            tensor = self._lookup(name, scope)
+            tensor = scope.lookup(name, self._model.tensors)
             if tensor is None or len(self._problems):
                 continue
             if tensor.items is not None:
@@ -238,11 +205,11 @@ class _Importer:
 
     # Nodes
 
-    def _convert_all(self, nodes: Sequence[NodeProto], scope: _Scope) -> None:
+    def _convert_all(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
         for proto in nodes:
             self._convert_one(proto, scope)
 
-    def _convert_one(self, proto: NodeProto, scope: _Scope) -> None:
+    def _convert_one(self, proto: NodeProto, scope: Scope) -> None:
         domain = node_domain(proto)
         name = scope.prefix + (proto.name or _first_output(proto) or proto.op_type)
         function = self._model.functions.get((domain, proto.op_type, proto.overload))
@@ -255,7 +222,7 @@ class _Importer:
         missing = [key for key in proto.input if key and not scope.holds(key)]
         for key in missing:
             self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
-        inputs = tuple(self._lookup(key, scope) if key else None for key in proto.input)
+        inputs = tuple(scope.lookup(key, self._model.tensors) if key else None for key in proto.input)
         has_unknown = any(tensor is None and key for tensor, key in zip(inputs, proto.input, strict=True))
         if not known or missing or has_unknown:
             self._leave_open(proto, scope)
@@ -280,7 +247,7 @@ class _Importer:
                 if key:
                     scope.tensors[key] = tensor
 
-    def _known_operator(self, proto: NodeProto, domain: str, scope: _Scope) -> bool:
+    def _known_operator(self, proto: NodeProto, domain: str, scope: Scope) -> bool:
         version = scope.opsets.get(domain)
         if version is None and domain == "":
             version = 1
@@ -288,7 +255,7 @@ class _Importer:
             registry.find(proto.op_type, version=version, domain=domain) is not None for registry in (onnx_op, folds)
         )
 
-    def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: _Scope) -> None:
+    def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
         versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
         first_output = _first_output(proto)
@@ -307,7 +274,7 @@ class _Importer:
         self._problems.add(NO_OPERATOR, op, name, message, hint)
 
     def _convert_node(
-        self, proto: NodeProto, domain: str, name: str, inputs: tuple[OnnxTensor | None, ...], scope: _Scope
+        self, proto: NodeProto, domain: str, name: str, inputs: tuple[OnnxTensor | None, ...], scope: Scope
     ) -> list[OnnxTensor]:
         version = scope.opsets.get(domain, 1)
         node = OnnxNode(
@@ -332,44 +299,19 @@ class _Importer:
             needed = FOLDED_WITHOUT_DATA.get(proto.op_type, len(inputs)) if domain == "" else len(inputs)
             if not all(tensor is None or tensor.array is not None for tensor in inputs[:needed]):
                 fold = None
-        if fold is None and converter is None:
+        chosen = fold or converter
+        if chosen is None:
             raise CannotConvertError(
                 UNKNOWN_SHAPE,
                 "depends on the model's inputs; only constant operands are supported",
-                needs=_roots(inputs),
+                needs=roots_of(inputs),
             )
         before = len(self._graph)
         with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
-            converted = self._guarded(node, (fold or converter).converter)  # type: ignore[union-attr]  # one is set
+            converted = run_converter(chosen.converter, node, self._graph, self._file)
         check_parameters(self._graph.latest(len(self._graph) - before))
         self._check_read(node)
         return self._finish(node, converted, scope)
-
-    def _guarded(self, node: OnnxNode, converter: "object") -> Sequence[Converted]:
-        """Run a converter; whatever a hostile model makes it stumble over leaves as one of our errors."""
-        try:
-            converted = converter(node, self._graph) if callable(converter) else None
-        except (CannotConvertError, TpuConvertError, OpenExtentError) as error:
-            if isinstance(error, ShapeError):
-                raise CannotConvertError(INVALID_NODE, error.message) from error
-            raise
-        except (TypeError, AttributeError, ValueError) as error:
-            if extent := open_extent_of(node.inputs):  # NumPy met one where it wants a number
-                raise OpenExtentError(extent) from error
-            if isinstance(error, ValueError):
-                raise CannotConvertError(INVALID_NODE, str(error)) from error
-            raise self._internal(node, error) from error
-        except OverflowError as error:
-            raise CannotConvertError(INVALID_NODE, str(error)) from error
-        except MemoryError as error:
-            raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
-        except Exception as error:
-            raise self._internal(node, error) from error
-        return converted if isinstance(converted, (list, tuple)) else [converted]  # type: ignore[list-item]
-
-    def _internal(self, node: OnnxNode, error: Exception) -> InternalError:
-        what = f"{node.op_type} could not be converted: {type(error).__name__}: {error}"
-        return InternalError(what, file=self._file, node=node.name)
 
     def _check_read(self, node: OnnxNode) -> None:
         for name, proto in node.attributes.items():
@@ -388,70 +330,19 @@ class _Importer:
                     "not supported here",
                 )
 
-    def _finish(self, node: OnnxNode, converted: Sequence[Converted], scope: _Scope) -> list[OnnxTensor]:
+    def _finish(self, node: OnnxNode, converted: Sequence[Converted], scope: Scope) -> list[OnnxTensor]:
         names = node.output_names
         if any(names[len(converted) :]):
             index = len(converted)
             raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"output {index} ('{names[index]}')", "not supported here")
         results = []
         for name, item in zip(names, converted, strict=False):
-            results.append(self._tensor(node, scope.prefix + name, item))
+            results.append(self._results.tensor(node, scope.prefix + name, item))
         return results
-
-    def _tensor(self, node: OnnxNode, name: str, item: Converted) -> OnnxTensor:
-        if isinstance(item, OnnxTensor):
-            if name and item.value is not None and item.value.name.startswith(f"{node.name}/"):
-                self._named.discard(id(item.value))
-                self._claim_name(item.value, name)  # made inside the node: the outer name is the one that is known
-            return item
-        if isinstance(item, Folded):
-            return OnnxTensor(name, item.element, item.array.shape, item.array)
-        if isinstance(item, (np.ndarray, np.generic)):
-            array = np.asarray(item)
-            if open_extents.is_shape_tensor(array):
-                return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
-            element = _kept_element(node, array)
-            return OnnxTensor(name, element, array.shape, array)
-        result = item if isinstance(item, Result) else Result(item)
-        value = result.value
-        if name and value.producer is not None:
-            self._claim_name(value, name)
-        if result.quant is not None:
-            value.quant = result.quant
-        if math.prod(extent for extent in value.shape if isinstance(extent, int)) > self._limits.max_tensor_elements:
-            raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
-        element = result.element or default_element(node, value)
-        shape = () if result.is_scalar else value.shape
-        return OnnxTensor(name, element, shape, None, value, result.quant, _roots(node.inputs))
-
-    def _claim_name(self, value: Value, name: str) -> None:
-        """Give a new value the name of the source tensor that it carries, whoever has that name by chance."""
-        if id(value) in self._named:
-            return
-        other = self._graph.find(name)
-        if other is not value:
-            if other is not None:
-                self._graph.rename(other, self._graph.unique(name))
-            self._graph.rename(value, name)
-        self._named.add(id(value))
 
     # Names and nested graphs
 
-    def _lookup(self, name: str, scope: _Scope) -> OnnxTensor | None:
-        """A tensor by name; constants of the file are read when they are first needed."""
-        around: _Scope | None = scope
-        while around is not None:
-            if name not in around.tensors and name in around.constants:
-                proto = around.constants[name]
-                array = self._model.tensors.read(proto)
-                element = self._model.tensors.element(proto)
-                around.tensors[name] = OnnxTensor(around.prefix + name, element, array.shape, array)
-            if name in around.tensors:
-                return around.tensors[name]
-            around = around.parent
-        return None
-
-    def _leave_open(self, proto: NodeProto, scope: _Scope) -> None:
+    def _leave_open(self, proto: NodeProto, scope: Scope) -> None:
         """Results of a node that was not converted.
 
         Where the file states a type, a stand-in input takes their place, so that the nodes behind are examined too.
@@ -468,7 +359,7 @@ class _Importer:
         value = self._graph.input(info.name, TensorType(element.graph, shape or (1,)))
         return OnnxTensor(info.name, element, shape, None, value)
 
-    def _attributes(self, proto: NodeProto, scope: _Scope) -> dict[str, AttributeProto]:
+    def _attributes(self, proto: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """Attributes by name; inside a function, references are replaced by what the call gave."""
         found: dict[str, AttributeProto] = {}
         for attribute in proto.attribute:
@@ -481,7 +372,7 @@ class _Importer:
         return found
 
     def _inline_function(
-        self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: _Scope
+        self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: Scope
     ) -> list[OnnxTensor]:
         """Convert the body of a function, of the model or of the standard, in place of its call."""
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
@@ -491,53 +382,45 @@ class _Importer:
         ]
         if unknown:
             raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
-        inner = _Scope(
-            function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope)
-        )
+        inner = Scope(function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope))
         for key, tensor in zip(function.input, inputs, strict=False):
             inner.tensors[key] = tensor
         self._convert_all(function.node, inner)
         return self._leave_scope(function.output, call.output, inner, scope)
 
     def _inline_graph(
-        self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: _Scope
+        self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: Scope
     ) -> list[OnnxTensor]:
         """Convert a subgraph in place, with ``arguments`` for its inputs."""
         if len(graph.input) != len(arguments):
             raise CannotConvertError(INVALID_NODE, f"its subgraph has {len(graph.input)} inputs, not {len(arguments)}")
-        inner = _Scope(scope.opsets, scope, f"{name}/", {}, {}, scope.attributes, self._deeper(scope))
+        inner = Scope(scope.opsets, scope, f"{name}/", {}, {}, scope.attributes, self._deeper(scope))
         self._read_initializers(graph, inner)
         for value, tensor in zip(graph.input, arguments, strict=True):
             inner.tensors[value.name] = tensor
         self._convert_all(graph.node, inner)
         return self._leave_scope([value.name for value in graph.output], [], inner, scope)
 
-    def _deeper(self, scope: _Scope) -> int:
+    def _deeper(self, scope: Scope) -> int:
         if scope.depth >= self._limits.max_depth:
             raise ResourceLimitError(f"functions call each other {scope.depth} deep", file=self._file)
         return scope.depth + 1
 
     def _leave_scope(
-        self, inner_names: Sequence[str], outer_names: Sequence[str], inner: _Scope, scope: _Scope
+        self, inner_names: Sequence[str], outer_names: Sequence[str], inner: Scope, scope: Scope
     ) -> list[OnnxTensor]:
         results = []
         for index, name in enumerate(inner_names):
-            tensor = self._lookup(name, inner)
+            tensor = inner.lookup(name, self._model.tensors)
             if tensor is None:
                 if not inner.holds(name):
                     raise CannotConvertError(INVALID_NODE, f"nothing makes '{name}', a result of its inner graph")
                 raise _AlreadyToldError(NO_OPERATOR, "a node inside could not be converted")
             outer = outer_names[index] if index < len(outer_names) else ""
             if outer and tensor.value is not None and tensor.value.name.startswith(inner.prefix):
-                self._named.discard(id(tensor.value))
-                self._claim_name(tensor.value, scope.prefix + outer)
+                self._results.rename(tensor.value, scope.prefix + outer)
             results.append(tensor)
         return results
-
-
-def _roots(tensors: Sequence[OnnxTensor | None]) -> frozenset[str]:
-    """Inputs of the model that some tensors are computed from."""
-    return frozenset().union(*(tensor.roots for tensor in tensors if tensor is not None))
 
 
 def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:
@@ -547,14 +430,6 @@ def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:
 
 def _first_output(proto: NodeProto) -> str:
     return next((name for name in proto.output if name), "")
-
-
-def _kept_element(node: OnnxNode, array: Array) -> Element:
-    """Element type of an evaluated constant: the first input's where the array has its NumPy type."""
-    for tensor in node.inputs[:1]:
-        if tensor is not None and tensor.element.numpy == array.dtype:
-            return tensor.element
-    return element_of(array.dtype)
 
 
 def _shown(proto: AttributeProto) -> str:

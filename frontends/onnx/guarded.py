@@ -1,0 +1,54 @@
+"""Converters run on files that anybody may have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tpuconvert.frontends.onnx.node import CannotConvertError, Converted, OnnxNode
+from tpuconvert.frontends.onnx.open_extents import OpenExtentError
+from tpuconvert.frontends.onnx.open_problems import open_extent_of
+from tpuconvert.schema.errors import INVALID_NODE, InternalError, ResourceLimitError, ShapeError, TpuConvertError
+from tpuconvert.schema.graph import Graph
+
+
+def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str) -> Sequence[Converted]:
+    """Run the converter of a node; whatever a hostile model makes it stumble over leaves as one of our errors.
+
+    Args:
+        converter: takes the node and the graph.
+        node: where it stands in the source.
+        graph: what it writes into.
+        file: for the text of an error.
+
+    Raises:
+        CannotConvertError: the node is not valid, or the converter refuses it.
+        OpenExtentError: it needs a number where the source leaves an extent open.
+        ResourceLimitError: there is not enough memory.
+        InternalError: the converter made a mistake.
+
+    """
+    try:
+        converted = converter(node, graph)
+    except (CannotConvertError, TpuConvertError, OpenExtentError) as error:
+        if isinstance(error, ShapeError):
+            raise CannotConvertError(INVALID_NODE, error.message) from error
+        raise
+    except (TypeError, AttributeError, ValueError) as error:
+        if extent := open_extent_of(node.inputs):  # NumPy met one where it wants a number
+            raise OpenExtentError(extent) from error
+        if isinstance(error, ValueError):
+            raise CannotConvertError(INVALID_NODE, str(error)) from error
+        raise _internal(node, error, file) from error
+    except OverflowError as error:
+        raise CannotConvertError(INVALID_NODE, str(error)) from error
+    except MemoryError as error:
+        raise ResourceLimitError("not enough memory to convert it", file=file, node=node.name) from error
+    except Exception as error:
+        raise _internal(node, error, file) from error
+    return converted if isinstance(converted, (list, tuple)) else [converted]
+
+
+def _internal(node: OnnxNode, error: Exception, file: str) -> InternalError:
+    what = f"{node.op_type} could not be converted: {type(error).__name__}: {error}"
+    return InternalError(what, file=file, node=node.name)

@@ -1,0 +1,101 @@
+"""What converters return, as source tensors: their element types, and the names that graph values take from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import open_extents
+from tpuconvert.frontends.onnx.elements import INT64, Element, element_of
+from tpuconvert.frontends.onnx.node import (
+    CannotConvertError,
+    Converted,
+    Folded,
+    OnnxNode,
+    OnnxTensor,
+    Result,
+    default_element,
+)
+from tpuconvert.schema.errors import TOO_LARGE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import Array, format_shape
+
+
+class Results:
+    """Turns results into source tensors. A value keeps the first source name that it gets.
+
+    Args:
+        graph: holds the values.
+        most_elements: of one tensor.
+    """
+
+    def __init__(self, graph: Graph, most_elements: int) -> None:
+        self._graph = graph
+        self._most_elements = most_elements
+        self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
+
+    def keep_name(self, value: Value) -> None:
+        """Note that a value has the name of a source tensor."""
+        self._named.add(id(value))
+
+    def rename(self, value: Value, name: str) -> None:
+        """Give a value the name of a source tensor, even where it has another's."""
+        self._named.discard(id(value))
+        self._claim(value, name)
+
+    def tensor(self, node: OnnxNode, name: str, item: Converted) -> OnnxTensor:
+        """The source tensor that a result stands for, under its name.
+
+        Raises:
+            CannotConvertError: it would have too many elements.
+
+        """
+        if isinstance(item, OnnxTensor):
+            if name and item.value is not None and item.value.name.startswith(f"{node.name}/"):
+                self.rename(item.value, name)  # made inside the node: the outer name is the one that is known
+            return item
+        if isinstance(item, Folded):
+            return OnnxTensor(name, item.element, item.array.shape, item.array)
+        if isinstance(item, (np.ndarray, np.generic)):
+            array = np.asarray(item)
+            if open_extents.is_shape_tensor(array):
+                return OnnxTensor(name, INT64, array.shape, open_extents.extents_array(array))
+            element = _kept_element(node, array)
+            return OnnxTensor(name, element, array.shape, array)
+        result = item if isinstance(item, Result) else Result(item)
+        value = result.value
+        if name and value.producer is not None:
+            self._claim(value, name)
+        if result.quant is not None:
+            value.quant = result.quant
+        if math.prod(extent for extent in value.shape if isinstance(extent, int)) > self._most_elements:
+            raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
+        element = result.element or default_element(node, value)
+        shape = () if result.is_scalar else value.shape
+        return OnnxTensor(name, element, shape, None, value, result.quant, roots_of(node.inputs))
+
+    def _claim(self, value: Value, name: str) -> None:
+        """Give a new value the name of the source tensor that it carries, whoever has that name by chance."""
+        if id(value) in self._named:
+            return
+        other = self._graph.find(name)
+        if other is not value:
+            if other is not None:
+                self._graph.rename(other, self._graph.unique(name))
+            self._graph.rename(value, name)
+        self._named.add(id(value))
+
+
+def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
+    """Inputs of the model that some tensors are computed from."""
+    return frozenset().union(*(tensor.roots for tensor in tensors if tensor is not None))
+
+
+def _kept_element(node: OnnxNode, array: Array) -> Element:
+    """Element type of an evaluated constant: the first input's where the array has its NumPy type."""
+    for tensor in node.inputs[:1]:
+        if tensor is not None and tensor.element.numpy == array.dtype:
+            return tensor.element
+    return element_of(array.dtype)

@@ -1,0 +1,49 @@
+"""Which tensors the nodes of a source graph can read by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
+from tpuconvert.frontends.onnx.node import OnnxTensor
+from tpuconvert.frontends.onnx.tensors import TensorReader
+
+
+@dataclass
+class Scope:
+    """Names that nodes may read: those of one graph, then those of the graph around it.
+
+    ``tensors`` holds None for the result of a node that could not be converted.
+    """
+
+    opsets: Mapping[str, int]
+    parent: Scope | None = None
+    prefix: str = ""
+    tensors: dict[str, OnnxTensor | None] = field(default_factory=dict)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
+    depth: int = 0
+
+    def holds(self, name: str) -> bool:
+        """Whether anything makes, or could not make, a tensor of this name."""
+        if name in self.tensors or name in self.constants:
+            return True
+        return self.parent is not None and self.parent.holds(name)
+
+    def is_constant(self, name: str) -> bool:
+        """Whether the name is a constant of the file."""
+        return name in self.constants or (self.parent is not None and self.parent.is_constant(name))
+
+    def lookup(self, name: str, reader: TensorReader) -> OnnxTensor | None:
+        """A tensor by name; constants of the file are read when they are first needed."""
+        around: Scope | None = self
+        while around is not None:
+            if name not in around.tensors and name in around.constants:
+                proto = around.constants[name]
+                array, element = reader.read(proto), reader.element(proto)
+                around.tensors[name] = OnnxTensor(around.prefix + name, element, array.shape, array)
+            if name in around.tensors:
+                return around.tensors[name]
+            around = around.parent
+        return None
