@@ -46,6 +46,10 @@ class NoteGroup:
         """The reason, and that others differ from it in names only."""
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
 
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"kind": self.kind, "reason": self.text, "operators": dict(self.operators), "nodes": self.nodes}
+
 
 def grouped(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
     """Notes by kind and reason; names in quotation marks make no reason a new one.
@@ -78,11 +82,12 @@ def _split(message: str, operator: str) -> tuple[str, str]:
 
 def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
     """One line per reason."""
-    lines = []
-    for group in grouped(notes, operators):
-        heading = HEADINGS.get(group.kind, group.kind)
-        lines.append(f"  {heading}: {_who(group)}{group.text}")
-    return lines
+    return [group_line(group) for group in grouped(notes, operators)]
+
+
+def group_line(group: NoteGroup) -> str:
+    """A group as a line."""
+    return f"  {HEADINGS.get(group.kind, group.kind)}: {_who(group)}{group.text}"
 
 
 def _who(group: NoteGroup) -> str:

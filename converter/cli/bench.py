@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import plugin_option
 
@@ -36,7 +36,7 @@ NAMES_SHOWN = 3
 @click.option("--runs", type=click.IntRange(min=1), help="Number of timed runs.")
 @click.option("--seconds", type=click.FloatRange(min=0), help=f"Instead: time runs for so long.  [default: {SECONDS}]")
 @click.option("--profile", "with_profile", is_flag=True, help="Show every step of the plan.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @plugin_option
 def command(
     file: str,
@@ -84,7 +84,7 @@ def command(
         "macs": macs,
     }
     if as_json:
-        click.echo(json.dumps({**facts, **timing.to_mapping(), **_profile_mapping(steps)}, indent=2))
+        print_json({**facts, **timing.to_mapping(), **_profile_mapping(steps)})
         return
     engine = "NumPy executor" if ran_on == "reference" else "native engine"
     with_threads = f", {threads} threads" if threads and threads > 1 else ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import (
     chip_option,
     make_options,
@@ -22,7 +23,8 @@ from tpuconvert.cli.source_options import (
 @chip_option
 @strict_set_option
 @plugin_option
-def command(model: str, weights: str | None, plugins: tuple[str, ...], **options: Any) -> None:
+@json_option
+def command(model: str, weights: str | None, plugins: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Say whether MODEL can be converted: every problem in one pass, nothing written.
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
@@ -31,12 +33,25 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], **options
     from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model
-    from tpuconvert.report_notes import note_lines, operators_of
+    from tpuconvert.report_notes import grouped, note_lines, operators_of
 
     load_plugins(plugins)
     settings = make_options(**options)
     converted = finish(load_source(model, weights, settings, require_weights=False), settings)
     description = describe_model(converted)
+    if as_json:
+        notes = grouped(description["notes"], operators_of(description))
+        print_json(
+            {
+                "file": model,
+                "chip": description["chip"],
+                "quantize": description["quantize"],
+                "nodes": description["nodes"],
+                "operators": description["operators"],
+                "notes": [group.to_mapping() for group in notes],
+            }
+        )
+        return
     click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
     for line in note_lines(description["notes"], operators_of(description)):
         echo_text(line)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_document
+
 DEFAULT = "tpuconvert.yaml"
 
 
@@ -25,7 +27,7 @@ DEFAULT = "tpuconvert.yaml"
 @click.option("--junit", metavar="FILE", help="Write the outcome as JUnit XML.")
 @click.option("--sarif", metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
 @click.option("--markdown", metavar="FILE", help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -58,7 +60,7 @@ def command(
 
     outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch)
     if as_json:
-        click.echo(reports.to_json(outcomes), nl=False)
+        print_document(reports.to_json(outcomes))
     written = [(junit, reports.to_junit), (sarif, reports.to_sarif), (markdown, reports.to_markdown)]
     for path, form in written:
         if path is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.source_options import (
     chip_option,
     make_options,
@@ -40,7 +39,7 @@ from tpuconvert.cli.source_options import (
     help="How ranges are found: mse, kl, minmax, or the name that a plugin gives.",
 )
 @click.option(
-    "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more transposes are left."
+    "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more are left."
 )
 @strict_set_option
 @click.option(
@@ -77,6 +76,7 @@ from tpuconvert.cli.source_options import (
 )
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@json_option
 def command(
     model: str,
     weights: str | None,
@@ -89,6 +89,7 @@ def command(
     validate_on: str | None,
     with_verification: bool,
     report: str | None,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Convert MODEL (ONNX, TFLite, or a Caffe prototxt with its WEIGHTS) to a .tpum file.
@@ -99,36 +100,17 @@ def command(
         --preprocess mean=127.5,scale=0.0078125,layout=NHWC
     tpuconvert convert deploy.prototxt net.caffemodel -o net.tpum
     """
+    from tpuconvert.cli.conversion import Files, make, tell
     from tpuconvert.cli.drawn_progress import drawn_progress
-    from tpuconvert.cli.output_files import write_report
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.pipeline import convert_source, verify_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_model, summary_text, verification_lines
 
-    target = Path(output) if output is not None else Path(f"{Path(model).stem}.tpum")
-    ensure_model_name(str(target), model, weights, calibration)
-    ensure_report_name(report, model, weights, calibration)
-    ensure(report is None or Path(report) != target, f"{report}: named for the model and for the report")
+    files = Files(model, weights, calibration, output, report)
+    files.check()
     load_plugins(plugins)
     settings = make_options(**options)
     with drawn_progress() as progress:
         watch = None
         if trace or dumps or validate or validate_on is not None:
             watch = make_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
-        converted = convert_source(model, weights, settings, calibration, progress=progress, watch=watch)
-        verification = None
-        if with_verification:
-            from tpuconvert.verification import Thresholds  # with everything that a comparison needs
-
-            verification = verify_source(converted, model, weights, settings, calibration, progress=progress)
-            verification.check(Thresholds.default(converted))
-        progress.stage("write")
-        converted.save(target)
-    description = describe_model(converted, verification)
-    if report is not None:
-        write_report(Path(report), description)
-    echo_text(summary_text(description))
-    if verification is not None:
-        click.echo("\n".join(verification_lines(description["verification"], layers=False)))
-    click.echo(f"wrote {target} ({target.stat().st_size:,} bytes)")
+        summary = make(files, settings, progress, watch=watch, with_verification=with_verification)
+    tell(summary, as_json=as_json)

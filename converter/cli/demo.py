@@ -6,17 +6,26 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
+
 
 @click.command("demo", short_help="Go the whole way on the bundled example.")
 @click.option(
     "-o", "--output", metavar="FOLDER", default="tpuconvert-demo", show_default=True, help="For models and report."
 )
 @click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help="The target: bm1684 or bm1686.")
-def command(output: str, chip: str) -> None:
+@json_option
+def command(output: str, chip: str, as_json: bool) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
+    import dataclasses
+
     from tpuconvert.demo import HEADING, cells, run_demo
     from tpuconvert.report import table
 
     rows, report = run_demo(Path(output), chip, lambda line: click.echo(line, err=True))
+    if as_json:
+        formats = [dataclasses.asdict(row) for row in rows]
+        print_json({"models": output, "report": str(report.resolve()), "formats": formats})
+        return
     click.echo("\n".join(table([HEADING, *map(cells, rows)])))
     click.echo(f"models: {output}\nreport: {report.resolve()}")

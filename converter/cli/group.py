@@ -7,9 +7,14 @@ import importlib
 import os
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
+
+from tpuconvert.cli.answer import Answer
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.errors import TpuConvertError
 
 COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ci", "ops", "op", "passes", "demo")
 """Each is a module of this package with a click command named ``command``."""
@@ -61,25 +66,25 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     callback=_show_version,
     help="Show the version and exit.",
 )
-@click.option("--traceback", "with_traceback", is_flag=True, help="Show where in the program an error was raised.")
-@click.pass_context
-def group(ctx: click.Context, with_traceback: bool) -> None:
+@click.option(
+    "--traceback", is_flag=True, expose_value=False, help="Show where in the program an error was raised."
+)
+def group() -> None:
     """Convert ONNX, TFLite and Caffe networks to SOPHON TPU models, and run them bit-exactly.
 
     Exit codes: 0 ok, 1 internal error, 2 usage, 3 unsupported operators or attributes, 4 corrupt or hostile input,
     5 a threshold not met, 6 a resource limit, 7 a missing extra, 130 interrupted.
     """
-    ctx.obj = {"traceback": with_traceback}
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line. Every error is one text on stderr; the result is the exit code."""
-    with_traceback = "--traceback" in arguments
+    """Run one command line. Every error is one text on stderr, and a document on stdout where JSON was asked for."""
+    answer = Answer("--json" in arguments)
     try:
         if COMPLETION in os.environ:
             return _complete(os.environ[COMPLETION])
         # Not group.main: it has answers of its own to interrupts and to a reader that goes away.
-        with group.make_context("tpuconvert", list(arguments)) as ctx:
+        with group.make_context("tpuconvert", list(arguments), obj=answer) as ctx:
             group.invoke(ctx)
         sys.stdout.flush()
         return 0
@@ -88,23 +93,33 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    except click.UsageError as error:
-        called = error.ctx.command_path if error.ctx is not None else "tpuconvert"
-        click.echo(f"error: {error.format_message()}\n    see: {called} --help", err=True)
-        return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (head, less): not an error. Python would complain again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _without_a_reader()
     except Exception as error:
-        if with_traceback:
+        if "--traceback" in arguments:
             traceback.print_exc()
-        text, code = explain(error)
-        click.echo(text, err=True)
-        return code
+        known = as_ours(error)
+        click.echo(explain(known), err=True)
+        if answer.is_missing:
+            from tpuconvert.cli.json_output import describe_error, to_json
+
+            try:
+                click.echo(to_json(describe_error(known)), nl=False)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                _without_a_reader()
+            except OSError as further:
+                click.echo(explain(as_ours(further)), err=True)
+        return known.exit_code
+
+
+def _without_a_reader() -> int:
+    """The reader of our output went away (head, less): not an error. Python would complain again when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _complete(instruction: str) -> int:
@@ -113,22 +128,34 @@ def _complete(instruction: str) -> int:
     return shell_complete(group, {}, "tpuconvert", COMPLETION, instruction)
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """What the user reads about an error, and the exit code."""
+def as_ours(error: Exception) -> TpuConvertError:
+    """Any error as one of ours, with an id and an exit code."""
     from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
 
     if isinstance(error, TpuConvertError):
-        return f"error: {error}", error.exit_code
+        return error
+    if isinstance(error, click.UsageError):
+        called = error.ctx.command_path if error.ctx is not None else "tpuconvert"
+        return UsageError(error.format_message(), hint=f"see: {called} --help")
     if isinstance(error, MemoryError):
-        return "error: not enough memory", ResourceLimitError.exit_code
+        return ResourceLimitError("not enough memory")
     if isinstance(error, OSError):
-        kind: Any = ResourceLimitError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else UsageError
-        where = f"{error.filename}: " if error.filename else ""
-        return f"error: {where}{error.strerror or error}", kind.exit_code
+        kind = ResourceLimitError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else UsageError
+        return kind(str(error.strerror or error), file=str(error.filename or ""))
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return (
-        f"internal error: {type(error).__name__}: {error}{where}\n"
-        "    this is a mistake in tpuconvert; please report it with the output of: tpuconvert --traceback ...",
-        InternalError.exit_code,
+    return InternalError(
+        f"internal error: {type(error).__name__}: {error}{where}",
+        hint="this is a mistake in tpuconvert; please report it with the output of: tpuconvert --traceback ...",
     )
+
+
+def explain(error: TpuConvertError) -> str:
+    """What the user reads about an error: its id, its text, and the ids of the kinds of problems in it."""
+    from tpuconvert.schema.errors import UnsupportedError
+
+    text = f"error[{error.id}]: {error}"
+    if isinstance(error, UnsupportedError):
+        kinds = sorted({(problem.kind.id, problem.kind.heading) for problem in error.problems})
+        text += "\n  about these: " + ", ".join(f"{number} ({heading})" for number, heading in kinds)
+    return text

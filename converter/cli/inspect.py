@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option
 
 
 @click.command("inspect", short_help="Show what is in a .tpum file or a source model.")
 @click.argument("file")
 @click.argument("weights", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.option("--html", "page", metavar="OUT.html", help="Write one self-contained page instead.")
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
@@ -37,7 +38,7 @@ def command(
     from tpuconvert.model import load
     from tpuconvert.pipeline import Options, load_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_graph, describe_model, node_lines, summary_text, to_json
+    from tpuconvert.report import describe_graph, describe_model, node_lines, summary_text
 
     ensure(not (as_json and page), "--json and --html exclude each other")
     ensure_writable(page, file, weights)
@@ -58,7 +59,7 @@ def command(
         write_report(Path(page), description)
         click.echo(f"wrote {page}")
     elif as_json:
-        click.echo(to_json(description), nl=False)
+        print_json(description)
     else:
         echo_text(summary_text(description))
         cost = description.get("cost")

@@ -6,6 +6,8 @@ import dataclasses
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
+
 
 @click.group("op", short_help="Test an operator of your own.", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
@@ -14,7 +16,7 @@ def command() -> None:
 
 @command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
 @click.argument("file", metavar="PLUGIN.py")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.option("--require-native", is_flag=True, help="Fail when a native kernel is not built.")
 def op_test(file: str, as_json: bool, require_native: bool) -> None:
     """Test the operators that PLUGIN.py registers, on the examples that their definitions give.
@@ -25,11 +27,11 @@ def op_test(file: str, as_json: bool, require_native: bool) -> None:
     from tpuconvert.cli.terminal import echo_text
     from tpuconvert.op_test import raise_if_failed, run_tests
     from tpuconvert.plugins import operators_of_file
-    from tpuconvert.report import table, to_json
+    from tpuconvert.report import table
 
     outcomes = run_tests(operators_of_file(file), require_native=require_native)
     if as_json:
-        click.echo(to_json({"tests": [dataclasses.asdict(outcome) for outcome in outcomes]}), nl=False)
+        print_json({"tests": [dataclasses.asdict(outcome) for outcome in outcomes]})
     else:
         words = {True: "passed", False: "FAILED", None: "-"}
         rows = [("operator", "test", "result", "")]

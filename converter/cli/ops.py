@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import CHIPS, plugin_option
 
 
@@ -18,7 +17,7 @@ from tpuconvert.cli.source_options import CHIPS, plugin_option
     type=click.Choice(["onnx", "tflite", "caffe"]),
     help="The operators of a source format.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @plugin_option
 def command(
     name: str | None, chip: str | None, source_format: str | None, as_json: bool, plugins: tuple[str, ...]
@@ -49,7 +48,7 @@ def _explain(name: str, chip: str | None, as_json: bool) -> None:
 
     about = describe(operator_named(name), chips_named(chip))
     if as_json:
-        _print_json(dataclasses.asdict(about))
+        print_json(dataclasses.asdict(about))
     else:
         echo_text("\n".join(description_lines(about)))
 
@@ -61,7 +60,7 @@ def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
     refused = refused_operators(source_format) if source_format is not None else []
     rows = [*source_operators(source_format), *refused] if source_format is not None else tpu_operators(chip)
     if as_json:
-        _print_json(rows)
+        print_json(rows)
         return
     heading = tuple(rows[0]) if rows else ("operator",)
     cells = [
@@ -72,9 +71,3 @@ def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
     if source_format is not None:
         legend = f", {len(refused)} of them refused" if refused else ""
     click.echo(f"{len(rows)} operators{legend}", err=True)
-
-
-def _print_json(content: Any) -> None:
-    import json
-
-    click.echo(json.dumps(content, indent=2))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option
 
 
 @click.command("passes", short_help="List the optimizer's passes and rules in running order.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @plugin_option
 def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     """List what the optimizer does to a graph, in the order in which it does it.
@@ -16,8 +17,6 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     A pass is one walk over the graph; most of them are stages of rules, all of which run until none fires. Every name
     can be given to convert --disable-rule and --dump-after.
     """
-    import json
-
     from tpuconvert.optimizer.pipeline import describe_passes
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import table
@@ -25,7 +24,7 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     load_plugins(plugins)
     rows = describe_passes()
     if as_json:
-        click.echo(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     cells = [(str(row["order"]), row["name"], row["rule"] or "-", row["about"]) for row in rows]
     click.echo("\n".join(table([("#", "pass", "rule", "what it does"), *cells])))

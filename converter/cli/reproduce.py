@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.source_options import plugin_option
 
@@ -12,7 +13,7 @@ from tpuconvert.cli.source_options import plugin_option
 @click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @click.option("--calibration", metavar="DATA", help="The samples that the file was quantized with.")
 @click.option("-o", "--output", metavar="OUT.tpum", help="Keep the file that is made.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @plugin_option
 def command(
     files: tuple[str, ...], calibration: str | None, output: str | None, as_json: bool, plugins: tuple[str, ...]
@@ -24,7 +25,6 @@ def command(
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.plugins import load_plugins
     from tpuconvert.recipe import reproduce
-    from tpuconvert.report import to_json
 
     ensure(
         len(files) in (2, 3),
@@ -38,7 +38,7 @@ def command(
     with drawn_progress() as progress:
         result = reproduce(file, model, weights, calibration, output=output, progress=progress)
     if as_json:
-        click.echo(to_json(result.to_mapping()), nl=False)
+        print_json(result.to_mapping())
     elif result.is_same:
         click.echo(f"{file}: made again, byte for byte the same\nSHA-256 {result.found}")
     result.check()

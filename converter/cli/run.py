@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import plugin_option
 
@@ -27,7 +27,7 @@ BEST = 5
 @click.option("--preprocess", metavar="KEY=VALUE,...", help="Instead of the model's own: see convert.")
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@json_option
 @plugin_option
 def command(
     file: str,
@@ -71,7 +71,7 @@ def command(
     summaries = [_summary(name, array) for name, array in outputs.items()]
     if as_json:
         described = {"samples": feeds.samples, "pictures": pictures, "outputs": summaries}
-        click.echo(json.dumps(described, indent=2))
+        print_json(described)
         return
     click.echo(feeds.description)
     for summary in summaries:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, source_options
 
@@ -42,7 +43,7 @@ from tpuconvert.cli.source_options import make_options, plugin_option, source_op
     metavar="NAME[<=NUMBER]",
     help="A measure of a plugin's, told per output; above the number is an error. Several: repeat it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+@json_option
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
 def command(
@@ -72,7 +73,7 @@ def command(
     from tpuconvert.model import load
     from tpuconvert.pipeline import verify_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_model, to_json, verification_lines
+    from tpuconvert.report import describe_model, verification_lines
     from tpuconvert.verification import NamedLimit, Thresholds
 
     ensure(
@@ -99,7 +100,10 @@ def command(
     if told:
         verification["metrics"] = told
         lines += [f"{name} of '{output}': {number:.6g}" for name, by in told.items() for output, number in by.items()]
-    click.echo(to_json(verification) if as_json else "\n".join(lines), nl=not as_json)
+    if as_json:
+        print_json(verification)
+    else:
+        click.echo("\n".join(lines))
     given = Thresholds(max_difference, min_cosine, min_sqnr)
     thresholds = Thresholds.default(converted) if given == Thresholds() else given
     result.check(thresholds, named)

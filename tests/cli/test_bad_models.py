@@ -73,7 +73,7 @@ def test_damaged_files_get_one_clear_error(digits: Path, capsys: Captured) -> No
         assert main(["check", name]) == 4, name
         shown = capsys.readouterr()
         assert shown.out == ""
-        assert shown.err.startswith(f"error: {name}: "), shown.err
+        assert shown.err.startswith(f"error[TC4001]: {name}: "), shown.err
         assert len(shown.err.splitlines()) <= 3, shown.err
 
 

@@ -83,7 +83,7 @@ def test_own_input(capsys: Captured) -> None:
 def test_input_that_does_not_fit(capsys: Captured) -> None:
     np.savez("bad.npz", x=np.zeros((1, 2, 3), np.float32))
     assert main(["bench", "net.tpum", *RUN, "--input", "bad.npz"]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    assert capsys.readouterr().err.startswith("error[TC2001]: ")
 
 
 @pytest.mark.usefixtures("network")

@@ -25,7 +25,8 @@ def test_the_source_is_never_replaced(model: Path, target: str, capsys: Captured
     os.symlink("net.onnx", "link.tpum")
     before = model.read_bytes()
     assert main(["convert", "net.onnx", "-o", target]) == 2
-    assert f"error: {Path(target)}: this file is read, and would be replaced by the result" in capsys.readouterr().err
+    complaint = f"error[TC2001]: {Path(target)}: this file is read, and would be replaced by the result"
+    assert complaint in capsys.readouterr().err
     assert main(["convert", "net.onnx", "--report", target]) == 2
     assert model.read_bytes() == before
     assert sorted(path.name for path in Path().iterdir()) == ["link.tpum", "net.onnx"]
@@ -69,7 +70,7 @@ def test_a_full_disk_is_a_resource_limit() -> None:
             [sys.executable, "-m", "tpuconvert", "ops"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 6
-    assert "error: No space left on device" in done.stderr
+    assert "error[TC6001]: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -1,0 +1,62 @@
+"""JSON on stdout: one document per call, that of the command or, where there is none, that of the error."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpuconvert.cli.answer import Answer
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.errors import TpuConvertError
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+"""Every command that prints something has it; docs/schemas says what it prints."""
+
+
+def print_json(content: Any) -> None:
+    """Print the one document of a command."""
+    print_document(to_json(content))
+
+
+def print_document(text: str) -> None:
+    """Print the one document of a command that has made it text already."""
+    answer = click.get_current_context().find_object(Answer)
+    assert answer is not None, "commands are run by tpuconvert.cli.group.run"
+    answer.is_given = True
+    click.echo(text, nl=False)
+
+
+def to_json(content: Any) -> str:
+    """Plain values as JSON text; the same values give the same text."""
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def describe_error(error: TpuConvertError) -> dict[str, Any]:
+    """What is printed instead of a result, as docs/schemas/error.schema.json says."""
+    from tpuconvert.schema.errors import UnsupportedError
+
+    described: dict[str, Any] = {
+        "id": error.id,
+        "exit_code": error.exit_code,
+        "message": error.message,
+        "file": error.file,
+        "node": error.node,
+        "hint": error.hint,
+        "problems": [],
+    }
+    if isinstance(error, UnsupportedError):
+        described["problems"] = [
+            {
+                "id": problem.kind.id,
+                "kind": problem.kind.heading,
+                "operator": problem.op,
+                "node": problem.node,
+                "message": problem.message,
+                "hint": problem.hint,
+            }
+            for problem in error.problems
+        ]
+    return {"error": described}

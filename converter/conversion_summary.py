@@ -1,0 +1,127 @@
+"""What came of a conversion, for somebody who reads for five seconds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.benchmark import total_macs
+from tpuconvert.model import Model
+from tpuconvert.report import bytes_text, describe_model, first_line, opinion_lines, port_text, sqnr_text
+from tpuconvert.report_notes import NoteGroup, group_line, grouped
+from tpuconvert.wording import counted, several
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.graph import Node
+    from tpuconvert.verification import Verification
+
+Summary = dict[str, Any]
+
+REASONS = 6
+"""So many groups of notes are told; inspect has the others."""
+
+KINDS = 6
+"""So many operators are named, those with most nodes first."""
+
+
+def summarize(model: Model, path: Path, verification: Verification | None, next_step: str) -> Summary:
+    """The summary as plain values, as ``convert --json`` prints it.
+
+    Args:
+        model: what was converted.
+        path: the file that was written.
+        verification: the comparison with the source, where one was made.
+        next_step: what to type next.
+
+    """
+    description = describe_model(model, verification)
+    nodes = model.graph.nodes
+    integers = [node for node in nodes if _is_integer(node)]
+    operators = {node.name: node.op.name for node in nodes}
+    return {
+        "source": description["file"] or description["name"],
+        "output": str(path),
+        "bytes": path.stat().st_size,
+        "tool_version": description["tool_version"],
+        "chip": description["chip"],
+        "quantize": description["quantize"],
+        "inputs": description["inputs"],
+        "outputs": description["outputs"],
+        "nodes": len(nodes),
+        "operators": description["operators"],
+        "integer_nodes": len(integers),
+        "macs": total_macs(nodes),
+        "integer_macs": total_macs(integers),
+        "conversions": description["conversions"],
+        "transposes": description["transposes"],
+        "constant_bytes": description["constant_bytes"],
+        "preprocessing": description["preprocessing"],
+        "plugins": description["plugins"],
+        "notes": [group.to_mapping() for group in grouped(description["notes"], operators)],
+        "verification": description["verification"],
+        "next_step": next_step,
+    }
+
+
+def summary_lines(summary: Summary) -> list[str]:
+    """The same as text."""
+    is_float = summary["quantize"] == "none"
+    kind = "float" if is_float else summary["quantize"].upper()
+    lines = [f"{summary['source']} for {summary['chip']}, {kind} (made by tpuconvert {summary['tool_version']})"]
+    for what in ("inputs", "outputs"):
+        lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in summary[what]]
+    lines.append(f"  nodes   {summary['nodes']}: {_most_common(summary['operators'])}")
+    if not is_float:
+        lines.append(f"  INT8    {_integer_share(summary)}")
+    if summary["preprocessing"]:
+        from tpuconvert.preprocess import Preprocess
+
+        lines.append(f"  preprocessing: {Preprocess.from_mapping(summary['preprocessing'])}")
+    if summary["plugins"]:
+        lines.append(f"  plugins: {', '.join(summary['plugins'])}")
+    lines += _note_lines(summary)
+    verification = summary["verification"]
+    if verification is not None:
+        lines += [f"  {line}" for line in (first_line(verification), *opinion_lines(verification))]
+        lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
+    lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
+    lines.append(f"next: {summary['next_step']}")
+    return lines
+
+
+def _most_common(operators: dict[str, int]) -> str:
+    named = dict(Counter(operators).most_common(KINDS))
+    more = len(operators) - len(named)
+    return (counted(named) or "none") + (f" and {several(more, 'other operator')}" if more else "")
+
+
+def _integer_share(summary: Summary) -> str:
+    """How much of a model is in integers."""
+    text = f"{summary['integer_nodes']} of {several(summary['nodes'], 'node')}"
+    if summary["macs"]:
+        text += f", {summary['integer_macs'] / summary['macs']:.1%} of the multiplications"
+    if summary["conversions"]:
+        text += f"; {several(summary['conversions'], 'conversion')} to or from float"
+    return f"{text}; constants: {bytes_text(summary['constant_bytes'])}"
+
+
+def _note_lines(summary: Summary) -> list[str]:
+    groups = [
+        NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"]) for note in summary["notes"]
+    ]
+    lines = [group_line(group) for group in groups[:REASONS]]
+    if len(groups) > REASONS:
+        more = len(groups) - REASONS
+        lines.append(f"  {several(more, 'more reason')}: tpuconvert inspect {summary['output']} --summary")
+    return lines
+
+
+def _similarity(entry: Summary) -> str:
+    cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
+    return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if entry["sqnr_db"] is not None else "")
+
+
+def _is_integer(node: Node) -> bool:
+    """Whether a node's results are integers that stand for real numbers, or sums of such."""
+    return all(value.dtype.is_integer for value in node.outputs)

@@ -1,0 +1,226 @@
+"""Every id of an error: a call that ends with it, and a page that explains it."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tpuconvert.__main__ import main
+from tpuconvert.schema import errors
+from tpuconvert.schema.errors import ProblemKind, TpuConvertError
+
+Captured = pytest.CaptureFixture[str]
+Call = list[str]
+
+KINDS = {kind.id: kind for kind in vars(errors).values() if isinstance(kind, ProblemKind)}
+EXCEPTIONS = {
+    kind.id: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, TpuConvertError) and kind.__module__ == errors.__name__
+}
+
+
+def network(
+    op: str, inputs: dict[str, list[int | str]], opset: int = 17, element: int = TensorProto.FLOAT, **attributes: object
+) -> str:
+    """One ONNX node in a file."""
+    ports = [helper.make_tensor_value_info(name, element, shape) for name, shape in inputs.items()]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    node = helper.make_node(op, list(inputs), ["y"], name="node_0", **attributes)
+    graph = helper.make_graph([node], "g", ports, [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)]), "net.onnx")
+    return "net.onnx"
+
+
+def no_operator() -> Call:
+    return ["check", network("NoSuchOperator", {"x": [1, 4]})]
+
+
+def unsupported_attribute() -> Call:
+    return ["check", network("Relu", {"x": [1, 4]}, nonsense=3)]
+
+
+def unsupported_type() -> Call:
+    return ["check", network("Relu", {"x": [1, 4]}, element=TensorProto.COMPLEX64)]
+
+
+def unknown_shape() -> Call:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="node_0")], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), "net.onnx")
+    return ["check", "net.onnx"]
+
+
+def invalid_node() -> Call:
+    return ["check", network("Add", {"a": [1, 4], "b": [1, 5]})]
+
+
+def illegal_on_chip() -> Call:
+    return ["check", network("BitwiseAnd", {"a": [1, 4], "b": [1, 4]}, 18, TensorProto.INT32), "--chip", "bm1682"]
+
+
+def too_large() -> Call:
+    return ["check", network("Relu", {"x": [1 << 30, 1 << 30, 1 << 30]})]
+
+
+def error_of_a_plugin() -> Call:
+    Path("strict.py").write_text(
+        "import tpuconvert as tc\n\n\n@tc.register_metric('strict')\ndef strict(wanted, found):\n"
+        "    raise tc.TpuConvertError('has no opinion about a single number')\n"
+    )
+    _converted()
+    return ["verify", "net.onnx", "net.tpum", "--oracle", "none", "--metric", "strict", "--plugin", "strict.py"]
+
+
+def rule(does: str) -> Call:
+    """A network, and a plugin with a rule of the optimizer that fires on it."""
+    Path("wrong.py").write_text(
+        "import numpy as np\nimport tpuconvert as tc\nfrom tpuconvert.schema.ops.activation import Active\n"
+        "from tpuconvert.schema.ops.arithmetic import Add\n\n\n"
+        "@tc.register_rule(tc.pattern(Active, 'x', name='active'), stage='fuse')\ndef acme_wrong(g, m):\n"
+        f"    return {does}\n"
+    )
+    return ["convert", network("Sigmoid", {"x": [1, 4]}), "--plugin", "wrong.py"]
+
+
+def internal_error() -> Call:
+    return rule("1 / 0")
+
+
+def failing_operator() -> Call:
+    Path("fussy.py").write_text(
+        "from dataclasses import dataclass\nimport tpuconvert as tc\n\n\n@tc.register_op('fussy')\n"
+        "@dataclass(frozen=True)\nclass Fussy(tc.Op):\n    '''y = x.'''\n\n    inputs = (tc.Operand('x'),)\n\n"
+        "    def infer(self, x):\n        return (x,)\n\n    def reference(self, x):\n"
+        "        raise ValueError('does not like these numbers')\n\n\n"
+        "@tc.register_converter('onnx', 'Fussy')\ndef convert(node, g):\n    return g.add(Fussy(), node.input(0))\n"
+    )
+    plugin = ["--plugin", "fussy.py"]
+    _converted("Fussy", plugin)
+    return ["run", "net.tpum", _samples(), *plugin]
+
+
+def usage() -> Call:
+    return ["check", "absent.onnx"]
+
+
+def shapes_that_do_not_fit() -> Call:
+    return rule("g.add(Add(), m.x, g.constant(np.zeros((1, 3), np.float32)))")
+
+
+def corrupt() -> Call:
+    Path("net.onnx").write_bytes(b"<html>404</html>")
+    return ["check", "net.onnx"]
+
+
+def threshold() -> Call:
+    network("Transpose", {"x": [1, 2, 3, 4]}, perm=[0, 2, 3, 1])
+    return ["convert", "net.onnx", "--max-transposes", "0"]
+
+
+def resource_limit() -> Call:
+    return ["convert", network("Relu", {"x": [1, 4]})]
+
+
+def missing_extra() -> Call:
+    Path("cat.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    _converted()
+    return ["run", "net.tpum", "cat.png", "--preprocess", "color=GRAY"]
+
+
+def _converted(op: str = "Relu", plugin: Call | None = None) -> None:
+    """Makes net.onnx and net.tpum."""
+    network(op, {"x": [1, 1, 2, 2]})
+    done = subprocess.run(
+        [sys.executable, "-m", "tpuconvert", "convert", "net.onnx", "-o", "net.tpum", *(plugin or [])],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def _samples() -> str:
+    np.save("x.npy", np.zeros((1, 1, 2, 2), np.float32))
+    return "x.npy"
+
+
+CALLS: dict[str, Callable[[], Call]] = {
+    "TC1000": error_of_a_plugin,
+    "TC1001": internal_error,
+    "TC1002": failing_operator,
+    "TC2001": usage,
+    "TC3001": shapes_that_do_not_fit,
+    "TC3100": no_operator,
+    "TC3101": no_operator,
+    "TC3102": unsupported_attribute,
+    "TC3103": unsupported_type,
+    "TC3104": unknown_shape,
+    "TC3105": invalid_node,
+    "TC3106": illegal_on_chip,
+    "TC3107": too_large,
+    "TC4001": corrupt,
+    "TC5001": threshold,
+    "TC6001": resource_limit,
+    "TC7001": missing_extra,
+}
+CIRCUMSTANCES = {
+    "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # files of 100 bytes at most
+    "TC7001": "sys.modules['PIL'] = None",
+}
+START = "from tpuconvert.__main__ import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("number", CALLS)
+def test_id_is_told(number: str) -> None:
+    """In a process of its own: plugins stay loaded, and one of these is a broken rule."""
+    call = [*CALLS[number](), "--json"]
+    code = f"import sys; {CIRCUMSTANCES.get(number, '')}; {START}".replace("; ;", ";")
+    done = subprocess.run([sys.executable, "-c", code, *call], capture_output=True, text=True, check=False)
+    print(done.stderr)
+    error = json.loads(done.stdout)["error"]
+    told = {error["id"], *(problem["id"] for problem in error["problems"])}
+    assert number in told
+    assert number in done.stderr
+    assert done.stderr.startswith(f"error[{error['id']}]: ")
+    assert done.returncode == error["exit_code"] == EXCEPTIONS[error["id"]].exit_code
+    if number in KINDS:
+        [problem] = error["problems"]
+        assert (problem["id"], problem["kind"]) == (number, KINDS[number].heading)
+
+
+def test_every_id_has_a_call_and_a_page(repository: Path) -> None:
+    ids = {*EXCEPTIONS, *KINDS}
+    assert set(CALLS) == ids
+    assert {page.stem for page in (repository / "docs" / "errors").glob("*.md")} == ids
+    index = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
+    linked = re.findall(r"^\| \[(TC\d{4})\]\(errors/(TC\d{4})\.md\) \| (\d) \|", index, re.MULTILINE)
+    codes = {**dict.fromkeys(KINDS, 3), **{number: kind.exit_code for number, kind in EXCEPTIONS.items()}}
+    assert {(first, second, int(code)) for first, second, code in linked} == {(n, n, c) for n, c in codes.items()}
+
+
+@pytest.mark.parametrize("number", CALLS)
+def test_page_says_what_it_is_and_what_to_do(number: str, repository: Path) -> None:
+    text = (repository / "docs" / "errors" / f"{number}.md").read_text(encoding="utf-8")
+    name = KINDS[number].heading if number in KINDS else EXCEPTIONS[number].__name__
+    assert text.startswith(f"# {number}: {name}\n")
+    assert "```text\n" in text
+    assert number in text.split("```text\n")[1].split("```")[0]
+    assert "\n## What to do\n" in text
+
+
+def test_text_and_json_are_one_error(capsys: Captured) -> None:
+    assert main([*no_operator()]) == 3
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines()[-1] == "  about these: TC3101 (no TPU operator)"
+    assert main(["check", "--json", "absent.onnx"]) == 2
+    shown = capsys.readouterr()
+    error = json.loads(shown.out)["error"]
+    assert shown.err == f"error[TC2001]: {error['message']}\n" + (f"    {error['hint']}\n" if error["hint"] else "")
