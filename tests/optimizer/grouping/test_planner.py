@@ -90,12 +90,14 @@ def test_random_networks_in_parts(seed: int, is_integer: bool) -> None:
 
 
 def test_the_networks_above_are_cut_along_every_axis() -> None:
-    axes = set()
+    missing = {0, 1, 2}
     for seed in range(40):
         graph = random_network(seed, 12, height=12, batch=1 + seed % 3)
         groups = plan_groups(graph, Chip.BM1686, small_memory(seed)).groups
-        axes |= {axis for group in groups for axis in range(3) if group.tiles[axis] > 1}
-    assert axes == {0, 1, 2}
+        missing -= {axis for group in groups for axis in range(3) if group.tiles[axis] > 1}
+        if not missing:
+            break
+    assert not missing
 
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(12, 100))])
