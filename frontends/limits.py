@@ -1,6 +1,5 @@
 """How much of a stranger's file is accepted: every bound that a frontend checks, in one place."""
 
-
 from tpuconvert.schema.light_dataclass import dataclass
 
 

@@ -17,7 +17,7 @@ from tpuconvert.schema.types import Array
 
 def runs(root: Path, entry: Entry, backend: str = "auto", **options: str) -> Iterator[tuple[Array, Array]]:
     """Every output of every sample: what was found and what was published."""
-    yield from runs_of(tc.convert(model_files(root, entry)[0], state="ports", **options), root, entry, backend)  # type: ignore[arg-type]
+    yield from runs_of(tc.convert(model_files(root, entry)[0], state="ports", **options), root, entry, backend)  # type: ignore[arg-type]  # by name
 
 
 def runs_of(model: tc.Model, root: Path, entry: Entry, backend: str = "auto") -> Iterator[tuple[Array, Array]]:
@@ -25,11 +25,11 @@ def runs_of(model: tc.Model, root: Path, entry: Entry, backend: str = "auto") ->
     given, published = len(entry["inputs"]), len(entry["outputs"])
     ports = model.graph.input_ports
     state = [
-        np.full(port.shape, port.quant.zero_point[0] if port.quant else 0, port.dtype)  # type: ignore[arg-type]
+        np.full(port.shape, port.quant.zero_point[0] if port.quant else 0, port.dtype)  # type: ignore[arg-type]  # extents are numbers
         for port in ports[given:]
     ]
     names = [port.name for port in ports]
-    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]
+    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]  # a parameter
         for feeds, expected in reference_samples(root, entry):
             found = list(session.run(dict(zip(names, [*feeds.values(), *state], strict=True))).values())
             state = found[published:]

@@ -173,7 +173,7 @@ def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -
                 f"first at '{name}' ({source}): {int((apart != 0).sum())} of {apart.size}, up to {apart.max():g}"
             )
 
-    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]
+    with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]  # the commands give one of the two
         session.run(named(session, feeds), observe=look)
     return found[0] if found else "no tensor inside differs"
 

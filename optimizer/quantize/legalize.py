@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 # The lowerings register themselves when their modules are loaded.
 import tpuconvert.optimizer.quantize.lower_bm1684
 import tpuconvert.optimizer.quantize.lower_bm1686
-import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401
+import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
 from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
 from tpuconvert.optimizer.quantize.custom import custom_form, has_integer_form
 from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form

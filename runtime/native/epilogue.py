@@ -66,7 +66,7 @@ class Epilogue:
         """An epilogue whose only limits are those of its result type."""
         bias = bias_of(dtype)
         given = {"offset": (bias,)} | parameters
-        return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]
+        return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]  # by name
 
     @staticmethod
     def sums() -> Epilogue:

@@ -1,6 +1,6 @@
 """Importing this module registers every matcher."""
 
-from tpuconvert.runtime.native import (  # noqa: F401
+from tpuconvert.runtime.native import (  # noqa: F401  they register themselves
     plan_bytes,
     plan_float,
     plan_float_attention,

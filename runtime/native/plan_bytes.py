@@ -110,7 +110,7 @@ def tree(node: Node, site: Site) -> Group | None:
             continue
         if term.dtype is not y.dtype or all(value.is_constant for value in found.elements.operands):
             return None
-        return Group(tuple(found.nodes), lambda builder: found.elements.emit(builder, term, y))  # noqa: B023
+        return Group(tuple(found.nodes), lambda builder: found.elements.emit(builder, term, y))  # noqa: B023  the loop ends here
     return None
 
 

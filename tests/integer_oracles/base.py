@@ -182,7 +182,7 @@ class Sampler:
 
     def data_type(self, name: str) -> DType:
         """An integer type that the first operand may have on some chip; FLOAT32 where it has none."""
-        return self.choice(data_types(name))  # type: ignore[no-any-return]
+        return self.choice(data_types(name))  # type: ignore[no-any-return]  # a choice of Any
 
     def axis(self, rank: int, first: int = 0) -> tuple[int, int]:
         """An axis as a parameter, perhaps negative, and as an index."""

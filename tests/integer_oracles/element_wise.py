@@ -90,7 +90,7 @@ def types_for(name: str, s: Sampler) -> tuple[DType, DType, DType | None, DType]
 def result(function: Function, a: int, b: int, out: DType, chip: Chip) -> int:
     """INT32 passes through binary32 on the two older chips."""
     if out is I32 and chip is not Chip.BM1686:
-        return nearest_int32(f32(function(f32(a), f32(b))))  # type: ignore[arg-type]
+        return nearest_int32(f32(function(f32(a), f32(b))))  # type: ignore[arg-type]  # a function of NumPy
     return saturated(function(a, b), out)
 
 
@@ -250,7 +250,7 @@ def amounts(s: Sampler, dtype: DType, shape: Sequence[int]) -> Tensor:
 
 
 def amount_types(s: Sampler) -> tuple[DType, DType]:
-    return s.choice(((I32, I32), (I16, I16), (U16, I16)))  # type: ignore[no-any-return]
+    return s.choice(((I32, I32), (I16, I16), (U16, I16)))  # type: ignore[no-any-return]  # a choice of Any
 
 
 @oracle("arith_lshift", "arith_rshift", "round_rshift")

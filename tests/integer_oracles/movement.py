@@ -63,7 +63,7 @@ def concat(name: str, s: Sampler) -> Example:
         place = list(index)
         for part in parts:
             if place[axis] < part.shape[axis]:
-                return part.at(place)  # type: ignore[no-any-return]
+                return part.at(place)  # type: ignore[no-any-return]  # an element of Any
             place[axis] -= part.shape[axis]
         raise AssertionError(index)
 
@@ -84,7 +84,7 @@ def split(name: str, s: Sampler) -> Example:
         first = sum(used[:k])
         part_shape = (*shape[:axis], size, *shape[axis + 1 :])
         parts.append(
-            made(x.dtype, part_shape, lambda i, first=first: x.at((*i[:axis], i[axis] + first, *i[axis + 1 :])))  # type: ignore[misc]
+            made(x.dtype, part_shape, lambda i, first=first: x.at((*i[:axis], i[axis] + first, *i[axis + 1 :])))  # type: ignore[misc]  # defaults of a lambda
         )
     return example(make(name, axis=given, num=num, size=sizes), [x], *parts)
 
@@ -100,7 +100,7 @@ def interleave(name: str, s: Sampler) -> Example:
     def value(index: tuple[int, ...]) -> int:
         chunk, within = divmod(index[axis], step)
         place = (*index[:axis], chunk // 2 * step + within, *index[axis + 1 :])
-        return (x1 if chunk % 2 else x0).at(place)  # type: ignore[no-any-return]
+        return (x1 if chunk % 2 else x0).at(place)  # type: ignore[no-any-return]  # an element of Any
 
     whole = made(x0.dtype, (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]), value)
     return example(make(name, axis=given, step=step), [x0, x1], whole)
@@ -172,7 +172,7 @@ def permute(name: str, s: Sampler) -> Example:
         place = [0] * len(index)
         for k, i in zip(order, index, strict=True):
             place[k] = i
-        return x.at(place)  # type: ignore[no-any-return]
+        return x.at(place)  # type: ignore[no-any-return]  # an element of Any
 
     return example(make(name, order=tuple(order)), [x], made(x.dtype, [x.shape[k] for k in order], value))
 
@@ -251,7 +251,7 @@ def batch_to_space(name: str, s: Sampler) -> Example:
     def value(index: tuple[int, ...]) -> int:
         image, channel, i, j = index
         (row, bh), (column, bw) = divmod(i + crop[0], block[0]), divmod(j + crop[2], block[1])
-        return x.at(((bh * block[1] + bw) * n + image, channel, row, column))  # type: ignore[no-any-return]
+        return x.at(((bh * block[1] + bw) * n + image, channel, row, column))  # type: ignore[no-any-return]  # an element of Any
 
     expected = made(x.dtype, shape, value)
     if name.endswith("v2"):

@@ -93,13 +93,23 @@ GIVEN: list[Given] = [
     ("AffineGrid", [ramp(2, 2, 3)], [i64(2, 3, 4, 5)], {"align_corners": 1}, 20),
 ]  # fmt: skip
 
+
 def differs(op: str, attributes: dict[str, Any]) -> str:
     is_clamped = op == "GridSample" and attributes.get("mode") == "cubic" and attributes.get("padding_mode") == "border"
     return "onnxruntime moves the place into the image, not the taps around it" if is_clamped else ""
 
 
 CASES = [
-    Case(op, inputs, constants, attributes, opset, outputs=2 if op == "LinearAttention" else 1, atol=2e-5,
-         since=opset if "reduction" in attributes else 1, differs=differs(op, attributes))
+    Case(
+        op,
+        inputs,
+        constants,
+        attributes,
+        opset,
+        outputs=2 if op == "LinearAttention" else 1,
+        atol=2e-5,
+        since=opset if "reduction" in attributes else 1,
+        differs=differs(op, attributes),
+    )
     for op, inputs, constants, attributes, opset in GIVEN
 ]

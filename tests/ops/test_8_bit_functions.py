@@ -78,7 +78,7 @@ def clamps(name: str, x: DType, every: bool) -> Iterator[Use]:
         for high in limits:
             if low <= high:
                 op = make(name, min=Scalar(x, low), max=Scalar(x, high))
-                yield op, x, lambda v, low=low, high=high: min(max(v, low), high)  # type: ignore[misc]
+                yield op, x, lambda v, low=low, high=high: min(max(v, low), high)  # type: ignore[misc]  # defaults of a lambda
 
 
 def with_number(name: str, x: DType, every: bool) -> Iterator[Use]:
@@ -89,7 +89,7 @@ def with_number(name: str, x: DType, every: bool) -> Iterator[Use]:
             for out in (x,) if what in ("max", "min") else SMALL:
                 given = {} if what in ("max", "min") else {"out_dtype": out}
                 op = make(name, scalar=Scalar(second, number), **given)
-                yield op, out, lambda v, n=number, out=out: saturated(function(v, n), out)  # type: ignore[misc]
+                yield op, out, lambda v, n=number, out=out: saturated(function(v, n), out)  # type: ignore[misc]  # defaults of a lambda
 
 
 def with_number_and_shift(name: str, x: DType, every: bool) -> Iterator[Use]:
@@ -102,20 +102,20 @@ def with_number_and_shift(name: str, x: DType, every: bool) -> Iterator[Use]:
                     yield (
                         op,
                         out,
-                        lambda v, n=number, shift=shift, out=out: saturated(rrs(function(v, n), shift), out),  # type: ignore[misc]
+                        lambda v, n=number, shift=shift, out=out: saturated(rrs(function(v, n), shift), out),  # type: ignore[misc]  # defaults of a lambda
                     )
 
 
 def comparisons(name: str, x: DType, every: bool) -> Iterator[Use]:
     holds = COMPARISONS[name[:-1]]
     for number in numbers(x, every):
-        yield make(name, scalar_i1=Scalar(x, number)), x, lambda v, n=number: int(holds(v, n))  # type: ignore[misc]
+        yield make(name, scalar_i1=Scalar(x, number)), x, lambda v, n=number: int(holds(v, n))  # type: ignore[misc]  # defaults of a lambda
 
 
 def logic(name: str, x: DType, every: bool) -> Iterator[Use]:
     function = LOGIC[name[4:-1]]
     for number in numbers(x, every):
-        yield make(name, scalar_i=Scalar(x, number)), x, lambda v, n=number: function(v, n)  # type: ignore[misc]
+        yield make(name, scalar_i=Scalar(x, number)), x, lambda v, n=number: function(v, n)  # type: ignore[misc]  # defaults of a lambda
 
 
 def shifts(name: str, x: DType, every: bool) -> Iterator[Use]:
@@ -151,7 +151,7 @@ def dequantizations(name: str, x: DType, every: bool) -> Iterator[Use]:
     for zero in numbers(x, every):
         for scale in (1.0, 0.1, 1 / 255, 3e-5, -7.3):
             op = make(name, scale_val=scale, offset_val=zero)
-            yield op, F32, lambda v, zero=zero, scale=scale: f32(f32(v - zero) * f32(scale))  # type: ignore[misc]
+            yield op, F32, lambda v, zero=zero, scale=scale: f32(f32(v - zero) * f32(scale))  # type: ignore[misc]  # defaults of a lambda
 
 
 FUNCTIONS: dict[str, Callable[[str, DType, bool], Iterator[Use]]] = {

@@ -9,7 +9,7 @@ from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Chip, Scalar, TensorType
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Chip, DType, Scalar, TensorType
 
 OLD = (Chip.BM1682, Chip.BM1684)
 NEW = (Chip.BM1686,)
@@ -141,8 +141,8 @@ def test_inputs_are_not_changed() -> None:
         (Max(), I8, U8, ()),
     ],
 )
-def test_legality(op: Add, first: object, second: object, legal: tuple[Chip, ...]) -> None:
-    types = (TensorType(first, (1,)), TensorType(second, (1,)))  # type: ignore[arg-type]
+def test_legality(op: Add, first: DType, second: DType, legal: tuple[Chip, ...]) -> None:
+    types = (TensorType(first, (1,)), TensorType(second, (1,)))
     found = tuple(chip for chip in Chip if check(op, chip, types, op.infer(*types)).status is not Status.ILLEGAL)
     assert found == legal
 

@@ -185,10 +185,10 @@ def _broken(change: Callable[[FileModel], object]) -> FileModel:
 
 
 BROKEN: dict[str, Callable[[FileModel], object]] = {
-    "attribute of a wrong type": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(number=1.5)),  # type: ignore[arg-type]
+    "attribute of a wrong type": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(number=1.5)),  # type: ignore[arg-type]  # that is wrong with it
     "integer beyond 64 bits": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(numbers=(1 << 63,))),
-    "text instead of bytes": lambda m: setattr(m.graph.nodes[0], "op", Blocks(block="text")),  # type: ignore[arg-type]
-    "None where it is not allowed": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(text=None)),  # type: ignore[arg-type]
+    "text instead of bytes": lambda m: setattr(m.graph.nodes[0], "op", Blocks(block="text")),  # type: ignore[arg-type]  # that is wrong with it
+    "None where it is not allowed": lambda m: setattr(m.graph.nodes[0], "op", AllKinds(text=None)),  # type: ignore[arg-type]  # that is wrong with it
     "field that cannot be stored": lambda m: m.graph.add(Unstorable()),
     "port of an unknown type": lambda m: m.graph.output(m.graph.outputs[0], Port("p", "object", ())),
     "result stored as another type": lambda m: setattr(m.graph.nodes[0].output, "type", TensorType(I8, (1,))),
@@ -197,8 +197,8 @@ BROKEN: dict[str, Callable[[FileModel], object]] = {
         m.graph.find("w"), "quant", QuantParams((1.0, 1.0), (0, 0), I8, 1)
     ),
     "value of another graph": lambda m: m.graph.outputs.append(tiny_model().graph.outputs[0]),
-    "not JSON": lambda m: m.metadata.update(x={1, 2}),  # type: ignore[attr-defined]
-    "NaN is not JSON": lambda m: m.metadata.update(x=float("nan")),  # type: ignore[attr-defined]
+    "not JSON": lambda m: m.metadata.update(x={1, 2}),  # type: ignore[attr-defined]  # that is wrong with it
+    "NaN is not JSON": lambda m: m.metadata.update(x=float("nan")),  # type: ignore[attr-defined]  # that is wrong with it
     "text that is not Unicode": lambda m: m.graph.notes.append("\ud800"),
 }
 
@@ -216,7 +216,7 @@ def test_nodes_out_of_order_are_not_written(tmp_path: Path) -> None:
     x = graph.input("x", TensorType(F32, (1,)))
     first = graph.add(AllKinds(), x, name="first")
     second = graph.add(AllKinds(), x, name="second")
-    graph.set_input(first.producer, 0, second)  # type: ignore[arg-type]
+    graph.set_input(first.producer, 0, second)  # type: ignore[arg-type]  # it has a producer
     graph.output(first)
     with pytest.raises(InternalError, match="not made before it"):
         write_model(tmp_path / "m.tpum", FileModel(graph, Chip.BM1686, "1"))

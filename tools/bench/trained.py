@@ -26,7 +26,7 @@ def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Mod
             continue
         source, _ = model_files(root, entry)
         feeds = [feed for feed, _ in reference_samples(root, entry)]
-        measured = ready(folder / f"{name}.npz", lambda path, feed=feeds[0]: write_feed(path, feed))  # type: ignore[misc]
+        measured = ready(folder / f"{name}.npz", lambda path, feed=feeds[0]: write_feed(path, feed))  # type: ignore[misc]  # defaults of a lambda
         label, engine = SOURCE_ENGINES[entry["format"]]
         theirs = Maker(label, engine, str(source), lambda path: None)
         yield made(name, "as it is", folder, measured, [_ours(entry, source, name, None), theirs], backend)

@@ -8,7 +8,7 @@ import tpuconvert.optimizer.quantize.tflite.products
 import tpuconvert.optimizer.quantize.tflite.recurrent
 import tpuconvert.optimizer.quantize.tflite.resize
 import tpuconvert.optimizer.quantize.tflite.softmax
-import tpuconvert.optimizer.quantize.tflite.sums  # noqa: F401
+import tpuconvert.optimizer.quantize.tflite.sums  # noqa: F401  they register themselves
 from tpuconvert.optimizer.quantize.tflite.forms import exact_form
 from tpuconvert.optimizer.quantize.tflite.recurrent import forget_inner_scales
 

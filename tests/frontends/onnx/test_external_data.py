@@ -46,9 +46,7 @@ def two_files(folder: Path) -> tuple[onnx.ModelProto, Array]:
     (folder / "deeper" / "second.bin").write_bytes(w2.tobytes())
     nodes = [one("MatMul", "x", "w1", outputs=["p"]), one("Add", "p", "b", outputs=["s"]), one("MatMul", "s", "w2")]
     proto = model(nodes, {"x": x}, ["y"], {"b": b})
-    proto.graph.initializer.extend(
-        [outside("w1", "first.bin", (3, 4), 64), outside("w2", "deeper/second.bin", (4, 2))]
-    )
+    proto.graph.initializer.extend([outside("w1", "first.bin", (3, 4), 64), outside("w2", "deeper/second.bin", (4, 2))])
     return proto, (x @ w1 + b) @ w2
 
 

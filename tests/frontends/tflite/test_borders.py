@@ -100,7 +100,7 @@ def test_what_belongs_to_tflite_only(data_root: Path) -> None:
         ({"keep_io_layout": False}, "--nchw-io"),
     ):
         with pytest.raises(UsageError, match=f"{says} belongs to TFLite models only"):
-            tc.convert(path, **arguments)  # type: ignore[arg-type]
+            tc.convert(path, **arguments)  # type: ignore[arg-type]  # by name
 
 
 def description(*, mean: list[float], std: list[float], identifier: bytes = b"M001") -> bytes:
@@ -197,6 +197,6 @@ def test_another_engine_is_not_asked_about_other_borders(tmp_path: Path) -> None
 
     path = written(tmp_path, convolution())
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
-        options = Options.of(**arguments)  # type: ignore[arg-type]
-        found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]
+        options = Options.of(**arguments)  # type: ignore[arg-type]  # by name
+        found = verify_source(tc.convert(path, **arguments), path, None, options, oracle="auto")  # type: ignore[arg-type]  # by name
         assert found.to_mapping()["first_difference"] is None

@@ -22,7 +22,7 @@ def error_of(folder: Path, *subgraphs: S, **arguments: object) -> UnsupportedErr
     path = folder / "model.tflite"
     path.write_bytes(serialized(*subgraphs))
     with pytest.raises(UnsupportedError) as caught:
-        load(path, **arguments)  # type: ignore[arg-type]
+        load(path, **arguments)  # type: ignore[arg-type]  # by name
     return caught.value
 
 

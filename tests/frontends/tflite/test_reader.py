@@ -188,7 +188,7 @@ def test_four_bit_weights_are_unpacked(tmp_path: Path) -> None:
     """Two numbers per byte, the first one in the low half."""
     path = write(tmp_path, serialized(single("ABS", [T(shape=(3,), type="INT4", raw=bytes([0x7F, 0x08]))], [T()])))
     model = read_model(path)
-    assert model.data(model.subgraphs[0].tensors[0]).tolist() == [-1, 7, -8]  # type: ignore[union-attr]
+    assert model.data(model.subgraphs[0].tensors[0]).tolist() == [-1, 7, -8]  # type: ignore[union-attr]  # it has data
 
 
 def test_operator_codes_above_the_old_field(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def requant(case: Drawing, mode: RequantMode, out: DType, channels: int = 1, **f
         "mode": mode,
         "out_dtype": out,
     }
-    return RequantInt32(**(parameters | fixed))  # type: ignore[arg-type]
+    return RequantInt32(**(parameters | fixed))  # type: ignore[arg-type]  # by name
 
 
 @pytest.mark.parametrize("mode", RequantMode)
@@ -336,7 +336,7 @@ def test_into_integers(seed: int) -> None:
 
 def into(out: DType, **parameters: object) -> RequantFp32ToInt:
     """requant_fp32_to_int in mode 0."""
-    return RequantFp32ToInt(out_dtype=out, mode=RequantFp32Mode.SCALE_ROUND_OFFSET, **parameters)  # type: ignore[arg-type]
+    return RequantFp32ToInt(out_dtype=out, mode=RequantFp32Mode.SCALE_ROUND_OFFSET, **parameters)  # type: ignore[arg-type]  # by name
 
 
 @pytest.mark.parametrize("seed", SEEDS)

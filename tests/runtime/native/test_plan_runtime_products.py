@@ -65,7 +65,7 @@ def factor(case: Drawing, k: int, most: int, out: DType, mode: RequantMode, **fi
         "mode": mode,
         "out_dtype": out,
     }
-    return RequantInt32(**(parameters | fixed))  # type: ignore[arg-type]
+    return RequantInt32(**(parameters | fixed))  # type: ignore[arg-type]  # by name
 
 
 def sizes(case: Drawing) -> tuple[int, int, int]:

@@ -32,7 +32,7 @@ def compared(folder: Path, model: S, seed: object, line: Line, backends: tuple[s
     feeds = oracle.random_feeds(generator)
     want = oracle.run(feeds)
     for backend in backends:
-        with tc.Session(converted, backend=backend) as session:  # type: ignore[arg-type]
+        with tc.Session(converted, backend=backend) as session:  # type: ignore[arg-type]  # a parameter
             for found, expected in zip(session.run(named(session, feeds)).values(), want, strict=True):
                 line.add(found, expected)
                 assert not line.problem, (seed, line.problem)
