@@ -62,6 +62,25 @@ class FeedSource:
     def __iter__(self) -> Iterator[Feed]:
         return (self._builder.build(batch) for batch in self._batches)
 
+    def check_numbers(self) -> None:
+        """Refuse arrays with NaN, from which no range can be found. Pictures have none.
+
+        Raises:
+            UsageError: naming the first sample that has one.
+
+        """
+        for index, batch in enumerate(self._batches):
+            if isinstance(batch, list):  # pictures
+                continue
+            named = batch if isinstance(batch, Mapping) else {self._builder.only_port.name: batch}
+            for name, array in named.items():
+                if array.dtype.kind == "f" and np.isnan(array).any():
+                    raise UsageError(
+                        f"sample {index} of input '{name}' holds NaN, which is not a number",
+                        file=self._builder.file,
+                        hint="leave such samples out, or mend what makes them",
+                    )
+
     def __len__(self) -> int:
         return len(self._batches)
 
@@ -83,7 +102,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     """
     if isinstance(source, FeedSource):
         return source
-    builder = _FeedBuilder(ports, preprocess)
+    builder = _FeedBuilder(ports, preprocess, str(source) if isinstance(source, str | Path) else "")
     if isinstance(source, str | Path):
         return _from_path(Path(source), builder)
     if isinstance(source, Mapping):
@@ -110,9 +129,10 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
 class _FeedBuilder:
     """Turns one batch (a list of pictures, an array, or arrays by name) into a feed of the model's inputs."""
 
-    def __init__(self, ports: list[Port], preprocess: Preprocess | None) -> None:
+    def __init__(self, ports: list[Port], preprocess: Preprocess | None, file: str = "") -> None:
         self.ports = {port.name: port for port in ports}
         self.preprocess = preprocess
+        self.file = file
 
     @property
     def only_port(self) -> Port:
@@ -125,6 +145,7 @@ class _FeedBuilder:
         if len(self.ports) != 1:
             raise UsageError(
                 f"the model has {len(self.ports)} inputs: {', '.join(map(describe, self.ports.values()))}",
+                file=self.file,
                 hint="give an .npz file with one array per input name, or NAME=FILE.npy for each",
             )
         return next(iter(self.ports.values()))
@@ -157,7 +178,8 @@ class _FeedBuilder:
             batch = {self.only_port.name: batch}
         missing = [describe(port) for name, port in self.ports.items() if name not in batch]
         if missing:
-            raise UsageError(f"no array for {', '.join(missing)}", hint=f"given: {', '.join(batch) or 'nothing'}")
+            given = f"given: {', '.join(batch) or 'nothing'}"
+            raise UsageError(f"no array for {', '.join(missing)}", file=self.file, hint=given)
         return {name: self._fit(port, batch[name]) for name, port in self.ports.items()}
 
     def picture_rule(self, port: Port) -> Preprocess:
@@ -165,6 +187,7 @@ class _FeedBuilder:
         if self.preprocess is None:
             raise UsageError(
                 f"pictures need preprocessing to become {describe(port)}",
+                file=self.file,
                 hint="--preprocess color=RGB,mean=...,scale=...,layout=NCHW (the numbers used in training)",
             )
         return self.preprocess.with_size_of(port.shape)
@@ -186,11 +209,13 @@ class _FeedBuilder:
         extents = zip(array.shape, port.shape, strict=False)
         if array.ndim != len(port.shape) or any(isinstance(want, int) and have != want for have, want in extents):
             is_pixels = array.dtype == np.uint8 and self.preprocess is None
-            hint = "pixels need --preprocess (size, layout) to become a model's input" if is_pixels else ""
+            hint = "give arrays with the extents of the input; --preprocess gives pixels (uint8) its size"
+            if is_pixels:
+                hint = "pixels need --preprocess (size, layout) to become a model's input"
             if array.shape[1:] == port.shape[1:]:
                 hint = batch_hint(port)
             looks = f"{array.dtype}{list(array.shape)}"
-            raise UsageError(f"an array {looks} does not fit input {describe(port)}", hint=hint)
+            raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
         return array
 
 
@@ -242,7 +267,10 @@ def load_arrays(path: Path) -> dict[str, Array]:
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise CorruptInputError(f"not a NumPy file, or a damaged one: {error}", file=str(path)) from error
+        # NumPy's own words advise to load pickled objects, which run code
+        reason = "neither .npy nor .npz, or with pickled objects in it" if "pickle" in str(error) else str(error)
+        hint = "arrays of numbers are written by numpy.savez(FILE, NAME=array)"
+        raise CorruptInputError(f"not a NumPy file, or a damaged one: {reason}", file=str(path), hint=hint) from error
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
 
@@ -280,6 +308,8 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
         empty = min(counts, key=lambda key: counts[key])
         found = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
         port = builder.ports[empty]
+        if not len(chosen[empty]):
+            raise UsageError(f"{name}: {found} holds no samples for input {describe(port)}")
         raise UsageError(f"{name}: {found} is less than one batch of input {describe(port)}", hint=batch_hint(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
@@ -302,7 +332,7 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
         return {name: arrays[name] for name in builder.ports}, [name for name in arrays if name not in builder.ports]
     if any(name in arrays for name in builder.ports):
         missing = [describe(port) for name, port in builder.ports.items() if name not in arrays]
-        raise UsageError(f"no array for {', '.join(missing)}", hint=f"given: {', '.join(arrays)}")
+        raise UsageError(f"no array for {', '.join(missing)}", file=builder.file, hint=f"given: {', '.join(arrays)}")
     port = builder.only_port
     rank = len(port.shape)
     candidates = [
@@ -312,7 +342,7 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
     ]
     if len(candidates) != 1:
         found = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
-        raise UsageError(f"no array named {describe(port)}", hint=f"found: {found or 'no arrays'}")
+        raise UsageError(f"no array named {describe(port)}", file=builder.file, hint=f"found: {found or 'no arrays'}")
     return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
 
 

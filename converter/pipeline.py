@@ -26,6 +26,8 @@ from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
+    from tpuconvert.optimizer.quantize import Range
+    from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.verification import Verification
     from tpuconvert.watching import Watch
 
@@ -245,11 +247,14 @@ def convert_source(
     options: Options,
     calibration: CalibrationSource | None = None,
     *,
+    ranges: MeasuredRanges | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
-    """As :func:`convert`, with the options in one piece; plugins have been loaded."""
+    """As :func:`convert`, with the options in one piece and perhaps ranges; plugins have been loaded."""
     _check_calibration(options, calibration)
+    if ranges is not None:
+        ranges.check_source(source, weights)
     if watch is not None:
         watch.check_names()
     progress.stage("load")
@@ -258,10 +263,10 @@ def convert_source(
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
         calibration = feeds = calibration_feeds(graph, options, calibration)
-    model = finish(graph, options, calibration, progress=progress, watch=watch)
+    model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
     from tpuconvert.recipe import make_recipe
 
-    recipe = make_recipe(source, weights, options, feeds)
+    recipe = make_recipe(source, weights, options, feeds, ranges)
     return Model(dataclasses.replace(model.content, metadata={**model.metadata, "recipe": recipe}))
 
 
@@ -349,6 +354,7 @@ def finish(
     options: Options,
     calibration: CalibrationSource | None = None,
     *,
+    ranges: MeasuredRanges | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
@@ -359,21 +365,17 @@ def finish(
         TpuConvertError: as the passes do.
 
     """
-    from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip, is_expandable, optimize
+    from tpuconvert.optimizer import expand_composites, is_expandable
 
-    progress.stage("optimize")
-    trace = None if watch is None else watch.trace
-    observers = () if watch is None else watch.observers(graph, options, progress.tell)
-    optimize(graph, trace, disabled=options.disabled, observers=observers)
-    expand_where_illegal(graph, options.chip)
-    fit_to_chip(graph, options.chip, trace, options.disabled)
+    improve(graph, options, progress, watch)
     notes = [Note("source", "", note) for note in graph.notes]
     metadata = graph.metadata
     is_quantized = is_quantized_source(graph)
-    if is_quantized and calibration is not None:
-        raise UsageError("the source is quantized already and keeps its own scales", hint="leave --calibration out")
+    if is_quantized and (calibration is not None or ranges is not None):
+        hint = "leave --calibration and --ranges out"
+        raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
     if options.quantize is not None or any(value.quant is not None for value in graph.values):
-        graph, more = _in_integers(graph, options, calibration, progress)
+        graph, more = _in_integers(graph, options, calibration, ranges, progress)
         notes += more
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
@@ -401,8 +403,24 @@ def finish(
     )
 
 
+def improve(graph: Graph, options: Options, progress: Progress, watch: Watch | None = None) -> None:
+    """Run the optimizer, and write what the chip lacks as what it has; the graph is changed in place."""
+    from tpuconvert.optimizer import expand_where_illegal, fit_to_chip, optimize
+
+    progress.stage("optimize")
+    trace = None if watch is None else watch.trace
+    observers = () if watch is None else watch.observers(graph, options, progress.tell)
+    optimize(graph, trace, disabled=options.disabled, observers=observers)
+    expand_where_illegal(graph, options.chip)
+    fit_to_chip(graph, options.chip, trace, options.disabled)
+
+
 def _in_integers(
-    graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress
+    graph: Graph,
+    options: Options,
+    calibration: CalibrationSource | None,
+    measured: MeasuredRanges | None,
+    progress: Progress,
 ) -> tuple[Graph, list[Note]]:
     """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it."""
     from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
@@ -410,13 +428,19 @@ def _in_integers(
     notes: list[Note] = []
     reasons: Mapping[str, str] = {}
     feeds: FeedSource | None = None
+    ranges: Mapping[str, Range] = {}
     if options.quantize is not None and not is_quantized_source(graph):
-        feeds = calibration_feeds(graph, options, calibration)
-        progress.tell(f"calibration: {feeds.description}")
-        notes += few_samples(feeds.samples)
+        if calibration is not None or measured is None:
+            feeds = calibration_feeds(graph, options, calibration)
+            progress.tell(f"calibration: {feeds.description}")
         prepare(graph, options.disabled)
-        progress.stage("calibrate", len(feeds))
-        ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+        if measured is not None:
+            notes += few_samples(measured.samples)
+            ranges = measured.of(graph)
+        elif feeds is not None:
+            notes += few_samples(feeds.samples)
+            progress.stage("calibrate", len(feeds))
+            ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
         progress.stage("quantize")
         reasons = quantize(graph, ranges, options.chip)
     progress.stage("legalize")
@@ -461,7 +485,9 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     """
     if calibration is None:
         raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
-    return load_feeds(calibration, graph.input_ports, options.preprocess)
+    feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
+    feeds.check_numbers()
+    return feeds
 
 
 def few_samples(count: int) -> list[Note]:

@@ -228,6 +228,8 @@ class Verification:
         hint = "see the full table" if named else "the outputs themselves are the first tensors that differ"
         if first is not None:
             hint = f"the difference appears at '{first.name}' ({first.op}), stage {first.stage}; see the full table"
+        if self.origin and self.is_quantized:
+            hint += "; random numbers are not what ranges are made for: give samples with --data"
         raise ThresholdError("; ".join(failures), file=self.file, hint=hint)
 
     def to_mapping(self) -> dict[str, Any]:

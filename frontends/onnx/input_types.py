@@ -143,7 +143,9 @@ class InputTypes:
         if not fits:
             text = format_shape("?" if extent is None else extent for extent in declared)
             raise UsageError(
-                f"input_shapes: {name}={format_shape(shape)} does not fit the model's {text}", file=self._file
+                f"input_shapes: {name}={format_shape(shape)} does not fit the model's {text}",
+                file=self._file,
+                hint="as many extents as the model has; only those can be chosen that it leaves open",
             )
         for said, extent in zip(declared, shape, strict=True):
             if isinstance(said, str) and self._extents.setdefault(said, extent) != extent:

@@ -150,6 +150,23 @@ def test_what_does_not_fit_is_said(source: Any, ports: list[Port], complaint: st
     assert complaint in str(caught.value)
 
 
+def test_the_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.npz"
+    np.savez(path, x=floats(2, 3, 4, 6))
+    with pytest.raises(UsageError, match=r"wrong\.npz: an array float32\[1, 3, 4, 6\] does not fit"):
+        load_feeds(path, [X])
+
+
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_nan_is_found(as_mapping: bool) -> None:
+    data = [floats(1, 3, 4, 5) for _ in range(3)]
+    data[1][0, 2, 1, 0] = np.nan
+    feeds = load_feeds([{"x": item} for item in data] if as_mapping else data, [X])
+    with pytest.raises(UsageError, match="sample 1 of input 'x' holds NaN"):
+        feeds.check_numbers()
+    load_feeds([data[0], data[2]], [X]).check_numbers()
+
+
 def test_pictures_without_preprocessing(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(UsageError, match="--preprocess"):
