@@ -72,7 +72,8 @@ class StepCost:
     Args:
         kernel: name of the kernel; a step without one is named after its operator.
         nodes: names of the nodes that it computes.
-        macs: multiply-accumulate steps, None where extents are only known when the model runs.
+        macs: multiply-accumulate steps, None where extents are only known when the model runs. Where several steps
+            compute the same nodes, the one that takes longest has them.
         bytes: read and written at least, None alike.
         seconds: median over the profiled runs.
         share: of the time of all steps.
@@ -159,6 +160,9 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
     seconds = [statistics.median(step.seconds for step in same) for same in zip(*profiles, strict=True)]
     total = sum(seconds) or 1.0
     found = []
+    longest: dict[tuple[str, ...], float] = {}  # steps of one group: a convolution and the copy before it
+    for step, taken in zip(profiles[0], seconds, strict=True):
+        longest[step.nodes] = max(taken, longest.get(step.nodes, 0.0))
     for step, taken in zip(profiles[0], seconds, strict=True):
         values = [graph.find(name) for name in step.nodes]
         nodes = [value.producer for value in values if value is not None and value.producer is not None]
@@ -168,7 +172,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
             StepCost(
                 kernel,
                 step.nodes,
-                _sum(macs(node) for node in nodes),
+                _sum(macs(node) for node in nodes) if taken == longest[step.nodes] else 0,
                 bytes_moved(*nodes, leaving=leaving),
                 taken,
                 taken / total,

@@ -121,7 +121,7 @@ def summary_text(description: Description) -> str:
     lines = [_headline(description)]
     for what in ("inputs", "outputs"):
         lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in description[what]]
-    lines.append(f"  {description['nodes']} nodes: {counted(description['operators']) or 'none'}")
+    lines.append(f"  {several(description['nodes'], 'node')}: {counted(description['operators']) or 'none'}")
     arithmetic = ", ".join(f"{count} in {dtype}" for dtype, count in description["arithmetic"].items())
     lines.append(f"  results: {arithmetic or 'none'}; constants: {bytes_text(description['constant_bytes'])}")
     if description["conversions"]:

@@ -25,6 +25,9 @@ PROFILED_RUNS = 11
 NAMES_SHOWN = 3
 """So many of the nodes of a step are named in the table."""
 
+LONGEST_NAME = 40
+"""Of a node in the table; --json has them whole."""
+
 
 @click.command("bench", short_help="Measure how long a .tpum file runs.")
 @click.argument("file")
@@ -124,12 +127,14 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     from tpuconvert.benchmark import by_kernel
     from tpuconvert.report import bytes_text, table
+    from tpuconvert.wording import shortened
 
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
         more = f" and {len(step.nodes) - NAMES_SHOWN} more" if len(step.nodes) > NAMES_SHOWN else ""
         moved = "-" if step.bytes is None else bytes_text(step.bytes)
-        rows.append((*_work(step), moved, ", ".join(step.nodes[:NAMES_SHOWN]) + more))
+        named = ", ".join(shortened(name, LONGEST_NAME) for name in step.nodes[:NAMES_SHOWN])
+        rows.append((*_work(step), moved, named + more))
     kernels = by_kernel(steps)
     groups = [("kernel", "ms", "share", "MAC", "GMAC/s", "steps")]
     groups += [(*_work(kernel), str(kernel.steps)) for kernel in kernels]

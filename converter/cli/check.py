@@ -34,6 +34,7 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], as_json: 
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import describe_model
     from tpuconvert.report_notes import grouped, note_lines, operators_of
+    from tpuconvert.wording import several
 
     load_plugins(plugins)
     settings = make_options(**options)
@@ -52,6 +53,6 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], as_json: 
             }
         )
         return
-    click.echo(f"{model}: can be converted for {converted.chip.value}: {description['nodes']} nodes")
+    click.echo(f"{model}: can be converted for {converted.chip.value}: {several(description['nodes'], 'node')}")
     for line in note_lines(description["notes"], operators_of(description)):
         echo_text(line)

@@ -136,6 +136,15 @@ def test_warm_up_is_not_timed(how: dict[str, float], timed: int) -> None:
     assert session.runs == timed + 2
 
 
+def test_work_of_a_group_is_counted_once() -> None:
+    graph = Graph()
+    x = graph.input("x", TensorType(F32, (2, 3)))
+    graph.output(graph.add(MatrixMul(), x, graph.constant(np.zeros((3, 4), np.float32)), name="product"))
+    copy = StepProfile("copy", "copy", ("product",), 1.0, is_reference=False)
+    product = StepProfile("product", "matmul_f32", ("product",), 2.0, is_reference=False)
+    assert [step.macs for step in step_costs([[copy, product]], graph)] == [0, 24]
+
+
 def test_fused_steps_and_medians() -> None:
     graph = Graph()
     x = graph.input("x", TensorType(F32, (2, 3)))
