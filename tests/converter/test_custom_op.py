@@ -84,6 +84,14 @@ def python(site: Path, folder: Path, code: str) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.fixture(scope="module")
+def float_model(site: Path, network: Path) -> subprocess.CompletedProcess[str]:
+    """The conversion that makes float.tpum in the folder of the network."""
+    done = run(site, network, "convert", "net.onnx", "-o", "float.tpum")
+    assert done.returncode == 0, done.stderr
+    return done
+
+
 def test_installing_it(repository: Path, tmp_path: Path) -> None:
     package, target = tmp_path / "package", tmp_path / "target"
     shutil.copytree(repository / "examples" / "custom_op", package)
@@ -112,11 +120,9 @@ def test_the_operators_pass_their_tests(site: Path) -> None:
         assert "equals the reference (acme_channel_gate)" in done.stdout
 
 
-def test_from_source_to_result(site: Path, network: Path) -> None:
-    done = run(site, network, "convert", "net.onnx", "-o", "float.tpum")
-    assert done.returncode == 0, done.stderr
-    assert "acme_channel_gate " in done.stdout + " "  # two gates became one, by the plugin's rule
-    assert "acme_channel_gate x2" not in done.stdout
+def test_from_source_to_result(site: Path, network: Path, float_model: subprocess.CompletedProcess[str]) -> None:
+    assert "acme_channel_gate " in float_model.stdout + " "  # two gates became one, by the plugin's rule
+    assert "acme_channel_gate x2" not in float_model.stdout
     done = run(site, network, "verify", "net.onnx", "float.tpum", "--metric", "acme_worst_channel<=1e-4")
     assert done.returncode == 0, done.stderr
     assert "acme_worst_channel of 'y'" in done.stdout
@@ -136,11 +142,11 @@ def test_quantized(site: Path, network: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("float_model")
 def test_native_kernel_in_a_session(site: Path, network: Path) -> None:
     """Bytes of the kernel are those of the reference; a kernel that is called counts itself."""
     if compiler() is None:
         pytest.skip("no C compiler")
-    assert run(site, network, "convert", "net.onnx", "-o", "float.tpum").returncode == 0
     code = """
 import numpy as np, tpuconvert as tc
 from tpuconvert.runtime.custom_kernel import NativeKernel
@@ -163,8 +169,8 @@ for threads in (1, 2):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("float_model")
 def test_without_the_plugin(site: Path, network: Path) -> None:
-    assert run(site, network, "convert", "net.onnx", "-o", "float.tpum").returncode == 0
     done = run(None, network, "inspect", "float.tpum")
     assert done.returncode == 4
     assert "acme_channel_gate" in done.stderr
