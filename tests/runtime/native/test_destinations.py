@@ -62,7 +62,8 @@ def test_heads_of_a_detector_are_written_to_their_place_in_the_result():
     assert len(kinds) - 2 * 2 == 2  # both inputs are brought into the plan's memory, and nothing leaves it
 
 
-def test_integer_sums_become_real_numbers_behind_a_reshape():
+def head_of_sums(scales: DequantIntToFp32) -> Graph:
+    """A convolution whose 21 channels become 3 times 7 real numbers."""
     graph = Graph("head")
     x = graph.input("x", TensorType(I8, (1, 5, 4, 6)))
     weights = graph.constant(np.random.default_rng(1).integers(-128, 128, (21, 5, 1, 1)).astype(np.int8))
@@ -71,20 +72,17 @@ def test_integer_sums_become_real_numbers_behind_a_reshape():
         RequantInt32(multiplier_val=1 << 30, shift_val=-34, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I16), sums
     )
     parted = graph.add(Reshape((1, 3, 7, 4, 6)), words)
-    graph.output(graph.add(DequantIntToFp32(scale_val=0.125), parted))
+    graph.output(graph.add(scales, parted))
+    return graph
+
+
+def test_integer_sums_become_real_numbers_behind_a_reshape():
+    graph = head_of_sums(DequantIntToFp32(scale_val=0.125))
     assert [kind for kind in steps(graph) if kind not in ("copy", "transpose")] == ["conv_int8 1x1"]
 
 
 def test_parameters_per_channel_behind_a_reshape_are_not_those_of_the_convolution():
-    graph = Graph("head")
-    x = graph.input("x", TensorType(I8, (1, 5, 4, 6)))
-    weights = graph.constant(np.random.default_rng(1).integers(-128, 128, (21, 5, 1, 1)).astype(np.int8))
-    sums = graph.add(ConvV2(), x, weights)
-    words = graph.add(
-        RequantInt32(multiplier_val=1 << 30, shift_val=-34, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I16), sums
-    )
-    parted = graph.add(Reshape((1, 3, 7, 4, 6)), words)
-    graph.output(graph.add(DequantIntToFp32(is_scale_pc=True, scale_vec=(0.125, 1.0, 3.0)), parted))
+    graph = head_of_sums(DequantIntToFp32(is_scale_pc=True, scale_vec=(0.125, 1.0, 3.0)))
     assert "elements" in steps(graph)
 
 
