@@ -20,6 +20,8 @@ MAX_SIZE = (1 << 31) - 1
 OFFSET = "O"
 """The code of a slot that refers to a string, a vector or a table."""
 
+_LAYOUTS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
+
 Slot = tuple[int, str, int | float | bool, int | float | bool]
 """Place in the schema, code (a letter of the struct module, or ``OFFSET``), value, default: not stored when equal."""
 
@@ -79,8 +81,8 @@ class FlatBufferWriter:
             if code == OFFSET:
                 size, is_default = 4, not value
             else:  # bits are compared: -0.0 equals 0.0, but is another value
-                packed = struct.pack("<" + code, value)
-                size, is_default = len(packed), packed == struct.pack("<" + code, default)
+                layout = _LAYOUTS[code]
+                size, is_default = layout.size, layout.pack(value) == layout.pack(default)
             if not is_default:
                 position += -position % size
                 stored.append((slot, position, code, value))
@@ -92,16 +94,15 @@ class FlatBufferWriter:
         struct.pack_into("<i", data, 0, vtable - place)
         for _, offset, code, value in stored:
             if code == OFFSET:
-                struct.pack_into("<I", data, offset, place - offset - int(value))
+                _LAYOUTS["I"].pack_into(data, offset, place - offset - int(value))
             else:
-                struct.pack_into("<" + code, data, offset, value)
+                _LAYOUTS[code].pack_into(data, offset, value)
         return self._prepend(bytes(data), alignment)
 
     def _vtable(self, stored: Sequence[tuple[int, int, str, int | float | bool]], table_size: int) -> int:
         """A vtable. The same one is written once."""
-        entries = [0] * (1 + max((slot for slot, *_ in stored), default=-1))
-        for slot, offset, *_ in stored:
-            entries[slot] = offset
+        offsets = {slot: offset for slot, offset, _, _ in stored}
+        entries = [offsets.get(slot, 0) for slot in range(1 + max(offsets, default=-1))]
         data = struct.pack(f"<{len(entries) + 2}H", 4 + 2 * len(entries), table_size, *entries)
         place = self._vtables.get(data)
         if place is None:

@@ -6,8 +6,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-OBJECTS = 200_000
-"""So many new objects are waited for. A graph of ten thousand nodes has more, and all of them stay."""
+OBJECTS = 1_000_000
+"""So many new objects are waited for. A graph of ten thousand nodes has as many, and all of them stay."""
 
 
 @contextlib.contextmanager

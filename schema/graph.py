@@ -212,6 +212,7 @@ class Graph:
         self.input_ports: list[Port] = []
         self.output_ports: list[Port] = []
         self._nodes: dict[Node, None] = {}
+        self._is_known_sorted = True
         self._values: dict[str, Value] = {}
         self._suffix: dict[str, int] = {}
         self._positions: dict[int, list[int]] = {}
@@ -346,6 +347,7 @@ class Graph:
         """Let every reader of ``old``, and every graph output that is ``old``, take ``new``."""
         if old is new:
             return
+        self._is_known_sorted = False
         for node, index in old.uses:
             node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
             new.uses.add(node, index)
@@ -360,6 +362,7 @@ class Graph:
     def set_input(self, node: Node, index: int, value: Value) -> None:
         """Let one operand of a node read another value. The result types are not inferred anew."""
         old = node.inputs[index]
+        self._is_known_sorted = False
         if old is not None:
             old.uses.remove(node, index)
         node.inputs = (*node.inputs[:index], value, *node.inputs[index + 1 :])
@@ -429,22 +432,28 @@ class Graph:
         return order
 
     def _is_sorted(self) -> bool:
+        if self._is_known_sorted:  # a new node reads what was there before it
+            return True
         done: set[Node] = set()
         for node in self._nodes:
             for value in node.inputs:
                 if value is not None and value.producer is not None and value.producer not in done:
                     return False
             done.add(node)
+        self._is_known_sorted = True
         return True
 
     def sort(self) -> None:
         """Put the nodes into an order in which they can run."""
-        self._nodes = dict.fromkeys(self.sorted_nodes())
+        if not self._is_sorted():
+            self._nodes = dict.fromkeys(self.sorted_nodes())
+            self._is_known_sorted = True
 
     def reorder(self, nodes: Sequence[Node]) -> None:
         """Put the nodes into another order in which they can run."""
         assert len(nodes) == len(self._nodes) and set(nodes) == set(self._nodes), "other nodes"
         self._nodes = dict.fromkeys(nodes)
+        self._is_known_sorted = False
 
     def validate(self) -> None:
         """Check the graph against itself. What it finds is a mistake of ours.
@@ -485,8 +494,9 @@ class Graph:
 
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
         types = tuple([None if value is None else value.type for value in inputs])
-        if any(isinstance(item, tuple) and len(item) > _LONG for item in op.__dict__.values()):
-            return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
+        for item in op.__dict__.values():
+            if isinstance(item, tuple) and len(item) > _LONG:
+                return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
         try:
             return _inferred(op, types)
         except TypeError:  # a parameter that cannot be hashed; any other mistake shows again

@@ -55,7 +55,8 @@ def _init_of(items: tuple[dataclasses.Field[Any], ...], has_post_init: bool) -> 
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         values = self.__dict__
-        values.update(defaults)
+        if len(args) < count:
+            values.update(defaults)
         if args:
             values.update(zip(positional, args, strict=False))
         if kwargs:

@@ -35,6 +35,8 @@ class DType(enum.Enum):
     INT8 = "INT8"
     UINT8 = "UINT8"
 
+    __hash__ = object.__hash__  # there is one object of each; hashing names is what looking types up would consist of
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The NumPy type with the same bits."""
@@ -96,13 +98,13 @@ class DType(enum.Enum):
 
         """
         wanted = np.dtype(numpy_type)
-        for dtype, candidate in _NUMPY.items():
-            if candidate == wanted:
-                return dtype
-        raise ValueError(f"the operator set has no data type for {wanted}")
+        if wanted not in _OF_NUMPY:
+            raise ValueError(f"the operator set has no data type for {wanted}")
+        return _OF_NUMPY[wanted]
 
 
 _NUMPY: dict[DType, np.dtype[Any]] = {dtype: np.dtype(dtype.value.lower()) for dtype in DType}
+_OF_NUMPY: dict[np.dtype[Any], DType] = {numpy_type: dtype for dtype, numpy_type in _NUMPY.items()}
 
 
 @functools.cache

@@ -44,6 +44,8 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
             needed.add(index)
             pending.extend(made[name] for name in reads[index] if name in made and name not in stop)
     waiting = {i: {made[n] for n in reads[i] if n in made and n not in stop} for i in needed}
+    if all(max(sources, default=-1) < index for index, sources in waiting.items()):
+        return [node for index, node in enumerate(graph.node) if index in needed]
     readers: dict[int, list[int]] = {index: [] for index in needed}
     for index, sources in waiting.items():
         for source in sources:

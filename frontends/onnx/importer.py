@@ -112,7 +112,8 @@ class _Importer:
             starts = [name for name in starts if name in read or (inputs is not None and name in inputs)]
         self._note_unused(source, nodes)
         self._declare_inputs(starts, shapes, scope, nodes)
-        self._convert_all(nodes, scope)
+        with np.errstate(all="ignore"):  # of constants that are computed here
+            self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
         self._open.tell(self._problems, self._graph, starts)
         self._problems.raise_if_any()
@@ -307,7 +308,7 @@ class _Importer:
                 needs=roots_of(inputs),
             )
         before = len(self._graph)
-        with self._graph.source(Source(self._file, name, proto.op_type)), np.errstate(all="ignore"):
+        with self._graph.source(Source(self._file, name, proto.op_type)):
             converted = run_converter(chosen.converter, node, self._graph, self._file)
         check_parameters(self._graph.latest(len(self._graph) - before))
         self._check_read(node)

@@ -237,6 +237,8 @@ class OnnxNode:
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input in the file: () for rank 0. One may be open (see ``open_extents``)."""
         shape = self.tensor(index).shape
+        if not any(isinstance(extent, str) for extent in shape):
+            return cast("tuple[int, ...]", shape)
         if any("?" in str(extent) for extent in shape):
             raise CannotConvertError(
                 UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}, which depends on data"

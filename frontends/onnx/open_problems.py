@@ -1,6 +1,5 @@
 """Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
 
-import dataclasses
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -112,6 +111,6 @@ def check_parameters(nodes: Iterable[Node]) -> None:
         OpenExtentError: a converter wrote an open extent into one.
     """
     for node in nodes:
-        for item in dataclasses.fields(node.op):
-            if extent := open_extents.open_within(getattr(node.op, item.name)):
+        for parameter in vars(node.op).values():
+            if extent := open_extents.open_within(parameter):
                 raise OpenExtentError(extent)
