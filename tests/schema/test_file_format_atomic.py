@@ -15,8 +15,8 @@ import pytest
 import tpum_models
 from tpum_models import described, tiny_model
 
+from tpuconvert.schema import file_writer
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
-from tpuconvert.schema.file_encoder import Blob
 from tpuconvert.schema.file_format import read_model, write_model
 
 ELEMENTS = 200_000
@@ -63,7 +63,7 @@ def test_failures_leave_nothing_behind(
 def test_failure_in_the_middle_of_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path / "m.tpum", tiny_model(1))
     before = (tmp_path / "m.tpum").read_bytes()
-    monkeypatch.setattr(Blob, "bytes", failing(OSError(errno.EIO, "Input/output error")))
+    monkeypatch.setattr(file_writer, "forget_pages", failing(OSError(errno.EIO, "Input/output error")))
     with pytest.raises(UsageError, match="Input/output error"):
         write_model(tmp_path / "m.tpum", tiny_model(2))
     assert (tmp_path / "m.tpum").read_bytes() == before
@@ -122,9 +122,9 @@ KILLED_AT = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import tpum_models
-from tpuconvert.schema.file_encoder import Blob
+from tpuconvert.schema import file_writer
 step, after = {step!r}, {after!r}
-place = os if hasattr(os, step) else Blob
+place = os if hasattr(os, step) else file_writer
 original = getattr(place, step)
 
 def dying(*arguments):
@@ -140,10 +140,10 @@ tpum_models.write_model("m.tpum", tpum_models.tiny_model(2, {elements}))
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 @pytest.mark.parametrize(
     ("step", "after", "number"),
-    [("bytes", False, 1), ("fsync", False, 1), ("fsync", True, 1), ("replace", False, 1), ("replace", True, 2)],
+    [("forget_pages", False, 1), ("fsync", False, 1), ("fsync", True, 1), ("replace", False, 1), ("replace", True, 2)],
 )
 def test_killed_at_each_step(tmp_path: Path, step: str, after: bool, number: int) -> None:
-    """Before the weights, around the sync, before and after the one step that counts."""
+    """Among the weights, around the sync, before and after the one step that counts."""
     write_model(tmp_path / "m.tpum", tiny_model(1, ELEMENTS))
     tests = str(Path(tpum_models.__file__).parent)
     code = KILLED_AT.format(tests=tests, step=step, after=after, elements=ELEMENTS)
