@@ -141,7 +141,10 @@ class NativePlan:
                 node = segment.reference.node
                 start = clock()
                 self._run_reference(memory, segment.reference, evaluate)
-                found.append(StepProfile(node.name, REFERENCE, (node.name,), clock() - start, is_reference=True))
+                seconds = clock() - start
+                has_kernel = kernel_of(node.op) is not None
+                kind = f"custom {node.op.name}" if has_kernel else REFERENCE
+                found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
             for index, seconds in enumerate(self._program.profile(memory, segment.first, segment.last)):
                 nodes = tuple(node.name for node in next(names).nodes)

@@ -163,6 +163,8 @@ for threads in (1, 2):
     if session.backend == "native":
         assert calls == ["acme_channel_gate"], calls
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        [step] = [step for step in session.profile(feeds) if "acme" in step.kind]
+        assert (step.kind, step.is_reference) == ("custom acme_channel_gate", False)
     calls.clear()
 """
     done = python(site, network, code)
