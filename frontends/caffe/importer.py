@@ -148,7 +148,7 @@ class _Importer:
                 for top, result in zip(tops, results, strict=True):
                     self._write(layer, top, result, made)
             except _AlreadyToldError:
-                pass
+                pass  # the layer's tops are noted below, as those of every layer that was not converted
             except CannotConvertError as error:
                 self._problem(error.kind, message.type, message.name, error.message, error.hint)
             else:
