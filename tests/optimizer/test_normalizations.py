@@ -23,15 +23,9 @@ def standardized(g, x, axes):
 
 
 RMS = {
-    "x rsqrt(mean + e)": lambda g, x: f.mul(
-        g, x, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), (3,)), EPSILON))
-    ),
-    "rsqrt(mean + e) x": lambda g, x: f.mul(
-        g, f.rsqrt(g, f.adds(g, f.mean(g, f.mul(g, x, x), (3,)), EPSILON)), x
-    ),
-    "x / sqrt(mean + e)": lambda g, x: f.div(
-        g, x, g.add(SQRT, f.adds(g, f.mean(g, f.square(g, x), (-1,)), EPSILON))
-    ),
+    "x rsqrt(mean + e)": lambda g, x: f.mul(g, x, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), (3,)), EPSILON))),
+    "rsqrt(mean + e) x": lambda g, x: f.mul(g, f.rsqrt(g, f.adds(g, f.mean(g, f.mul(g, x, x), (3,)), EPSILON)), x),
+    "x / sqrt(mean + e)": lambda g, x: f.div(g, x, g.add(SQRT, f.adds(g, f.mean(g, f.square(g, x), (-1,)), EPSILON))),
 }
 
 

@@ -51,9 +51,7 @@ def test_from_a_plane_it_stays():
 
     graph, trace = optimized(build, (2, 4, 2, 2))
     assert ops(graph) == ["reshape", "matrix_mul", "reshape"]
-    assert reasons(trace, "product_as_convolution") == {
-        "it does not lead from one plane of one element to another"
-    }
+    assert reasons(trace, "product_as_convolution") == {"it does not lead from one plane of one element to another"}
 
 
 @pytest.mark.parametrize("bias", [True, False])
