@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
+from tpuconvert.final_checks import check_legality, check_transposes
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.preprocess import Preprocess
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.reading import Reading
-from tpuconvert.schema.errors import CorruptInputError, ProblemList, ThresholdError, UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
@@ -462,20 +463,6 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     return dataclasses.replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
 
 
-def check_transposes(graph: Graph, most: int | None) -> None:
-    """Compare the transposes of a graph with a budget.
-
-    Raises:
-        ThresholdError: there are more; the message names them.
-
-    """
-    left = [node.name for node in graph.nodes if node.op.name == "permute"]
-    if most is not None and len(left) > most:
-        named = ", ".join(f"'{name}'" for name in left)
-        hint = "inputs and outputs of a TFLite model need none as NCHW: --nchw-io"
-        raise ThresholdError(f"transposes: {len(left)} left, {most} allowed: {named}", hint=hint)
-
-
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
     """The samples for a graph's inputs.
 
@@ -495,21 +482,6 @@ def few_samples(count: int) -> list[Note]:
     if count >= FEW_SAMPLES:
         return []
     return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
-
-
-def check_legality(graph: Graph, chip: Chip) -> list[Note]:
-    """Notes about nodes that run with a warning.
-
-    Raises:
-        UnsupportedError: naming every node that the chip cannot run.
-
-    """
-    from tpuconvert.schema.legality import check_graph
-
-    problems = ProblemList(graph.file, chip.value)
-    warnings = check_graph(graph, chip, problems)
-    problems.raise_if_any()
-    return [Note("chip", node.name, reason) for node, reason in warnings]
 
 
 def has_integers(graph: Graph) -> bool:

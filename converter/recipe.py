@@ -24,6 +24,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
+    from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.graph import Graph
 
@@ -43,6 +44,7 @@ def make_recipe(
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: FeedSource | None,
+    ranges: MeasuredRanges | None = None,
 ) -> dict[str, Json]:
     """The recipe of a conversion, as plain values."""
     recipe: dict[str, Json] = {"source": {"format": source_format(source), "sha256": file_digest(source)}}
@@ -50,6 +52,8 @@ def make_recipe(
         recipe["weights"] = {"sha256": file_digest(weights)}
     if calibration is not None:
         recipe["calibration"] = {"samples": calibration.samples, "sha256": calibration.digest()}
+    if ranges is not None:
+        recipe["ranges"] = {"samples": ranges.samples, "sha256": ranges.digest()}
     recipe["options"] = write_options(options)
     return recipe
 
@@ -169,6 +173,7 @@ def reproduce(
     weights: str | os.PathLike[str] | None = None,
     calibration: CalibrationSource | None = None,
     *,
+    ranges: MeasuredRanges | None = None,
     output: str | os.PathLike[str] | None = None,
     progress: Progress = SILENT,
 ) -> Reproduction:
@@ -179,6 +184,7 @@ def reproduce(
         source: what it was made from.
         weights: the caffemodel of a prototxt.
         calibration: the samples that it was quantized with.
+        ranges: those that it was quantized with.
         output: where to keep the file that is made; it is thrown away without one.
         progress: receives the stages.
 
@@ -199,7 +205,12 @@ def reproduce(
     if calibration is None and "calibration" in recipe:
         count = several(int(recipe["calibration"]["samples"]), "sample")
         raise UsageError(f"{path}: was quantized with {count}", hint="give them: --calibration DATA")
-    made = convert_source(source, weights, options, calibration, progress=progress)
+    if (ranges is None) != ("ranges" not in recipe):
+        needs = "with ranges of a file" if ranges is None else "without a file of ranges"
+        raise UsageError(f"{path}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
+    if ranges is not None:
+        _check_same("ranges", recipe["ranges"], ranges.digest(), "the given file")
+    made = convert_source(source, weights, options, calibration, ranges=ranges, progress=progress)
     if "calibration" in recipe:
         found = made.metadata["recipe"]["calibration"]["sha256"]
         _check_same("samples", recipe["calibration"], found, str(calibration))

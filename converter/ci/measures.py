@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.calibration_data import load_feeds
 from tpuconvert.ci.manifest import Job
+from tpuconvert.evaluation import evaluate
 from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source, verify_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 
@@ -79,34 +78,8 @@ def _fidelity(job: Job, model: Model, options: Options) -> Measures:
 
 def _accuracy(job: Job, model: Model) -> Measures:
     """Top-1 accuracy of the model and of its float version on labelled samples."""
-    path = job.files["evaluation"]
-    samples, labels = _labelled(path)
-    rights = {}
-    for name, each in (("top1", model), ("top1_float", _float_version(job))):
-        right = total = 0
-        with Session(each) as session:
-            for feed in load_feeds(samples, each.graph.input_ports, each.preprocess):
-                scores = next(iter(session.run(feed).values()))
-                guesses = scores.reshape(len(scores), -1).argmax(axis=1)
-                right += int((guesses == labels[total : total + len(guesses)]).sum())
-                total += len(guesses)
-        if total != len(labels):
-            raise UsageError(f"{len(labels)} labels for {total} samples", file=str(path))
-        rights[name] = right / total
-    return {**rights, "top1_drop": rights["top1_float"] - rights["top1"]}
-
-
-def _labelled(path: Path) -> tuple[Any, Array]:
-    """Samples and labels of an ``.npz`` file with an array ``labels`` and one per input."""
-    try:
-        with np.load(path) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError) as error:
-        raise CorruptInputError(f"is not an .npz file: {error}", file=str(path)) from error
-    labels = arrays.pop("labels", None)
-    if labels is None or not arrays:
-        raise UsageError("holds no array 'labels' beside the samples", file=str(path))
-    return next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels.reshape(-1)
+    mine, real = (evaluate(each, job.files["evaluation"]).share("top1") for each in (model, _float_version(job)))
+    return {"top1": mine, "top1_float": real, "top1_drop": real - mine}
 
 
 def _float_version(job: Job) -> Model:

@@ -71,8 +71,13 @@ def make(
     from tpuconvert.pipeline import convert_source, verify_source
     from tpuconvert.report import describe_model
 
+    measured = None
+    if files.ranges is not None:
+        from tpuconvert.ranges_file import read_ranges
+
+        measured = read_ranges(files.ranges)
     converted = convert_source(
-        files.model, files.weights, settings, files.calibration, progress=progress, watch=watch
+        files.model, files.weights, settings, files.calibration, ranges=measured, progress=progress, watch=watch
     )
     verification = None
     if with_verification:
@@ -107,8 +112,8 @@ def next_step(files: Files, *, is_verified: bool) -> str:
         page = str(files.target.with_suffix(".html"))
         return shlex.join(["tpuconvert", "inspect", str(files.target), "--html", page])
     words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), str(files.target)]
-    if files.calibration is not None:
-        words += ["--data", files.calibration]
+    if files.calibration is not None or files.ranges is not None:
+        words += ["--data", files.calibration or "SAMPLES"]
     return shlex.join([*words, *_said_again()])
 
 
@@ -134,5 +139,5 @@ def _said_again() -> list[str]:
     return words
 
 
-NOT_SAID_AGAIN = ("preprocess", "report", "as_json", "progress")
+NOT_SAID_AGAIN = ("preprocess", "report", "as_json", "progress_mode")
 """What the model file holds itself, and what is about this call only."""

@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.config_file import config_options
+from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.source_options import (
+    calibration_method_option,
     chip_option,
     make_options,
     make_watch,
@@ -31,13 +34,7 @@ from tpuconvert.cli.source_options import (
     help="Arithmetic of the model; none is float, and leaves a quantized source as it is.",
 )
 @click.option("--calibration", metavar="DATA", help="Samples for int8: a folder of pictures, an .npz or .npy file.")
-@click.option(
-    "--calibration-method",
-    default="mse",
-    show_default=True,
-    metavar="METHOD",
-    help="How ranges are found: mse, kl, minmax, or the name that a plugin gives.",
-)
+@calibration_method_option
 @click.option(
     "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more are left."
 )
@@ -76,6 +73,8 @@ from tpuconvert.cli.source_options import (
 )
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@config_options
+@progress_option
 @json_option
 def command(
     model: str,
@@ -89,6 +88,7 @@ def command(
     validate_on: str | None,
     with_verification: bool,
     report: str | None,
+    progress_mode: str,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -108,7 +108,7 @@ def command(
     files.check()
     load_plugins(plugins)
     settings = make_options(**options)
-    with drawn_progress() as progress:
+    with drawn_progress(progress_mode) as progress:
         watch = None
         if trace or dumps or validate or validate_on is not None:
             watch = make_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)

@@ -1,22 +1,56 @@
-"""Progress on stderr: a bar per stage where somebody looks at a terminal; what is told is printed everywhere."""
+"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log; what is told is always shown."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import click
 
 from tpuconvert.progress import Progress
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+SECONDS = 5.0
+"""Between two lines of a log. What is done sooner is not told."""
+
+MODES = ("auto", "bar", "lines", "none")
+
+
+def progress_option(function: F) -> F:
+    """Add --progress."""
+    return click.option(
+        "--progress",
+        "progress_mode",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
+        help="On stderr: a bar, a line every few seconds, or nothing; auto: a bar on a terminal, else lines.",
+    )(function)
+
 
 @contextmanager
-def drawn_progress() -> Iterator[Progress]:
-    """Progress that draws for as long as the ``with`` block runs, and leaves no trace behind."""
-    if not sys.stderr.isatty():
+def drawn_progress(mode: str = "auto") -> Iterator[Progress]:
+    """Progress that draws for as long as the ``with`` block runs; a bar leaves no trace behind."""
+    if mode == "none":
         yield _Told()
-        return
+    elif mode == "bar" or (mode == "auto" and sys.stderr.isatty()):
+        with _bars() as progress:
+            yield progress
+    else:
+        lines = Lines()
+        try:
+            yield lines
+        finally:
+            lines.stop()
+
+
+@contextmanager
+def _bars() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bars
@@ -28,13 +62,51 @@ def drawn_progress() -> Iterator[Progress]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:  # rich honours NO_COLOR
         yield _Drawn(bars)
 
 
 class _Told(Progress):
     def tell(self, text: str) -> None:
         click.echo(text, err=True)
+
+
+class Lines(_Told):
+    """A line every so many seconds about the stage that runs then.
+
+    Args:
+        seconds: between two lines.
+
+    """
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._stage, self._total, self._done = "", 0, 0
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        """A stage begins; the clock runs from the first one on."""
+        self._stage, self._total, self._done = name, total or 0, 0
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._tick, daemon=True)
+            self._thread.start()
+
+    def advance(self, done: int) -> None:
+        """So many steps of the stage are done."""
+        self._done = done
+
+    def stop(self) -> None:
+        """No line comes any more."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _tick(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            steps = f" {self._done} of {self._total}" if self._total else ""
+            self.tell(f"{self._stage}{steps} ({time.monotonic() - self._began:.0f} s)")
 
 
 class _Drawn(Progress):

@@ -16,7 +16,24 @@ from tpuconvert.cli.answer import Answer
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
 
-COMMANDS = ("convert", "check", "inspect", "run", "bench", "verify", "reproduce", "ci", "ops", "op", "passes", "demo")
+COMMANDS = (
+    "convert",
+    "check",
+    "inspect",
+    "run",
+    "bench",
+    "verify",
+    "calibrate",
+    "quantize",
+    "evaluate",
+    "reproduce",
+    "ci",
+    "ops",
+    "op",
+    "passes",
+    "completion",
+    "demo",
+)
 """Each is a module of this package with a click command named ``command``."""
 
 INTERRUPTED = 130
@@ -66,9 +83,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     callback=_show_version,
     help="Show the version and exit.",
 )
-@click.option(
-    "--traceback", is_flag=True, expose_value=False, help="Show where in the program an error was raised."
-)
+@click.option("--traceback", is_flag=True, expose_value=False, help="Show where in the program an error was raised.")
 def group() -> None:
     """Convert ONNX, TFLite and Caffe networks to SOPHON TPU models, and run them bit-exactly.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.source_options import plugin_option
@@ -12,11 +13,19 @@ from tpuconvert.cli.source_options import plugin_option
 @click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")
 @click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @click.option("--calibration", metavar="DATA", help="The samples that the file was quantized with.")
+@click.option("--ranges", metavar="RANGES.json", help="The ranges that the file was quantized with.")
 @click.option("-o", "--output", metavar="OUT.tpum", help="Keep the file that is made.")
+@progress_option
 @json_option
 @plugin_option
 def command(
-    files: tuple[str, ...], calibration: str | None, output: str | None, as_json: bool, plugins: tuple[str, ...]
+    files: tuple[str, ...],
+    calibration: str | None,
+    ranges: str | None,
+    output: str | None,
+    progress_mode: str,
+    as_json: bool,
+    plugins: tuple[str, ...],
 ) -> None:
     """Make FILE.tpum again from its source MODEL [WEIGHTS], with the options that FILE.tpum holds.
 
@@ -24,6 +33,7 @@ def command(
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.plugins import load_plugins
+    from tpuconvert.ranges_file import read_ranges
     from tpuconvert.recipe import reproduce
 
     ensure(
@@ -33,10 +43,11 @@ def command(
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
     if output is not None:
-        ensure_model_name(output, *files, calibration)
+        ensure_model_name(output, *files, calibration, ranges)
     load_plugins(plugins)
-    with drawn_progress() as progress:
-        result = reproduce(file, model, weights, calibration, output=output, progress=progress)
+    measured = None if ranges is None else read_ranges(ranges)
+    with drawn_progress(progress_mode) as progress:
+        result = reproduce(file, model, weights, calibration, ranges=measured, output=output, progress=progress)
     if as_json:
         print_json(result.to_mapping())
     elif result.is_same:

@@ -74,6 +74,17 @@ def chip_option(function: F) -> F:
     )
 
 
+def calibration_method_option(function: F) -> F:
+    """Add --calibration-method."""
+    return click.option(
+        "--calibration-method",
+        default="mse",
+        show_default=True,
+        metavar="METHOD",
+        help="How ranges are found: mse, kl, minmax, or the name that a plugin gives.",
+    )(function)
+
+
 def strict_set_option(function: F) -> F:
     """Add --strict-set."""
     return click.option(

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, source_options
@@ -43,6 +44,7 @@ from tpuconvert.cli.source_options import make_options, plugin_option, source_op
     metavar="NAME[<=NUMBER]",
     help="A measure of a plugin's, told per output; above the number is an error. Several: repeat it.",
 )
+@progress_option
 @json_option
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
@@ -56,6 +58,7 @@ def command(
     limits: tuple[str, ...],
     oracle: str,
     metrics: tuple[str, ...],
+    progress_mode: str,
     as_json: bool,
     report: str | None,
     plugins: tuple[str, ...],
@@ -88,7 +91,7 @@ def command(
     measures = [MetricLimit.parse(text) for text in metrics]
     settings = make_options(**options)
     converted = load(file)
-    with drawn_progress() as progress:
+    with drawn_progress(progress_mode) as progress:
         result = verify_source(
             converted, model, weights, settings, data, samples=samples, oracle=oracle, progress=progress
         )

@@ -1,0 +1,75 @@
+"""``tpuconvert calibrate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpuconvert.cli.drawn_progress import progress_option
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.source_options import (
+    calibration_method_option,
+    chip_option,
+    make_options,
+    model_arguments,
+    plugin_option,
+    source_options,
+)
+
+SUFFIX = ".json"
+
+
+@click.command("calibrate", short_help="Measure the range of every tensor.")
+@model_arguments
+@source_options
+@chip_option
+@click.option(
+    "--calibration", required=True, metavar="DATA", help="Samples: a folder of pictures, an .npz or .npy file."
+)
+@calibration_method_option
+@click.option("-o", "--output", required=True, metavar="RANGES.json", help="The file to write.")
+@plugin_option
+@progress_option
+@json_option
+def command(
+    model: str,
+    weights: str | None,
+    calibration: str,
+    output: str,
+    plugins: tuple[str, ...],
+    progress_mode: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run MODEL on samples and write the range of every tensor, for any number of calls of quantize.
+
+    \b
+    tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess mean=127.5,scale=0.0078125
+    tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.ranges_file import measure_ranges
+    from tpuconvert.wording import several
+
+    ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
+    ensure_writable(output, model, weights, calibration)
+    load_plugins(plugins)
+    settings = make_options(quantize="int8", **options)
+    with drawn_progress(progress_mode) as progress:
+        measured = measure_ranges(model, weights, settings, calibration, progress=progress)
+    measured.save(output)
+    if as_json:
+        print_json(
+            {
+                "source": model,
+                "output": output,
+                "method": measured.method,
+                "samples": measured.samples,
+                "tensors": len(measured.ranges),
+            }
+        )
+        return
+    click.echo(f"{model}: ranges of {several(len(measured.ranges), 'tensor')} by {measured.method}\nwrote {output}")

@@ -1,0 +1,27 @@
+"""``tpuconvert completion``."""
+
+from __future__ import annotations
+
+import click
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion", short_help="Print a script that lets a shell complete commands.")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> None:
+    """Print the script that makes SHELL complete commands, options and their values.
+
+    \b
+    bash:  tpuconvert completion bash > ~/.local/share/bash-completion/completions/tpuconvert
+    zsh:   tpuconvert completion zsh > "${fpath[1]}/_tpuconvert"
+    fish:  tpuconvert completion fish > ~/.config/fish/completions/tpuconvert.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from tpuconvert.cli.group import COMPLETION, group
+
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows all of SHELLS"
+    script = kind(group, {}, "tpuconvert", COMPLETION)
+    click.echo(script.source_template % script.source_vars())  # not source(): it asks for the version of a bash

@@ -1,0 +1,166 @@
+"""``--config FILE`` and ``--set KEY=VALUE``: options of a command from YAML. The command line wins over both."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FILES = ("model", "weights", "output", "calibration", "validate_on", "report", "plugins")
+"""Values that name files. In a configuration they are relative to it, as in the manifest of ``tpuconvert ci``."""
+
+_FILE, _SET = "tpuconvert.config file", "tpuconvert.config set"
+
+
+def config_options(function: F) -> F:
+    """Add --config and --set."""
+    # Both are eager: the defaults have to be there before any other option is looked at.
+    function = click.option(
+        "--set",
+        multiple=True,
+        is_eager=True,
+        expose_value=False,
+        metavar="KEY=VALUE",
+        callback=_take_settings,
+        help="One option as in --config, over what that says: preprocess.color=GRAY. Several: repeat it.",
+    )(function)
+    return click.option(
+        "--config",
+        is_eager=True,
+        expose_value=False,
+        metavar="FILE.yaml",
+        callback=_take_file,
+        help="Options from a YAML mapping; keys are the options' names. The command line wins.",
+    )(function)
+
+
+def _take_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+    if path is not None:
+        context.meta[_FILE] = _read(context, Path(path))
+        _set_defaults(context)
+
+
+def _take_settings(context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> None:
+    if texts:
+        context.meta[_SET] = _parse(texts)
+        _set_defaults(context)
+
+
+def _set_defaults(context: click.Context) -> None:
+    """Make defaults of what is there so far; ``--config`` and ``--set`` may come in any order."""
+    known = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
+    names = {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
+    defaults: dict[str, Any] = {}
+    place, content = context.meta.get(_FILE, (Path(), {}))
+    for where, values, folder in (
+        (str(place), content, place.parent),
+        ("--set", context.meta.get(_SET, {}), Path()),
+    ):
+        for key, value in values.items():
+            name = names.get(_spelled(key))
+            if name is None:
+                raise _unknown(where, str(key), sorted(key for key in names if key not in ("config", "set")))
+            if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping):
+                value = {**defaults[name], **value}
+            if name in FILES:
+                value = [_placed(each, folder) for each in value] if isinstance(value, list) else _placed(value, folder)
+            defaults[name] = value
+    context.default_map = {name: _typed(known[name], value, name) for name, value in defaults.items()}
+
+
+def _spelled(key: object) -> str:
+    """``--input-shapes``, ``input-shapes`` and ``input_shapes`` are one name."""
+    return str(key).lstrip("-").replace("-", "_")
+
+
+def _placed(name: Any, folder: Path) -> Any:
+    return str(folder / name) if isinstance(name, str) else name
+
+
+def _typed(parameter: click.Parameter, value: Any, name: str) -> Any:
+    """A value of YAML as what would have been typed."""
+    from tpuconvert.schema.errors import UsageError
+
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}: {value!r} is neither true nor false")
+        return value
+    if isinstance(value, Mapping):
+        parts = [f"{key}={_joined(each)}" for key, each in value.items()]
+        return tuple(parts) if parameter.multiple else ",".join(parts)
+    if parameter.multiple:
+        return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+    return None if value is None else _joined(value)
+
+
+def _joined(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
+    from tpuconvert.schema.errors import UsageError
+
+    content = _yaml(str(path), _text(path))
+    if content is None:
+        content = {}
+    if not isinstance(content, Mapping):
+        raise UsageError(f"{path}: is not a mapping of options to values", hint="quantize: int8")
+    if "models" in content:
+        raise UsageError(f"{path}: is a manifest of several models", hint=f"tpuconvert ci {path}")
+    return path, content
+
+
+def _text(path: Path) -> str:
+    from tpuconvert.schema.errors import UsageError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not YAML: {error}") from error
+
+
+def _yaml(where: str, text: str) -> Any:
+    import yaml
+
+    from tpuconvert.schema.errors import UsageError
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{where}: is not YAML: {error}") from error
+
+
+def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
+    """``a.b=c`` as ``{"a": {"b": "c"}}``; what stands behind the first ``=`` is YAML."""
+    from tpuconvert.schema.errors import UsageError
+
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        name, _, part = key.partition(".")
+        if not separator or not name:
+            raise UsageError(f"--set {text}: is not KEY=VALUE", hint="--set quantize=int8 --set preprocess.color=GRAY")
+        plain = _yaml(f"--set {text}", value)
+        if not part:
+            found[name] = plain
+        elif isinstance(found.setdefault(name, {}), dict):
+            found[name][part] = plain
+        else:
+            raise UsageError(f"--set {text}: '{name}' has a value already")
+    return found
+
+
+def _unknown(where: str, key: str, known: list[str]) -> Exception:
+    from tpuconvert.schema.errors import UsageError
+
+    near = difflib.get_close_matches(_spelled(key), known, 1)
+    return UsageError(
+        f"{where}: unknown option '{key}'", hint=f"'{near[0]}' perhaps" if near else f"one of {', '.join(known)}"
+    )

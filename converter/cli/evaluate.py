@@ -1,0 +1,98 @@
+"""``tpuconvert evaluate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpuconvert.cli.drawn_progress import progress_option
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.source_options import plugin_option
+
+
+@click.command("evaluate", short_help="Count what a classifier gets right.")
+@click.argument("file")
+@click.option(
+    "--data",
+    required=True,
+    metavar="LABELLED",
+    help="An .npz file with an array 'labels', or a folder with a folder of pictures per class.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    type=click.Choice(["top1", "top5"]),
+    multiple=True,
+    default=("top1", "top5"),
+    show_default=True,
+    help="What to count. Several: repeat it.",
+)
+@click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below, as 0.95.")
+@click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below.")
+@click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
+@click.option("--preprocess", metavar="KEY=VALUE,...", help="Instead of the model's own: see convert.")
+@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@plugin_option
+@progress_option
+@json_option
+def command(
+    file: str,
+    data: str,
+    metrics: tuple[str, ...],
+    min_top1: float | None,
+    min_top5: float | None,
+    scores: str | None,
+    preprocess: str | None,
+    backend: Any,
+    threads: int | None,
+    plugins: tuple[str, ...],
+    progress_mode: str,
+    as_json: bool,
+) -> None:
+    """Run the .tpum FILE on labelled samples and count those it gets right.
+
+    Folders are classes by their number where their names are numbers, else in the order of their names.
+
+    \b
+    tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.evaluation import evaluate
+    from tpuconvert.model import load
+    from tpuconvert.plugins import load_plugins
+    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.wording import several
+
+    load_plugins(plugins)
+    least = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
+    asked = tuple(dict.fromkeys((*metrics, *least)))
+    rule = Preprocess.parse(preprocess) if preprocess is not None else None
+    with drawn_progress(progress_mode) as progress:
+        found = evaluate(
+            load(file),
+            data,
+            metrics=asked,
+            output=scores,
+            preprocess=rule,
+            backend=backend,
+            threads=threads,
+            progress=progress,
+        )
+    if as_json:
+        print_json(
+            {
+                "file": file,
+                "output": found.output,
+                "backend": found.backend,
+                "samples": found.samples,
+                "accuracy": {name: found.share(name) for name in asked},
+                "right": found.right,
+            }
+        )
+    else:
+        click.echo(f"{file} on {several(found.samples, 'sample')}, scores '{found.output}', {found.backend} backend")
+        for name in asked:
+            click.echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
+    found.check(least)

@@ -1,0 +1,214 @@
+"""Accuracy of a classifier on labelled samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tpuconvert.calibration_data import load_arrays, load_feeds
+from tpuconvert.model import Model
+from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Array
+from tpuconvert.wording import several
+
+if TYPE_CHECKING:
+    from tpuconvert.calibration_data import Feed
+
+METRICS = {"top1": 1, "top5": 5}
+"""Name of a measure -> among how many of the highest scores the right class has to be."""
+
+LABELS = "labels"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How many samples a model gets right.
+
+    Args:
+        samples: how many were looked at.
+        output: name of the output that holds the scores.
+        backend: what the model ran on.
+        right: how many have the right class among the best, by the names of METRICS.
+
+    """
+
+    samples: int
+    output: str
+    backend: str
+    right: dict[str, int]
+
+    def share(self, metric: str) -> float:
+        """Accuracy as a share of 1."""
+        return self.right[metric] / self.samples
+
+    def check(self, least: dict[str, float]) -> None:
+        """Compare with limits, shares of 1 by the names of METRICS.
+
+        Raises:
+            ThresholdError: a measure is below its limit.
+
+        """
+        low = [
+            f"{name} {self.share(name):.4f} is below {limit:g}"
+            for name, limit in least.items()
+            if not self.share(name) >= limit
+        ]
+        if low:
+            raise ThresholdError(f"{'; '.join(low)} on {several(self.samples, 'sample')}")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Samples with the index of their class: arrays by input name, or pictures."""
+
+    samples: Any
+    labels: Array
+
+
+def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
+    """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of pictures per class.
+
+    Folders are classes by their number where all of their names are numbers, else in the order of their names.
+
+    Args:
+        path: the file or folder.
+        classes: how many classes the model knows; checked against folders that have names, and against labels.
+
+    Raises:
+        UsageError: there are no labels, or they do not fit.
+        CorruptInputError: a file is not what its name says.
+
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _from_folders(place, classes)
+    if place.suffix.lower() != ".npz":
+        raise UsageError(f"{place}: neither a folder per class nor an .npz file with '{LABELS}'")
+    arrays = load_arrays(place)
+    labels = arrays.pop(LABELS, None)
+    if labels is None or not arrays:
+        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place))
+    labels = labels.reshape(-1)
+    if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
+        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))
+    return Labelled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
+
+
+def _from_folders(place: Path, classes: int) -> Labelled:
+    folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
+    if not folders:
+        raise UsageError(f"{place}: has no folder per class", hint="put the pictures of each class into its own folder")
+    if all(folder.name.isdecimal() for folder in folders):
+        numbers = [int(folder.name) for folder in folders]
+    elif len(folders) == classes:
+        numbers = list(range(classes))
+    else:
+        raise UsageError(
+            f"{place}: {len(folders)} folders, the model knows {classes} classes",
+            hint="name each folder with the number of its class",
+        )
+    if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
+        raise UsageError(f"{place}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
+    pictures, labels = [], []
+    for number, folder in zip(numbers, folders, strict=True):
+        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
+        pictures += found
+        labels += [number] * len(found)
+    if not pictures:
+        raise UsageError(f"{place}: no pictures in its folders", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
+    return Labelled(pictures, np.array(labels))
+
+
+def evaluate(
+    model: Model,
+    data: str | os.PathLike[str],
+    *,
+    metrics: Sequence[str] = tuple(METRICS),
+    output: str | None = None,
+    preprocess: Preprocess | None = None,
+    backend: Literal["auto", "native", "reference"] = "auto",
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> Accuracy:
+    """Run a classifier on labelled samples and count those it gets right.
+
+    Args:
+        model: the model.
+        data: an ``.npz`` file with an array ``labels``, or a folder with a folder of pictures per class.
+        metrics: names of METRICS.
+        output: the output with the scores, one per class; the first one when None.
+        preprocess: instead of the model's own.
+        backend: ``auto``, ``native`` or ``reference``.
+        threads: of the native engine.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the samples do not fit, or the output holds no scores of classes.
+
+    """
+    from tpuconvert.runtime.session import Session
+
+    ports = {port.name: port for port in model.graph.output_ports}
+    name = next(iter(ports)) if output is None else output
+    if name not in ports:
+        raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")
+    classes = _product(ports[name].shape[1:])
+    if classes is None or classes < 2:
+        raise UsageError(f"output '{name}' holds no scores of classes", hint="--scores NAME chooses another output")
+    labelled = load_labelled(data, classes)
+    rule = preprocess if preprocess is not None else model.preprocess
+    right, total = dict.fromkeys(metrics, 0), 0
+    with Session(model, backend=backend, threads=threads) as session:
+        progress.stage("evaluate", len(labelled.labels))
+        for feed in _feeds(labelled, model, rule):
+            scores = session.run(feed)[name]
+            scores = scores.reshape(len(scores), -1).astype(np.float64)
+            ranks = ranks_of(scores, labelled.labels[total : total + len(scores)])
+            for metric in metrics:
+                right[metric] += int((ranks < METRICS[metric]).sum())
+            total += len(scores)
+            progress.advance(total)
+        ran_on = session.backend
+    if total != len(labelled.labels):
+        raise UsageError(f"{len(labelled.labels)} labels for {several(total, 'sample')}", file=str(data))
+    return Accuracy(total, name, ran_on, right)
+
+
+def _product(extents: Sequence[int | str]) -> int | None:
+    """None where an extent is open."""
+    product = 1
+    for extent in extents:
+        if isinstance(extent, str):
+            return None
+        product *= extent
+    return product
+
+
+def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
+    """Feeds of the samples; pictures are opened as they are needed."""
+    ports = model.graph.input_ports
+    if not isinstance(labelled.samples, list):
+        return load_feeds(labelled.samples, ports, rule)
+
+    def each() -> Any:
+        for picture in labelled.samples:
+            feeds: list[Feed] = list(load_feeds(picture, ports, rule))
+            yield from feeds
+
+    return each()
+
+
+def ranks_of(scores: Array, labels: Array) -> Array:
+    """How many classes come before the right one, [N]; of equal scores the first class wins, and NaN never does."""
+    own = np.take_along_axis(scores, labels[:, np.newaxis].astype(np.int64), axis=1)
+    index = np.arange(scores.shape[1])
+    before = ~(scores < own) & ~((scores == own) & (index >= labels[:, np.newaxis]))
+    ranks: Array = before.sum(axis=1)
+    return ranks

@@ -1,0 +1,196 @@
+"""Ranges of every tensor in a file of their own: measured once, used for any number of quantizations of one source."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.wording import several
+
+if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource
+    from tpuconvert.pipeline import Options
+    from tpuconvert.progress import Progress
+    from tpuconvert.schema.graph import Graph
+
+FORMAT = "tpuconvert ranges"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class MeasuredRanges:
+    """What calibration found for the tensors of one source.
+
+    Args:
+        source: SHA-256 of the source and of its weights, where it has any.
+        method: how thresholds were found.
+        samples: how many samples were looked at.
+        ranges: by the names that tensors have after the optimizer, in real units.
+
+    """
+
+    source: tuple[str, ...]
+    method: str
+    samples: int
+    ranges: Mapping[str, Range]
+
+    def of(self, graph: Graph) -> Mapping[str, Range]:
+        """The ranges of a graph that is ready to be quantized.
+
+        Raises:
+            UsageError: there is a tensor without one.
+
+        """
+        results = [value for node in graph.nodes for value in node.outputs]
+        missing = [v.name for v in (*graph.inputs, *results) if v.dtype.is_float and v.name not in self.ranges]
+        if missing:
+            raise UsageError(
+                f"no range for {several(len(missing), 'tensor')}, the first is '{missing[0]}'",
+                hint="calibrate with the options that quantize gets: --chip, --input-shapes, --inputs, --outputs",
+            )
+        return self.ranges
+
+    def check_source(self, *files: str | os.PathLike[str] | None) -> None:
+        """Compare with the files that are to be quantized.
+
+        Raises:
+            UsageError: the ranges are those of another model.
+
+        """
+        if self.source != digests(*files):
+            raise UsageError(f"{files[0]}: the ranges are those of another model", hint="calibrate this one")
+
+    def digest(self) -> str:
+        """SHA-256 of everything here, in hexadecimal digits."""
+        return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
+
+    def to_json(self) -> str:
+        """The content of the file; the same ranges give the same text."""
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "source_sha256": list(self.source),
+            "method": self.method,
+            "samples": self.samples,
+            "ranges": {name: dataclasses.asdict(found) for name, found in self.ranges.items()},
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file in one step.
+
+        Raises:
+            UsageError: it cannot be written there.
+
+        """
+        with replacing(path) as file:
+            file.write(self.to_json().encode("utf-8"))
+
+
+def digests(*files: str | os.PathLike[str] | None) -> tuple[str, ...]:
+    """SHA-256 of each file that there is."""
+    from tpuconvert.recipe import file_digest
+
+    return tuple(file_digest(file) for file in files if file is not None)
+
+
+def measure_ranges(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: CalibrationSource,
+    *,
+    progress: Progress,
+) -> MeasuredRanges:
+    """Run a source on samples and collect the range of every tensor.
+
+    Args:
+        source: the source file.
+        weights: the caffemodel of a prototxt.
+        options: those of the quantization to come.
+        calibration: samples, as ``convert`` takes them.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the source is quantized already, or the samples do not fit.
+
+    """
+    from tpuconvert.optimizer.quantize import calibrate, prepare
+    from tpuconvert.pipeline import (
+        calibration_feeds,
+        improve,
+        is_quantized_source,
+        load_source,
+        with_preprocessing_of,
+    )
+
+    progress.stage("load")
+    graph = load_source(source, weights, options)
+    options = with_preprocessing_of(graph, options)
+    if is_quantized_source(graph):
+        raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
+    feeds = calibration_feeds(graph, options, calibration)
+    improve(graph, options, progress)
+    progress.tell(f"calibration: {feeds.description}")
+    prepare(graph, options.disabled)
+    progress.stage("calibrate", len(feeds))
+    ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+    return MeasuredRanges(digests(source, weights), options.calibration_method, feeds.samples, ranges)
+
+
+def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
+    """Read what ``MeasuredRanges.save`` has written.
+
+    Raises:
+        UsageError: the file cannot be read, or is of a later version.
+        CorruptInputError: it is damaged, or something else.
+
+    """
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except (ValueError, RecursionError) as error:
+        raise CorruptInputError(f"is not JSON: {error}", file=str(path), hint=_HINT) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CorruptInputError("holds no ranges", file=str(path), hint=_HINT)
+    if content.get("version") != VERSION:
+        raise UsageError(f"{path}: version {content.get('version')}, this tpuconvert reads {VERSION}", hint=_HINT)
+    try:
+        ranges = {str(name): _range(found) for name, found in content["ranges"].items()}
+        source = tuple(str(digest) for digest in content["source_sha256"])
+        return MeasuredRanges(source, str(content["method"]), int(content["samples"]), ranges)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise CorruptInputError(f"is damaged: {error}", file=str(path), hint=_HINT) from error
+
+
+_HINT = "tpuconvert calibrate writes such files"
+
+
+def _range(found: Mapping[str, Any]) -> Range:
+    low, high, threshold = (_number(found[key]) for key in ("low", "high", "threshold"))
+    if low > high or threshold < 0:
+        raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
+    channels = found["channels"]
+    if channels is None:
+        return Range(low, high, threshold)
+    columns = {key: tuple(map(_number, channels[key])) for key in ("largest", "second", "variance", "mean")}
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError("channels of different numbers")
+    return Range(low, high, threshold, Channels(**columns))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)

@@ -1,0 +1,110 @@
+"""``tpuconvert calibrate`` and ``quantize`` on the bundled example."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tpuconvert as tc
+from tpuconvert.__main__ import main
+
+Captured = pytest.CaptureFixture[str]
+PIXELS = ["--preprocess", "color=GRAY,scale=0.0625"]
+
+
+@pytest.fixture
+def source(digits: Path, capsys: Captured) -> list[str]:
+    """The Caffe network; its ranges are in ranges.json."""
+    files = [str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")]
+    call = ["calibrate", *files, "--calibration", str(digits / "calibration.npz"), *PIXELS, "-o", "ranges.json"]
+    assert main(call) == 0
+    shown = capsys.readouterr()
+    assert "by mse\nwrote ranges.json\n" in shown.out
+    assert shown.err == "calibration: 100 samples of calibration.npz\n"
+    return files
+
+
+def constants(path: str) -> list[bytes]:
+    return [value.array.tobytes() for value in tc.load(path).graph.values if value.is_constant]
+
+
+def test_ranges_and_samples_are_what_convert_does(digits: Path, source: list[str]) -> None:
+    samples = ["--calibration", str(digits / "calibration.npz"), *PIXELS]
+    assert main(["convert", *source, "-o", "a.tpum", "--quantize", "int8", *samples]) == 0
+    assert main(["quantize", *source, "-o", "b.tpum", *samples]) == 0
+    assert Path("a.tpum").read_bytes() == Path("b.tpum").read_bytes()
+    assert main(["quantize", *source, "-o", "c.tpum", "--ranges", "ranges.json", *samples, "--verify"]) == 0
+    assert constants("a.tpum") == constants("c.tpum")
+
+
+def test_ranges_alone(digits: Path, source: list[str], capsys: Captured) -> None:
+    assert main(["quantize", *source, "-o", "net.tpum", "--ranges", "ranges.json", *PIXELS]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("net.tpum --data SAMPLES")
+    assert tc.load("net.tpum").quantize == "int8"
+    call = ["verify", *source, "net.tpum", "--data", str(digits / "calibration.npz"), "--min-cosine", "0.99"]
+    assert main(call) == 0
+    capsys.readouterr()
+    assert main(["reproduce", *source, "net.tpum"]) == 2
+    assert "was quantized with ranges of a file" in capsys.readouterr().err
+    assert main(["reproduce", *source, "net.tpum", "--ranges", "ranges.json"]) == 0
+    content = json.loads(Path("ranges.json").read_text())
+    content["ranges"]["image"]["threshold"] = 0.5
+    Path("other.json").write_text(json.dumps(content))
+    assert main(["reproduce", *source, "net.tpum", "--ranges", "other.json"]) == 2
+    assert "not the ranges that the model was made from" in capsys.readouterr().err
+
+
+def test_ranges_are_the_extremes_of_the_samples(digits: Path, source: list[str]) -> None:
+    found = json.loads(Path("ranges.json").read_text())["ranges"]["image"]
+    with np.load(digits / "calibration.npz") as archive:
+        pixels = archive["images"] * np.float32(0.0625)
+    assert (found["low"], found["high"]) == (pixels.min(), pixels.max())
+    assert len(source) == 2
+
+
+def test_wrong_calls(digits: Path, source: list[str], capsys: Captured) -> None:
+    assert main(["quantize", *source]) == 2
+    assert "quantization needs ranges or samples" in capsys.readouterr().err
+    assert main(["quantize", *source, "--ranges", "ranges.json", "--verify"]) == 2
+    assert "--verify needs samples" in capsys.readouterr().err
+    assert main(["quantize", *source, "--ranges", "ranges.json", "--chip", "bm1682"]) == 2
+    assert main(["quantize", *source, "--ranges", "absent.json"]) == 2
+    assert main(["quantize", *source, "--ranges", "ranges.json", "-o", "ranges.json"]) == 2
+    assert main(["quantize", str(digits / "digits.onnx"), "--ranges", "ranges.json"]) == 2
+    assert "the ranges are those of another model" in capsys.readouterr().err
+    assert main(["convert", *source, "-o", "net.tpum"]) == 0
+    assert main(["quantize", "net.tpum", "--ranges", "ranges.json"]) == 2
+    assert "give the source that it was made from" in capsys.readouterr().err
+    assert main(["calibrate", *source, "-o", "ranges.json"]) == 2
+    assert main(["calibrate", *source, "--calibration", "absent.npz", "-o", "ranges.json"]) == 2
+    assert main(["calibrate", *source, "--calibration", "absent.npz", "-o", "ranges.npz"]) == 2
+    assert "the name of the ranges ends in .json" in capsys.readouterr().err
+
+
+def test_ranges_of_other_tensors(source: list[str], capsys: Captured) -> None:
+    content = json.loads(Path("ranges.json").read_text())
+    del content["ranges"]["image"]
+    Path("ranges.json").write_text(json.dumps(content))
+    assert main(["quantize", *source, "--ranges", "ranges.json", *PIXELS]) == 2
+    assert "no range for 1 tensor, the first is 'image'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"format": "tpuconvert ranges"', '"format": "else"'),
+        ('"low": 0.0', '"low": NaN'),
+        ('"low": 0.0', '"low": "0"'),
+        ('"low": 0.0', '"low": 1e9'),
+        ('"ranges": {', '"ranges": [{'),
+        ('"channels"', '"channel"'),
+        ('"samples": 100', '"samples": null'),
+    ],
+)
+def test_damaged_ranges(before: str, after: str, source: list[str], capsys: Captured) -> None:
+    text = Path("ranges.json").read_text()
+    assert before in text
+    Path("ranges.json").write_text(text.replace(before, after, 1))
+    assert main(["quantize", *source, "--ranges", "ranges.json", *PIXELS]) == 4
+    assert capsys.readouterr().err.startswith("error[TC4001]: ranges.json: ")
