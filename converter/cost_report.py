@@ -105,14 +105,27 @@ def _group(model: Model, group: Group, layers: list[Description]) -> Description
 
 def group_lines(cost: Description) -> list[str]:
     """The groups and what they save, as text."""
+    return [group_summary(cost), *(table([GROUP_HEADING, *group_rows(cost)]) if cost["groups"] else ())]
+
+
+def group_summary(cost: Description) -> str:
+    """How many groups there are, and what they save together."""
     memory = cost["memory"]
     size = f"{memory['lanes']} lanes of {bytes_text(memory['lane_bytes'])}"
     if not cost["groups"]:
-        return [f"no groups; {bytes_text(cost['bytes'])} of global-memory traffic node by node"]
-    lines = [
-        f"{several(len(cost['groups']), 'group')} in on-chip memory ({size}): {_saving(cost)} of global-memory traffic",
-    ]
-    rows: list[tuple[str, ...]] = [("group", "nodes", "parts", "memory", "traffic", "saved", "repeated", "operators")]
+        return f"no groups; {bytes_text(cost['bytes'])} of global-memory traffic node by node"
+    return (
+        f"{several(len(cost['groups']), 'group')} in on-chip memory ({size}): {_saving(cost)} of global-memory traffic"
+    )
+
+
+GROUP_HEADING = ("group", "nodes", "parts", "memory", "traffic", "saved", "repeated", "operators")
+
+
+def group_rows(cost: Description) -> list[tuple[str, ...]]:
+    """One row per group, under :data:`GROUP_HEADING`."""
+    memory = cost["memory"]
+    rows = []
     for place, group in enumerate(cost["groups"]):
         parts = " x ".join(f"{count} {axis.upper()}" for axis, count in group["tiles"].items() if count > 1)
         rows.append(
@@ -127,13 +140,15 @@ def group_lines(cost: Description) -> list[str]:
                 shortened(counted(group["operators"])),
             )
         )
-    return [*lines, *table(rows)]
+    return rows
 
 
 def cost_lines(cost: Description) -> list[str]:
     """Totals, and the groups and nodes that take most of the time."""
     peak = cost["peak"]
-    macs = ", ".join(f"{rate / 1e12:g} TMAC/s {dtype}" for dtype, rate in peak["macs_per_second"].items())
+    rates = peak["macs_per_second"]  # of a type that the chip has no faster arithmetic for, FLOAT32's
+    own = {dtype: rate for dtype, rate in rates.items() if dtype == "FLOAT32" or rate != rates["FLOAT32"]}
+    macs = ", ".join(f"{rate / 1e12:g} TMAC/s {dtype}" for dtype, rate in own.items())
     lines = [
         f"on {cost['chip']} at {macs}, {peak['bytes_per_second'] / 1e9:g} GB/s:",
         f"  {cost['macs'] / 1e6:,.1f} million multiply-accumulate steps, "

@@ -112,6 +112,7 @@ def model_sections(description: Description) -> list[str]:
             *others,
         ),
         _quantization(description["layers"]),
+        _groups(description["cost"]) if "cost" in description else "",
         _layers(description["layers"]),
     ]
 
@@ -276,6 +277,17 @@ def _quantization(layers: list[Description]) -> str:
         f'<h2>Quantization</h2>\n<p class="lead">{escape(lead)}</p>\n'
         f"<details><summary>{len(rows)} tensors</summary>{html_table(heading, rows)}</details>\n"
     )
+
+
+def _groups(cost: Description) -> str:
+    """What shares on-chip memory."""
+    from tpuconvert.cost_report import GROUP_HEADING, group_rows, group_summary
+
+    lead = f'<h2>Groups</h2>\n<p class="lead">{escape(group_summary(cost))}.</p>\n'
+    rows: list[Sequence[Cell]] = [
+        (*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in group_rows(cost)
+    ]
+    return lead + (html_table(GROUP_HEADING, rows) if rows else "")
 
 
 _ACTIVATION_BITS = 16

@@ -187,5 +187,18 @@ def test_page_of_a_quantized_model_says_where_the_accuracy_went() -> None:
     assert "most noise comes in at 'z' (25.00% of its power)" in full_text(description)
 
 
+def test_page_finds_a_noisy_tensor_that_is_channels_first_in_the_model() -> None:
+    graph = Graph("g")
+    x = graph.input("x", TensorType(DType.INT8, (1, 2)), Port("x", "int8", (1, 2)))
+    y = graph.add(Permute(order=(0, 1)), x, name="y:nchw")
+    x.quant = y.quant = QuantParams.per_tensor(0.625, 0, DType.INT8)
+    graph.output(y, Port("y", "int8", (1, 2)))
+    noisy = Difference("y:nchw", "permute", "quantize", ("x",), added=0.25, max_absolute=3.0)
+    verification = Verification("small.tflite", 1, (Difference("x"), noisy), (Difference("y", "output"),), True, 0)
+    page = to_html(describe_model(model_of(graph, quantize="int8"), verification))
+    section = page.split("Where the accuracy went")[1].split("Every compared tensor")[0]
+    assert "0.625" in section
+
+
 def test_long_lists_of_numbers_are_told_by_their_range() -> None:
     assert _short_lists("shift_vec=(-1, -30, 4, 2, 7), axes=(0, 1)") == "shift_vec=(5 numbers, -30 to 7), axes=(0, 1)"
