@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import conversion_bench
 import pytest
 from work_counts import calls_of
 
@@ -20,34 +21,21 @@ from tpuconvert.pipeline import convert
 LARGEST_TENSOR = 4096 * 4096 * 4
 
 
-@pytest.fixture(scope="module")
-def bench(repository: Path) -> Any:
-    """The program that makes the models of the benchmark."""
-    sys.path.insert(0, str(repository / "tools"))
-    try:
-        import conversion_bench
-    finally:
-        sys.path.pop(0)
-    return conversion_bench
-
-
 def converted(path: Path, target: Path) -> tc.Model:
     model = convert(path)
     model.save(target)
     return tc.load(target)
 
 
-def test_four_times_the_nodes_take_four_times_the_calls(bench: Any, tmp_path: Path) -> None:
+def test_four_times_the_nodes_take_four_times_the_calls(tmp_path: Path) -> None:
     counts = []
     for nodes in (120, 120, 480):  # the first loads what is loaded once
-        bench.chain(nodes)(tmp_path / "m.onnx")
+        conversion_bench.chain(nodes)(tmp_path / "m.onnx")
         counts.append(calls_of(lambda: converted(tmp_path / "m.onnx", tmp_path / "m.tpum")))
     assert counts[2] / counts[1] < 4.1, counts
 
 
-def test_rules_are_tried_a_constant_number_of_times_per_node(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_are_tried_a_constant_number_of_times_per_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
     match = engine.match
 
@@ -59,7 +47,7 @@ def test_rules_are_tried_a_constant_number_of_times_per_node(
     monkeypatch.setattr(engine, "match", counted)
     counts = []
     for nodes in (120, 480):
-        bench.chain(nodes)(tmp_path / "m.onnx")
+        conversion_bench.chain(nodes)(tmp_path / "m.onnx")
         tries = 0
         convert(tmp_path / "m.onnx")
         counts.append(tries)
@@ -86,8 +74,8 @@ def peak_of(*words: str, folder: Path) -> int:
 
 
 @pytest.mark.slow
-def test_sixteen_thousand_nodes(bench: Any, tmp_path: Path) -> None:
-    bench.MODELS["chain_16k"](tmp_path / "m.onnx")
+def test_sixteen_thousand_nodes(tmp_path: Path) -> None:
+    conversion_bench.MODELS["chain_16k"](tmp_path / "m.onnx")
     model = converted(tmp_path / "m.onnx", tmp_path / "m.tpum")
     assert len(model.graph) == 2 * 5333, "a conv and an activation of every three nodes"
 
@@ -95,8 +83,8 @@ def test_sixteen_thousand_nodes(bench: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of memory is read where Linux has it")
 @pytest.mark.parametrize("name", ["large", "external"])
-def test_memory_does_not_grow_with_the_weights(bench: Any, tmp_path: Path, name: str) -> None:
-    bench.MODELS[name](tmp_path / "m.onnx")
+def test_memory_does_not_grow_with_the_weights(tmp_path: Path, name: str) -> None:
+    conversion_bench.MODELS[name](tmp_path / "m.onnx")
     peak = peak_of("convert", "m.onnx", "-o", "m.tpum", folder=tmp_path)
     assert (tmp_path / "m.tpum").stat().st_size > (1 << 30 if name == "large" else 3 << 30)
     assert peak < LARGEST_TENSOR + (300 << 20)
