@@ -125,7 +125,7 @@ GROUP_HEADING = ("group", "nodes", "parts", "memory", "traffic", "saved", "repea
 def group_rows(cost: Description) -> list[tuple[str, ...]]:
     """One row per group, under :data:`GROUP_HEADING`."""
     memory = cost["memory"]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for place, group in enumerate(cost["groups"]):
         parts = " x ".join(f"{count} {axis.upper()}" for axis, count in group["tiles"].items() if count > 1)
         rows.append(
