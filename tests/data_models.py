@@ -7,6 +7,7 @@ from pathlib import Path
 from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
+from tpuconvert.pipeline import Options, load_source
 from tpuconvert.schema.types import Array
 
 CALIBRATION = 8
@@ -30,7 +31,11 @@ def converted(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, lis
     """The model as its source is (``source``, ``float``) or quantized (``int8``), and samples."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
-    feeds = [sample for sample, _ in reference_samples(root, entry)]
+    shapes = input_shapes(entry)
+    # A TFLite signature has names of its own: the data set has those of the tensors, in the same order.
+    ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
+    inputs = [port.name for port in ports]
+    feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]
     options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how == "int8" else {}
-    model = tc.convert(source, weights=weights, input_shapes=input_shapes(entry), chip=chip, **options)
+    model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options)
     return model, feeds[:FEEDS]
