@@ -64,6 +64,7 @@ def command(
     from tpuconvert.model import load
     from tpuconvert.plugins import load_plugins
     from tpuconvert.runtime.session import Session
+    from tpuconvert.schema.cost import total_macs
 
     ensure(runs is None or seconds is None, "--runs and --seconds exclude each other")
     load_plugins(plugins)
@@ -75,7 +76,7 @@ def command(
         count = min(PROFILED_RUNS, len(timing.seconds))
         steps = benchmark.profile(session, model.graph, feed, count) if with_profile else None
         ran_on = session.backend
-    macs = benchmark.total_macs(model.graph.nodes)
+    macs = total_macs(model.graph.nodes)
     facts = {
         "file": file,
         "chip": model.chip.value,

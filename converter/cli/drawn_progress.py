@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log; what is told is always shown."""
+"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log; what is told is shown."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,8 +31,16 @@ def print_document(text: str) -> None:
 
 
 def to_json(content: Any) -> str:
-    """Plain values as JSON text; the same values give the same text."""
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    """Plain values as JSON text; the same values give the same text. JSON knows no NaN and no infinity: both are null."""
+    return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def describe_error(error: TpuConvertError) -> dict[str, Any]:

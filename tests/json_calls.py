@@ -1,0 +1,99 @@
+"""One command line or more for every command that prints JSON, on the bundled example."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+PIXELS = ["--preprocess", "color=GRAY,scale=0.0625"]
+INT8 = [*PIXELS, "--calibration", "calibration.npz"]
+
+CALLS: dict[str, list[list[str]]] = {
+    "convert": [
+        ["convert", "digits.onnx", "-o", "float.tpum"],
+        ["convert", "digits.onnx", "-o", "net.tpum", "--quantize", "int8", *INT8, "--verify"],
+    ],
+    "check": [["check", "digits.onnx"], ["check", "digits.prototxt"]],
+    "inspect": [["inspect", "net.tpum"], ["inspect", "float.tpum"], ["inspect", "digits.tflite"]],
+    "run": [["run", "net.tpum", "calibration.npz"], ["run", "net.tpum", "one.png"]],
+    "bench": [
+        ["bench", "net.tpum", "--runs", "2", "--warmup", "0"],
+        ["bench", "net.tpum", "--runs", "2", "--profile", "--backend", "reference"],
+        ["bench", "float.tpum", "--runs", "2", "--profile", "--threads", "2"],
+    ],
+    "verify": [
+        ["verify", "digits.onnx", "net.tpum", "--data", "calibration.npz"],
+        ["verify", "digits.onnx", "float.tpum", "--oracle", "none"],
+        ["verify", "digits.onnx", "net.tpum", "--data", "calibration.npz", "--min-sqnr", "200"],
+    ],
+    "calibrate": [["calibrate", "digits.onnx", *INT8, "-o", "ranges.json"]],
+    "quantize": [["quantize", "digits.onnx", *PIXELS, "--ranges", "ranges.json", "-o", "ranged.tpum"]],
+    "evaluate": [
+        ["evaluate", "net.tpum", "--data", "labelled.npz"],
+        ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1"],
+    ],
+    "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
+    "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
+    "ops": [
+        ["ops"],
+        ["ops", "--chip", "bm1682"],
+        ["ops", "conv"],
+        ["ops", "softmax_int"],
+        ["ops", "--format", "onnx"],
+        ["ops", "--format", "tflite"],
+        ["ops", "--format", "caffe"],
+    ],
+    "op": [["op", "test", "swish.py"], ["op", "test", "swish.py", "--require-native"]],
+    "passes": [["passes"]],
+    "demo": [["demo", "-o", "demo"]],
+}
+"""In an order in which later calls find the files of earlier ones."""
+
+MANIFEST = """
+models:
+  digits: {source: digits.onnx, limits: {cosine: 0.99}}
+  far: {source: digits.onnx, quantize: int8, calibration: calibration.npz, evaluation: labelled.npz,
+        preprocess: "color=GRAY,scale=0.0625", limits: {size: 1KB, top1_drop: 0.5, cosine: 1}}
+  damaged: {source: damaged.onnx}
+"""
+
+SWISH = """
+from dataclasses import dataclass
+
+import numpy as np
+import tpuconvert as tc
+
+
+@tc.register_op("json_swish")
+@dataclass(frozen=True)
+class Swish(tc.Op):
+    '''y = x / (1 + exp(-x)).'''
+
+    inputs = (tc.Operand("x"),)
+
+    @classmethod
+    def examples(cls):
+        return [(cls(), [(1, 4)])]
+
+    def infer(self, x):
+        return (x,)
+
+    def reference(self, x):
+        return (x / (1 + np.exp(-x)),)
+"""
+
+
+def prepare(digits: Path) -> None:
+    """Put what the calls read into the working folder."""
+    from PIL import Image
+
+    for name in ("digits.onnx", "digits.tflite", "digits.prototxt", "calibration.npz"):
+        shutil.copy(digits / name, ".")
+    with np.load(digits / "digits.npz") as archive:
+        chosen = archive["test"]
+        images, labels = archive["images"][chosen][:20], archive["labels"][chosen][:20]
+    np.savez("labelled.npz", images=images, labels=labels)
+    Image.fromarray(images[0]).save("one.png")
+    Path("damaged.onnx").write_bytes(b"<html>")
+    Path("manifest.yaml").write_text(MANIFEST)
+    Path("swish.py").write_text(SWISH)
