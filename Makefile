@@ -40,11 +40,14 @@ $(READY): setup.cfg pyproject.toml $(KERNELS) | $(BIN)/python
 demo: $(READY)
 	$(BIN)/tpuconvert demo
 
+# A file's tests run one after the other, in one process: some use what others made.
+PARALLEL := -n auto --dist loadfile
+
 test: $(READY)
-	$(BIN)/pytest -q -m "not slow"
+	$(BIN)/pytest -q $(PARALLEL) -m "not slow"
 
 test-nightly: $(READY)
-	$(BIN)/pytest -q --durations=20
+	$(BIN)/pytest -q $(PARALLEL) --durations=20
 
 sanitize: $(READY)
 	$(BIN)/cmake -S runtime/kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
