@@ -31,7 +31,7 @@ def print_document(text: str) -> None:
 
 
 def to_json(content: Any) -> str:
-    """Plain values as JSON text; the same values give the same text. JSON knows no NaN and no infinity: both are null."""
+    """Plain values as JSON text; the same values give the same text. NaN and infinity are null."""
     return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
