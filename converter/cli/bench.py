@@ -25,9 +25,6 @@ PROFILED_RUNS = 11
 NAMES_SHOWN = 3
 """So many of the nodes of a step are named in the table."""
 
-LONGEST_NAME = 40
-"""Of a node in the table; --json has them whole."""
-
 
 @click.command("bench", short_help="Measure how long a .tpum file runs.")
 @click.argument("file")
@@ -128,14 +125,11 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     from tpuconvert.benchmark import by_kernel
     from tpuconvert.report import bytes_text, table
-    from tpuconvert.wording import shortened
 
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
-        more = f" and {len(step.nodes) - NAMES_SHOWN} more" if len(step.nodes) > NAMES_SHOWN else ""
         moved = "-" if step.bytes is None else bytes_text(step.bytes)
-        named = ", ".join(shortened(name, LONGEST_NAME) for name in step.nodes[:NAMES_SHOWN])
-        rows.append((*_work(step), moved, named + more))
+        rows.append((*_work(step), moved, _named(step.nodes)))
     kernels = by_kernel(steps)
     groups = [("kernel", "ms", "share", "MAC", "GMAC/s", "steps")]
     groups += [(*_work(kernel), str(kernel.steps)) for kernel in kernels]
@@ -146,6 +140,18 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     else:
         summary = f"{len(steps)} steps, all with a native kernel"
     return [*table(rows), "", *table(groups), "", f"{summary} (medians of {runs} runs)"]
+
+
+def _named(nodes: Sequence[str]) -> str:
+    """The nodes of a step in a line: by names where they fit, else by the last one. ``--json`` has them all."""
+    from tpuconvert.wording import LONGEST, shortened
+
+    more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
+    named = ", ".join(nodes[:NAMES_SHOWN]) + more
+    if len(named) <= LONGEST:
+        return named
+    before = f" and {len(nodes) - 1} before" if len(nodes) > 1 else ""
+    return shortened(nodes[-1]) + before
 
 
 def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
