@@ -26,8 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:  # so early that nothing else answers to it yet
             return 130
         code = run(sys.argv[1:] if arguments is None else list(arguments))
-    if arguments is None:
-        _leave(code)
+        if arguments is None:
+            _leave(code)  # here: behind the block all the objects that were not looked at would be
     return code
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.schema.cost import bytes_moved, macs
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.cost import bytes_moved, macs, sum_known
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
             StepCost(
                 kernel,
                 step.nodes,
-                _sum(macs(node) for node in nodes) if taken == longest[step.nodes] else 0,
+                sum_known(macs(node) for node in nodes) if taken == longest[step.nodes] else 0,
                 bytes_moved(*nodes, leaving=leaving),
                 taken,
                 taken / total,
@@ -180,11 +180,6 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
             )
         )
     return found
-
-
-def total_macs(nodes: Collection[Node]) -> int | None:
-    """Multiply-accumulate steps of all nodes, None where one is not known."""
-    return _sum(macs(node) for node in nodes)
 
 
 def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:
@@ -196,7 +191,7 @@ def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:
         KernelCost(
             kernel,
             len(same),
-            _sum(step.macs for step in same),
+            sum_known(step.macs for step in same),
             sum(step.seconds for step in same),
             sum(step.share for step in same),
             is_reference,
@@ -204,12 +199,3 @@ def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:
         for (kernel, is_reference), same in groups.items()
     ]
     return sorted(kernels, key=lambda each: -each.seconds)
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total

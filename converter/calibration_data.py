@@ -10,7 +10,6 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -258,6 +257,8 @@ def load_arrays(path: Path) -> dict[str, Array]:
         CorruptInputError: it is not such a file.
 
     """
+    import zipfile  # with every kind of compression
+
     try:
         loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
         if isinstance(loaded, np.ndarray):

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.benchmark import total_macs
 from tpuconvert.model import Model
 from tpuconvert.report import bytes_text, describe_model, first_line, opinion_lines, port_text, sqnr_text
 from tpuconvert.report_notes import NoteGroup, group_line, grouped
+from tpuconvert.schema.cost import total_macs
 from tpuconvert.wording import counted, several
 
 if TYPE_CHECKING:

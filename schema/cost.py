@@ -8,7 +8,7 @@ runs costs ``None``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
@@ -30,6 +30,21 @@ from tpuconvert.schema.volume_params import VolumeConvolution
 Extents = tuple[int, ...]
 
 _Count = Callable[[Op, list[Extents], list[Extents]], int]
+
+
+def total_macs(nodes: Iterable[Node]) -> int | None:
+    """Multiply-accumulate steps of all nodes, None where one is not known."""
+    return sum_known(macs(node) for node in nodes)
+
+
+def sum_known(counts: Iterable[int | None]) -> int | None:
+    """The sum of some counts, None where one is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 def macs(node: Node) -> int | None:
