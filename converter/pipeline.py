@@ -442,6 +442,7 @@ def _in_integers(
             notes += few_samples(feeds.samples)
             progress.stage("calibrate", len(feeds))
             ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+        notes += constant_inputs(graph, ranges)
         progress.stage("quantize")
         reasons = quantize(graph, ranges, options.chip)
     progress.stage("legalize")
@@ -482,6 +483,13 @@ def few_samples(count: int) -> list[Note]:
     if count >= FEW_SAMPLES:
         return []
     return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
+
+
+def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:
+    """Notes on inputs that never change in the samples: nothing is learnt from them."""
+    found = [(port.name, ranges[port.name]) for port in graph.input_ports if port.name in ranges]
+    text = "input '{}' is {:g} everywhere in all samples: are they the right ones?"
+    return [Note("calibration", "", text.format(name, item.low)) for name, item in found if item.low == item.high]
 
 
 def has_integers(graph: Graph) -> bool:
