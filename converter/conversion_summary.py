@@ -74,6 +74,8 @@ def summary_lines(summary: Summary) -> list[str]:
     lines.append(f"  nodes   {summary['nodes']}: {_most_common(summary['operators'])}")
     if not is_float:
         lines.append(f"  INT8    {_integer_share(summary)}")
+    if summary["transposes"]:
+        lines.append(f"  transposes: {summary['transposes']} left")
     if summary["preprocessing"]:
         from tpuconvert.preprocess import Preprocess
 

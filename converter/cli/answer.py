@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass
 class Answer:
     """Kept by the context of one command line.
 
     Args:
         is_json: whether JSON was asked for.
-        is_given: whether the document was printed.
 
     """
 
-    is_json: bool
-    is_given: bool = False
+    def __init__(self, is_json: bool) -> None:
+        self.is_json = is_json
+        self.is_given = False
 
     @property
     def is_missing(self) -> bool:
