@@ -50,7 +50,11 @@ ELEMENT_BY_ELEMENT = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "parameters", "formula"), ELEMENT_BY_ELEMENT, ids=lambda item: str(item)[:48])
+@pytest.mark.parametrize(
+    ("type_", "parameters", "formula"),
+    ELEMENT_BY_ELEMENT,
+    ids=lambda item: item[:48] if isinstance(item, str) else item.__name__,
+)
 def test_element_by_element(tmp_path, type_, parameters, formula):
     (y,) = run_layer(tmp_path, type_, parameters, ROW)
     expected = np.asarray(formula(ROW.astype(np.float64)), np.float64)
