@@ -72,7 +72,7 @@ def ops(graph: Graph) -> list[str]:
 
 def ours(proto: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, **options: Any) -> dict[str, Array]:
     """Import and run a model."""
-    with Session(graph_of(proto, folder, **options)) as session:
+    with Session(graph_of(proto, folder, **options), threads=1) as session:  # thousands of them: no threads to start
         return session.run(feeds)
 
 
