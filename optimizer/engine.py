@@ -89,7 +89,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
     """
     candidates = _Candidates(tuple(rules))
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    queue = deque(graph.sorted_nodes())
+    queue = deque(node for node in graph.sorted_nodes() if candidates.of(type(node.op)))
     waiting = set(queue)
     fired = 0
     while queue and fired != most:

@@ -82,7 +82,7 @@ class FlatBufferWriter:
                 size, is_default = 4, not value
             else:  # bits are compared: -0.0 equals 0.0, but is another value
                 layout = _LAYOUTS[code]
-                size, is_default = layout.size, layout.pack(value) == layout.pack(default)
+                size, is_default = layout.size, value is default or layout.pack(value) == layout.pack(default)
             if not is_default:
                 position += -position % size
                 stored.append((slot, position, code, value))

@@ -6,8 +6,8 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-OBJECTS = 1_000_000
-"""So many new objects are waited for. A graph of ten thousand nodes has as many, and all of them stay."""
+OBJECTS = 10_000_000
+"""So many new objects are waited for. A graph of ten thousand nodes makes a million, and nearly all of them stay."""
 
 
 @contextlib.contextmanager

@@ -63,9 +63,10 @@ def _init_of(items: tuple[dataclasses.Field[Any], ...], has_post_init: bool) -> 
             if not names.issuperset(kwargs) or (args and not kwargs.keys().isdisjoint(positional[: len(args)])):
                 raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
             values.update(kwargs)
-        for name, factory in factories.items():
-            if name not in values:
-                values[name] = factory()
+        if factories and len(values) < count:
+            for name, factory in factories.items():
+                if name not in values:
+                    values[name] = factory()
         if len(values) != count or len(args) > most:
             raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
         if has_post_init:

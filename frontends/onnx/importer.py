@@ -220,11 +220,12 @@ class _Importer:
             known = function is not None
         if not known:
             self._report_unknown(proto, domain, name, scope)
-        missing = [key for key in proto.input if key and not scope.holds(key)]
+        keys = list(proto.input)
+        missing = [key for key in keys if key and not scope.holds(key)]
         for key in missing:
             self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
-        inputs = tuple(scope.lookup(key, self._model.tensors) if key else None for key in proto.input)
-        has_unknown = any(tensor is None and key for tensor, key in zip(inputs, proto.input, strict=True))
+        inputs = tuple([scope.lookup(key, self._model.tensors) if key else None for key in keys])
+        has_unknown = any(tensor is None and key for tensor, key in zip(inputs, keys, strict=True))
         if not known or missing or has_unknown:
             self._leave_open(proto, scope)
             return
@@ -252,9 +253,8 @@ class _Importer:
         version = scope.opsets.get(domain)
         if version is None and domain == "":
             version = 1
-        return any(
-            registry.find(proto.op_type, version=version, domain=domain) is not None for registry in (onnx_op, folds)
-        )
+        found = onnx_op.find(proto.op_type, version=version, domain=domain)
+        return found is not None or folds.find(proto.op_type, version=version, domain=domain) is not None
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
