@@ -15,6 +15,8 @@ namespace {
 // between runs.
 constexpr int kSpins = 4000;
 
+constexpr int kMostParts = 0xFFFF;  // that a job counts
+
 void relax() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -41,12 +43,8 @@ ThreadPool::ThreadPool(int threads) : process_(this_process()) {
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    is_closing_ = true;
-    generation_.fetch_add(1);
-  }
-  wake_.notify_all();
+  is_closing_ = true;
+  set_job(0);
   for (std::thread& worker : workers_) worker.join();
 }
 
@@ -55,19 +53,19 @@ void ThreadPool::run(int parts, const std::function<void(int, int)>& work) {
     for (int part = 0; part < parts; ++part) work(part, 0);
     return;
   }
-  work_ = &work;
-  parts_ = parts;
-  next_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_seq_cst);
-  if (asleep_.load(std::memory_order_seq_cst) > 0) {
-    // The lock orders this with a worker that has announced its sleep but does not wait yet.
-    { std::lock_guard<std::mutex> lock(mutex_); }
-    wake_.notify_all();
+  if (parts > kMostParts) {
+    const int each = (parts + kMostParts - 1) / kMostParts;
+    run((parts + each - 1) / each, [&](int group, int worker) {
+      for (int part = group * each; part < parts && part < (group + 1) * each; ++part) work(part, worker);
+    });
+    return;
   }
+  work_ = &work;
+  done_.store(0, std::memory_order_relaxed);
+  set_job(parts);
   take_parts(0);
   // Spin first; then give the processor away: a worker may share it with this thread.
-  for (int spins = 0; busy_.load(std::memory_order_acquire) != 0; ++spins) {
+  for (int spins = 0; done_.load(std::memory_order_acquire) != parts; ++spins) {
     if (spins < kSpins) {
       relax();
     } else {
@@ -76,31 +74,39 @@ void ThreadPool::run(int parts, const std::function<void(int, int)>& work) {
   }
 }
 
-void ThreadPool::take_parts(int worker) {
-  for (int part = next_.fetch_add(1, std::memory_order_relaxed); part < parts_;
-       part = next_.fetch_add(1, std::memory_order_relaxed))
-    (*work_)(part, worker);
+void ThreadPool::set_job(int parts) {
+  const std::uint32_t number = job_.load(std::memory_order_relaxed).number + 1;
+  job_.store({number, static_cast<std::uint16_t>(parts), 0}, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_seq_cst) > 0) {
+    // The lock orders this with a worker that has announced its sleep but does not wait yet.
+    { std::lock_guard<std::mutex> lock(mutex_); }
+    wake_.notify_all();
+  }
+}
+
+std::uint32_t ThreadPool::take_parts(int worker) {
+  Job job = job_.load(std::memory_order_acquire);
+  while (job.next < job.parts) {
+    const Job taken{job.number, job.parts, static_cast<std::uint16_t>(job.next + 1)};
+    if (!job_.compare_exchange_weak(job, taken, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    (*work_)(job.next, worker);
+    done_.fetch_add(1, std::memory_order_release);
+    job = job_.load(std::memory_order_acquire);
+  }
+  return job.number;
 }
 
 void ThreadPool::serve(int worker) {
   std::uint32_t seen = 0;
-  for (;;) {
-    int spins = 0;
-    while (generation_.load(std::memory_order_acquire) == seen && spins < kSpins) {
-      relax();
-      ++spins;
-    }
-    if (generation_.load(std::memory_order_acquire) == seen) {
+  while (!is_closing_) {
+    for (int spins = 0; !has_new_job(seen) && spins < kSpins; ++spins) relax();
+    if (!has_new_job(seen)) {
       std::unique_lock<std::mutex> lock(mutex_);
       asleep_.fetch_add(1, std::memory_order_seq_cst);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_seq_cst) != seen; });
+      wake_.wait(lock, [&] { return has_new_job(seen); });
       asleep_.fetch_sub(1, std::memory_order_seq_cst);
     }
-    // The caller waits for every worker, so that no generation is ever missed.
-    ++seen;
-    if (is_closing_) return;
-    take_parts(worker);
-    busy_.fetch_sub(1, std::memory_order_release);
+    seen = take_parts(worker);
   }
 }
 

@@ -1,4 +1,5 @@
-// A fork-join pool: the caller and its workers share the parts of one job, then all of them are done.
+// A fork-join pool: the caller and those of its workers that are awake share the parts of one job. Nobody waits for a
+// worker that has not begun: on a busy machine the system may not run it for a long while.
 #pragma once
 
 #include <atomic>
@@ -30,14 +31,22 @@ class ThreadPool {
 
  private:
   void serve(int worker);
-  void take_parts(int worker);
+  // Takes parts until there are none, and returns the number of the job that had none left.
+  std::uint32_t take_parts(int worker);
+  void set_job(int parts);
+  bool has_new_job(std::uint32_t seen) const { return job_.load(std::memory_order_seq_cst).number != seen; }
 
-  // The job at hand. Written by the caller before `generation_` changes, read by workers after they have seen it change.
+  // The job at hand: its number, how many parts it has, and the next one to take. All three are one word, so that who
+  // takes a part knows that it is one of this job: the caller returns only when every part that was taken is done.
+  struct Job {
+    std::uint32_t number;
+    std::uint16_t parts, next;
+  };
+  static_assert(sizeof(Job) == 8, "a job is exchanged as one word");
+  std::atomic<Job> job_{Job{0, 0, 0}};
+  // Written by the caller before it sets the job, read by those who have taken a part of it.
   const std::function<void(int, int)>* work_ = nullptr;
-  int parts_ = 0;
-  std::atomic<int> next_{0};
-  std::atomic<int> busy_{0};  // workers that have not left the job yet
-  std::atomic<std::uint32_t> generation_{0};
+  std::atomic<int> done_{0};  // parts
   std::atomic<bool> is_closing_{false};
   std::atomic<int> asleep_{0};
   std::mutex mutex_;
