@@ -104,23 +104,24 @@ def _runs_in(trial: Times, seconds: float) -> int:
 def _summaries(jobs: Sequence[Job], turns: dict[Job, list[Times]], errors: dict[Job, str]) -> list[Measured]:
     ours = turns.get(jobs[0])
     return [
-        _summary(job, turns[job], None if job is jobs[0] else ours)
+        _summary(job, turns[job], None if job is jobs[0] else ours, jobs[0].threads)
         if job in turns
         else Measured(job.label, error=errors[job])
         for job in jobs
     ]
 
 
-def _summary(job: Job, turns: list[Times], reference: list[Times] | None) -> Measured:
+def _summary(job: Job, turns: list[Times], reference: list[Times] | None, threads: int) -> Measured:
     ratio = None
     if reference:
-        pairs = [_of(job, mine) / _of(job, ours) for mine, ours in zip(turns, reference, strict=True)]
+        threads = max(threads, job.threads)
+        pairs = [_of(threads, mine) / _of(threads, ours) for mine, ours in zip(turns, reference, strict=True)]
         ratio = Ratio(statistics.median(pairs), min(pairs), max(pairs))
     cpu = [each for times in turns for each in times.cpu]
     wall = [each for times in turns for each in times.wall]
     return Measured(job.label, 1e3 * statistics.median(cpu), 1e3 * min(wall), len(wall), ratio)
 
 
-def _of(job: Job, times: Times) -> float:
-    """What rounds are compared by: with several threads the time on the processor says nothing about latency."""
-    return times.median_cpu if job.threads == 1 else min(times.wall)
+def _of(threads: int, times: Times) -> float:
+    """What rounds are compared by: with several threads, of either, processor time says nothing about latency."""
+    return times.median_cpu if threads == 1 else min(times.wall)
