@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import supported_operators
 from onnx import defs
 from onnx_cases import elements, further, operators, tensors, versions, windows
 from onnx_models import graph_of, model, one, ramp
@@ -17,10 +16,6 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind
 
 MOVES = {"reshape", "permute", "cast", "squeeze", "expand_dims", "constdata", "copy"}
-
-
-def test_page_is_up_to_date() -> None:
-    assert supported_operators.main(["--check"]) == 0, f"run {supported_operators.COMMAND}"
 
 
 @pytest.mark.parametrize("source_format", FORMATS)
