@@ -21,9 +21,12 @@ ONE_LINE = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def checkout(repository, tmp_path_factory) -> Path:
-    """The files of the repository that are not ignored, without what was built in it."""
+    """The files of the repository that are not ignored, without what was built in it.
+
+    One for each test: CMake remembers the compiler that it found in a folder before.
+    """
     listing = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=repository,
