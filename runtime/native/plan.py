@@ -101,12 +101,13 @@ class NativePlan:
         """Run once.
 
         Args:
-            feeds: one contiguous array per graph input, in the graph's types.
+            feeds: one array per graph input, in the graph's types.
             evaluate: what runs the nodes without a kernel.
 
         Returns:
             One new array per graph output.
         """
+        feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds)
         for segment in self._segments:
             if segment.reference is None:
@@ -118,6 +119,7 @@ class NativePlan:
 
     def observe(self, feeds: Sequence[Array], evaluate: Evaluate, observer: Observer) -> list[Array]:
         """Run once and show every result right after it was made; for plans with ``is_observed``."""
+        feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds)
         compiled = 0
         self._show(memory, 0, observer)
@@ -133,6 +135,7 @@ class NativePlan:
 
     def profile(self, feeds: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and tell what each step took."""
+        feeds = _contiguous(feeds)
         memory, _ = self._begin(feeds)
         names = iter(entry for entry in self._steps if isinstance(entry, NativeStep))
         found = []
@@ -159,7 +162,7 @@ class NativePlan:
         except IndexError:
             memory = self._program.make_memory()
         for stored, array in zip(self._inputs, feeds, strict=True):
-            memory.set_input(self._program, stored.buffer.index, _bytes(np.ascontiguousarray(array)))
+            memory.set_input(self._program, stored.buffer.index, _bytes(array))
         outputs = [made.new() for made in self._results]
         for stored, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
@@ -214,6 +217,11 @@ class NativePlan:
             np.bitwise_xor(np.ascontiguousarray(array).view(np.uint8), self._native.STORED_BIAS, out=view)
         else:
             view[...] = array
+
+
+def _contiguous(feeds: Sequence[Array]) -> list[Array]:
+    """The operands as kernels read them. Whoever runs the program holds on to them: it knows only their addresses."""
+    return [np.ascontiguousarray(array) for array in feeds]
 
 
 def _bytes(array: Array) -> Array:
