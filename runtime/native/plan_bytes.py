@@ -100,6 +100,8 @@ def _names() -> tuple[str, ...]:
 def tree(node: Node, site: Site) -> Group | None:
     """The largest tree of element-wise operators that ends with a node; less of it where not all can be expressed."""
     y = node.outputs[0]
+    if y.dtype not in ELEMENT_TYPES:
+        return None
     if any(0 in value.type.static_shape for value in (y, *filter(None, node.inputs))):
         return None
     for restricted in (site, Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise)):
