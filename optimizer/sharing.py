@@ -1,4 +1,8 @@
-"""Computing things once: constants of equal bytes, and nodes of one operator on the same operands."""
+"""Computing things once: constants of equal bytes, and nodes of one operator on the same operands.
+
+x + y = y + x, and so for products, maxima, minima, comparisons for equality and logic of bits: their operands count as
+the same in either order.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,12 @@ import numpy as np
 
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
+from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
+from tpuconvert.schema.ops.compare import Eq, Ne
 from tpuconvert.schema.types import Array
+
+_COMMUTATIVE = frozenset({Add, BitAnd, BitOr, BitXor, Eq, Max, Min, Mul, Ne})
 
 
 def share_constants(graph: Graph) -> int:
@@ -42,8 +51,10 @@ def share_nodes(graph: Graph) -> int:
     for node in graph.sorted_nodes():
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
-        operands = tuple([0 if value is None else id(value) for value in node.inputs])
-        alike = known.setdefault((type(node.op), operands), [])
+        operands = [0 if value is None else id(value) for value in node.inputs]
+        if type(node.op) in _COMMUTATIVE:
+            operands.sort()
+        alike = known.setdefault((type(node.op), tuple(operands)), [])
         first = _with_same_op(alike, node.op) if alike else None
         if first is None or not _same_results(graph, first, node):
             alike.append(node)

@@ -1,17 +1,21 @@
 """Equal constants and equal nodes."""
 
 import numpy as np
+import pytest
 from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, optimized, random_constant
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
-from tpuconvert.schema.graph import Source
+from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.op import OpKind
-from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
+from tpuconvert.schema.ops.compare import Eq, Gt, Ne
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.customed_ops import CustomedOps
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.types import I8, U8, TensorType
 
 SHAPE = (2, 4)
 
@@ -76,6 +80,39 @@ def test_equal_nodes_are_one_with_both_sources():
     graph, _ = optimized(build, SHAPE, rtol=0)
     assert ops(graph) == ["active", "active", "mul"]
     assert [source.node for source in graph.nodes[0].sources] == ["a", "b"]
+
+
+@pytest.mark.parametrize("op", [Add(), Eq(), Max(), Min(), Mul(), Ne()], ids=str)
+def test_operands_of_sums_and_their_like_have_no_order(op):
+    def build(g, x, y):
+        return g.add(Sub(), g.add(TANH, g.add(op, x, y)), g.add(RELU, g.add(op, y, x)))
+
+    graph, trace = optimized(build, SHAPE, SHAPE, rtol=0)
+    assert ops(graph).count(op.name) == 1 and trace.fired["share_nodes"] == 1
+
+
+@pytest.mark.parametrize("op", [BitAnd(), BitOr(), BitXor(), Add(), Mul()], ids=str)
+def test_operands_of_integers_have_no_order(op):
+    graph = Graph("test")
+    x, y = (graph.input(name, TensorType(U8, SHAPE)) for name in "xy")
+    joined = graph.add(Max(), graph.add(op, x, y), graph.add(op, y, x))
+    graph.output(joined)
+    assert share_nodes(graph) == 1
+
+
+@pytest.mark.parametrize("op", [Sub(), Div(), Gt()], ids=str)
+def test_operands_of_differences_and_their_like_have(op):
+    graph = graph_of(lambda g, x, y: g.add(Max(), g.add(op, x, y), g.add(op, y, x)), SHAPE, SHAPE)
+    assert share_nodes(graph) == 0
+
+
+def test_an_order_that_decides_the_type_stays():
+    """A sum of integers has the type of its first operand where nothing else is said."""
+    graph = Graph("test")
+    x, y = graph.input("x", TensorType(I8, SHAPE)), graph.input("y", TensorType(U8, SHAPE))
+    sums = [graph.add(Add(), *pair) for pair in ((x, y), (y, x))]
+    graph.output(graph.add(Gt(), *sums))
+    assert share_nodes(graph) == 0
 
 
 def test_equal_chains_are_one():
