@@ -25,8 +25,6 @@ from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 
-Numbers = tuple[int, ...]
-
 ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
 """Types that steps can hold, as the extension names them."""
 
@@ -51,7 +49,8 @@ class Term:
         operand: the operand of which ``values`` or ``factor`` is a function, for terms without an instruction.
         values: for every stored byte of the operand, or of the instruction's result of type ``index``.
         index: type of the argument of ``values``.
-        factor: with ``offset``, an exact linear function of the stored bytes of the operand.
+        factor: with ``offset``, an exact linear function of the stored bytes of the operand; one number, or one per
+            channel, in 64 bits.
         is_limited: whether the instruction's result is within low..high already.
     """
 
@@ -62,14 +61,14 @@ class Term:
     operand: int | None = None
     values: Array | None = None
     index: DType = U8
-    factor: Numbers = ()
-    offset: Numbers = ()
+    factor: Array | None = None
+    offset: Array | None = None
     is_limited: bool = True
 
 
 @dataclass
 class Instruction:
-    """One call of ``ElementInstruction``, or of ``rescale_instruction``."""
+    """One call of ``ElementInstruction``, or of ``rescale_instruction``; vectors are arrays until it is made."""
 
     code: str
     arguments: dict[str, object]
@@ -121,17 +120,17 @@ class Elements:
         """An operand as an exact linear function with factors of 16 bits, or None."""
         if x.operand is None or x.dtype.is_float:
             return None
-        if x.factor:
+        if x.factor is not None:
             return x
         assert x.values is not None
-        steps = np.diff(x.values)
+        steps = x.values[1:] - x.values[:-1]
         if not (steps == steps[0]).all() or abs(int(steps[0])) > _FACTOR:
             return None
-        return replace(x, values=None, factor=(int(steps[0]),), offset=(int(x.values[0]),))
+        return replace(x, values=None, factor=steps[:1], offset=x.values[:1])
 
     def value_of(self, x: Term) -> int:
         """The instruction that holds the limited value of a term."""
-        if x.values is not None or x.factor:
+        if x.values is not None or x.factor is not None:
             return self._evaluated(x)
         assert x.register is not None
         if x.is_limited:
@@ -141,20 +140,20 @@ class Elements:
     def _evaluated(self, x: Term) -> int:
         linear = self.linear(x)
         if linear is not None:
-            assert linear.operand is not None
-            if linear.factor == (1,) and len(linear.offset) == 1:
-                return self._load(linear.operand, linear.offset[0])
-            parameters = self._parameters(linear.factor, (0,), linear.offset)
+            assert linear.operand is not None and linear.factor is not None and linear.offset is not None
+            if linear.factor.size == linear.offset.size == 1 and linear.factor[0] == 1:
+                return self._load(linear.operand, int(linear.offset[0]))
+            parameters = [self.numbers(linear.factor), self.numbers((0,)), self.numbers(linear.offset)]
             return self.add("linear", linear.operand, parameters=parameters)
         assert x.values is not None
         table = x.values.view(np.int32) if x.dtype.is_float else x.values.astype(np.int32)
         if x.operand is not None:
-            return self.add("table", x.operand, table=table.tolist())
+            return self.add("table", x.operand, table=table)
         assert x.register is not None
         source = self.value_of(replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max))
         bias = bias_of(x.index)
         source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
-        return self.add("look_up", source, table=table.tolist())
+        return self.add("look_up", source, table=table)
 
     # Instructions
 
@@ -177,7 +176,7 @@ class Elements:
         """An integer limited to an interval, or to the range of its new type."""
         low = dtype.min if low is None else low
         high = dtype.max if high is None else high
-        if x.values is not None or x.factor:
+        if x.values is not None or x.factor is not None:
             if x.low >= low and x.high <= high:
                 return replace(x, dtype=dtype)
             if x.values is None:
@@ -193,19 +192,18 @@ class Elements:
         """A binary32 number that an instruction computes."""
         return Term(F32, 0, 0, register=register)
 
-    def numbers(self, values: Sequence[int] | Sequence[float]) -> list[int]:
+    def numbers(self, values: Sequence[int] | Sequence[float] | Array) -> Array:
         """One parameter, or one per channel, as 32 bits; binary32 numbers by their bits."""
         if len(values) > 1:
             self.is_per_channel = True
         array = np.asarray(values)
-        bits: list[int] = (array.astype(np.float32).view(np.int32) if array.dtype.kind == "f" else array).tolist()
-        return bits
+        return array.astype(np.float32).view(np.int32) if array.dtype.kind == "f" else array
 
     def rescale(self, x: Term, op: RequantInt32) -> Term:
         """requant_int32 of any term."""
-        multiplier = op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,)
-        shift = op.shift_vec if op.is_mul_shift_pc else (op.shift_val,)
-        offset = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+        multiplier = np.asarray(op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,), np.int64)
+        shift = np.asarray(op.shift_vec if op.is_mul_shift_pc else (op.shift_val,), np.int64)
+        offset = np.asarray(op.offset_vec if op.is_offset_pc else (op.offset_val,), np.int64)
         dtype = op.out_dtype or I8
         twice = op.mode is not RequantMode.MULTIPLIER_SHIFT
         if twice:
@@ -213,13 +211,12 @@ class Elements:
             if whole is not None:
                 return self.limit(replace(whole, dtype=I32), dtype)
         source, low, high = self.value_of(x), max(x.low, -(2**31)), x.high
-        factors, amounts = np.asarray(multiplier, np.int64), np.asarray(shift, np.int64)
         ends = np.asarray([[low], [high]], np.int64)
         rescaled = (
-            rescale_two_roundings(ends, factors, amounts)
+            rescale_two_roundings(ends, multiplier, shift)
             if twice
-            else rescale_one_rounding(ends, factors, amounts, op.round_mode)
-        ) + np.asarray(offset, np.int64)
+            else rescale_one_rounding(ends, multiplier, shift, op.round_mode)
+        ) + offset
         self.instructions.append(
             Instruction(
                 "rescale",
@@ -240,27 +237,22 @@ class Elements:
         register = len(self.instructions) - 1
         return self.limit(Term(dtype, int(rescaled.min()), int(rescaled.max()), register=register), dtype)
 
-    def _exactly_linear(self, x: Term, multiplier: Numbers, shift: Numbers, offset: Numbers) -> Term | None:
+    def _exactly_linear(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
         """An operand times whole factors, which no rounding touches."""
         linear = self.linear(x)
         if linear is None:
             return None
-        channels = max(len(multiplier), len(offset), len(linear.factor), len(linear.offset))
-        vector = np.ones(channels, np.int64)
-        right = 31 - np.asarray(shift, np.int64) * vector
-        if (right < 0).any() or (right > 62).any():
+        assert linear.factor is not None and linear.offset is not None
+        right = 31 - shift
+        if right.min() < 0 or right.max() > 62 or (multiplier & ((np.int64(1) << right) - 1)).any():
             return None
-        product = np.asarray(multiplier, np.int64) * vector
-        if (product & ((np.int64(1) << right) - 1)).any():
+        whole = multiplier >> right
+        factor, before = whole * linear.factor, whole * linear.offset
+        span, start = 255 * factor, before + offset
+        low, high = _range(start, start + span)
+        rescaled = _range(before, before + span)  # the rescaled part alone is saturated as well
+        if min(low, rescaled[0]) < -_LARGEST or max(high, rescaled[1]) > _LARGEST or np.abs(factor).max() > _FACTOR:
             return None
-        whole = product >> right
-        factor = whole * np.asarray(linear.factor)
-        start = whole * np.asarray(linear.offset) + np.asarray(offset, np.int64)
-        before = start - np.asarray(offset, np.int64)  # the rescaled part alone is saturated as well
-        ends = np.stack((start, start + 255 * factor, before, before + 255 * factor))
-        if np.abs(ends).max() > _LARGEST or np.abs(factor).max() > _FACTOR:
-            return None
-        low, high = int(ends[:2].min()), int(ends[:2].max())
         return replace(linear, low=low, high=high, factor=_shortest(factor), offset=_shortest(start))
 
     def sum(self, a: Term, b: Term, sign: int, dtype: DType) -> Term:
@@ -268,11 +260,11 @@ class Elements:
         low, high = a.low + min(sign * b.low, sign * b.high), a.high + max(sign * b.low, sign * b.high)
         left, right = self.linear(a), self.linear(b)
         if left is not None and right is not None and low >= -_LARGEST and high <= _LARGEST:
-            assert left.operand is not None and right.operand is not None
-            offset = _added(left.offset, right.offset, sign)
-            factors = tuple(sign * value for value in right.factor)
-            if max(map(abs, offset)) + 255 * 2 * _FACTOR <= _LARGEST:
-                parameters = self._parameters(left.factor, factors, offset)
+            assert left.operand is not None and left.factor is not None and left.offset is not None
+            assert right.operand is not None and right.factor is not None and right.offset is not None
+            offset = _shortest(left.offset + sign * right.offset)
+            if np.abs(offset).max() + 255 * 2 * _FACTOR <= _LARGEST:
+                parameters = [self.numbers(left.factor), self.numbers(sign * right.factor), self.numbers(offset)]
                 register = self.add("linear_sum", left.operand, right.operand, parameters=parameters)
                 return self.limit(Term(dtype, low, high, register=register), dtype)
         first, second = self.value_of(a), self.value_of(b)
@@ -307,12 +299,9 @@ class Elements:
 
     def _load(self, operand: int, bias: int) -> int:
         for number, instruction in enumerate(self.instructions):
-            if instruction == Instruction("load", {"a": operand, "b": -1, "low": bias}):
+            if instruction.code == "load" and instruction.arguments == {"a": operand, "b": -1, "low": bias}:
                 return number
         return self.add("load", operand, low=bias)
-
-    def _parameters(self, *vectors: Numbers) -> list[list[int]]:
-        return [self.numbers(vector) for vector in vectors]
 
     # Steps
 
@@ -326,8 +315,8 @@ class Elements:
             stored = (x.values + bias_of(x.dtype)).astype(np.uint8)
             table, bias = stored.tolist(), bias_of(x.index)
             x = replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max)
-        if x.values is not None or x.factor:
-            x = replace(x, register=self.value_of(x), operand=None, values=None, factor=(), is_limited=True)
+        if x.values is not None or x.factor is not None:
+            x = replace(x, register=self.value_of(x), operand=None, values=None, factor=None, is_limited=True)
         assert x.register is not None
         low, high = (0, 0) if x.dtype.bits == 32 else (x.low, x.high)
         register = self.value_of(x) if x.dtype.bits == 32 else x.register
@@ -387,9 +376,17 @@ class Elements:
 
 
 def _made(builder: Builder, instruction: Instruction) -> object:
+    arguments = {name: _listed(value) for name, value in instruction.arguments.items()}
     if instruction.code == "rescale":
-        return builder.native.rescale_instruction(**instruction.arguments)
-    return builder.native.ElementInstruction(instruction.code, **instruction.arguments)
+        return builder.native.rescale_instruction(**arguments)
+    return builder.native.ElementInstruction(instruction.code, **arguments)
+
+
+def _listed(value: object) -> object:
+    """Arrays as the extension takes them."""
+    if isinstance(value, list):
+        return [_listed(item) for item in value]
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Order) -> tuple[object, str, list[int]]:
@@ -398,13 +395,14 @@ def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Ord
     return builder.place(stored), ELEMENT_TYPES[stored.dtype], strides
 
 
-def _shortest(values: Array) -> Numbers:
-    found: list[int] = values.tolist()
-    return tuple(found[:1] if len(set(found)) == 1 else found)
+def _shortest(values: Array) -> Array:
+    """One number where all are equal."""
+    return values[:1] if values.size > 1 and (values == values[0]).all() else values
 
 
-def _added(a: Numbers, b: Numbers, sign: int) -> Numbers:
-    return _shortest(np.asarray(a, np.int64) + sign * np.asarray(b, np.int64))
+def _range(first: Array, last: Array) -> tuple[int, int]:
+    """The smallest and the largest number of two vectors."""
+    return int(np.minimum(first, last).min()), int(np.maximum(first, last).max())
 
 
 def through_binary32_is_exact(*terms: Term) -> bool:

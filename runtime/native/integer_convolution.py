@@ -28,9 +28,9 @@ class Residual:
     """
 
     other: Stored
-    factor: tuple[int, ...]
-    other_factor: tuple[int, ...]
-    offset: tuple[int, ...]
+    factor: Array
+    other_factor: Array
+    offset: Array
     shift: int
     limits: tuple[int, int]
 

@@ -19,6 +19,7 @@ from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.types import Array
 
 _LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
@@ -71,7 +72,7 @@ def _convolution(value: Value, site: Site) -> tuple[tuple[Node, ...], Product] |
     return found
 
 
-Parameters = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+Parameters = tuple[Array, Array, Array, int]
 """Factor, other factor, offset and shift."""
 
 
@@ -79,7 +80,7 @@ def _as_shift(summed: Instruction, rescale: Instruction, bias: int) -> Parameter
     """The sum and its rescale as one rounding shift of a sum, or None where it is not one."""
     given = rescale.arguments
     multiplier, shift, offset = (np.asarray(given[name], np.int64) for name in ("multiplier", "shift", "offset"))
-    factor, other, constant = (np.asarray(values, np.int64) for values in _vectors(summed))
+    factor, other, constant = _vectors(summed)
     if given["rounds_twice"] or given["rounding"] != int(RoundingMode.HALF_UP) or multiplier.size > 1 or shift.size > 1:
         return None
     power = int(multiplier[0]).bit_length() - 1
@@ -91,10 +92,10 @@ def _as_shift(summed: Instruction, rescale: Instruction, bias: int) -> Parameter
     constant = constant + (1 << (amount - 1)) + ((offset + bias) << amount)
     if 255 * 2 * _FACTOR + np.abs(constant).max() > _LARGEST:
         return None
-    return tuple(factor.tolist()), tuple(other.tolist()), tuple(constant.tolist()), amount
+    return factor, other, constant, amount
 
 
-def _vectors(summed: Instruction) -> Sequence[Sequence[int]]:
+def _vectors(summed: Instruction) -> Sequence[Array]:
     vectors = summed.arguments["parameters"]
     assert isinstance(vectors, list)
     return vectors
