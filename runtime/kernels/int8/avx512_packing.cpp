@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 
 #include "int8/avx512_float_form.h"
+#include "int8/avx512_weight_panels.h"
 #include "int8/avx512_weights.h"
 
 namespace tpuconvert::avx512 {
@@ -113,31 +115,99 @@ class PanelForms {
   std::vector<Entry> entries_;
 };
 
-void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, LaneRows* rows, Panel* panel, PackedConv* packed) {
+// --- weights ---------------------------------------------------------------------------------------------------------
+
+// Puts the weights of panels in order and adds them up.
+class WeightPacker {
+ public:
+  WeightPacker(const ConvInt8Spec& spec, const SegmentLayout& layout) : spec_(spec), layout_(layout) {
+    const WeightView& w = spec.weights;
+    // Each weight is one byte, less a zero point that the kernels expect.
+    const int harmless = w.is_signed ? 0 : 128;
+    const bool is_plain = w.zero.empty() ? w.is_signed
+                                         : std::all_of(w.zero.begin(), w.zero.end(),
+                                                       [harmless](std::int32_t zero) { return zero == harmless; });
+    WeightPanelTask task = task_of({});
+    is_direct_ = is_plain && !layout.is_padded_row && layout.merged_groups == 1 && covers_weights(task);
+    if (!is_direct_) rows_.emplace(spec, layout);
+  }
+
+  // Sums of the weights of each channel are valid until the next panel is packed.
+  const WeightSums* pack(const Panel& panel, std::uint8_t* to) {
+    if (!is_direct_) return pack_rows(panel, reinterpret_cast<std::int8_t*>(to));
+    WeightPanelTask task = task_of(panel);
+    std::int32_t sums[kColumns], magnitudes[kColumns];
+    task.to = to;
+    task.sums = sums;
+    task.magnitudes = magnitudes;
+    pack_weights_avx512vnni(task);
+    for (int column = 0; column < panel.columns; ++column) sums_[column] = {sums[column], magnitudes[column]};
+    return sums_;
+  }
+
+ private:
+  static constexpr int kColumns = 4 * kLanes;
+
+  WeightPanelTask task_of(const Panel& panel) const {
+    const ConvGeometry& g = spec_.geometry;
+    const WeightView& w = spec_.weights;
+    WeightPanelTask task{};
+    task.weights = static_cast<const std::uint8_t*>(w.data) + panel.first * w.stride_out;
+    task.out = w.stride_out;
+    task.in = w.stride_in;
+    task.y = w.stride_y;
+    task.x = w.stride_x;
+    task.columns = panel.columns;
+    task.inputs = g.group_in();
+    task.kernel_h = g.kernel_h;
+    task.kernel_w = g.kernel_w;
+    task.zero = w.is_signed ? 0 : 128;
+    task.segment_bytes = layout_.bytes;
+    task.full = panel.full;
+    task.half = panel.half;
+    return task;
+  }
+
+  const WeightSums* pack_rows(const Panel& panel, std::int8_t* to) {
+    const std::size_t step_bytes = static_cast<std::size_t>(64 * panel.full + (panel.half ? 32 : 0));
+    for (int i = 0; i < panel.accumulators(); ++i) {
+      const int width = i < panel.full ? kLanes : kLanes / 2;
+      for (int lane = 0; lane < width; ++lane) {
+        const int column = i * kLanes + lane;
+        if (column < panel.columns) {
+          rows_->read(panel.first + column, lane);
+        } else {
+          rows_->clear(lane);
+        }
+        sums_[column] = rows_->sums(lane);
+      }
+      rows_->interleave(width, to + 64 * i, step_bytes);
+    }
+    return sums_;
+  }
+
+  const ConvInt8Spec& spec_;
+  const SegmentLayout& layout_;
+  bool is_direct_ = false;
+  std::optional<LaneRows> rows_;
+  WeightSums sums_[kColumns];
+};
+
+void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker* packer, Panel* panel,
+                PackedConv* packed) {
   const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
-  const std::size_t step_bytes = static_cast<std::size_t>(64 * panel->full + (panel->half ? 32 : 0));
+  const WeightSums* sums = packer->pack(*panel, packed->weights.data() + panel->weights);
   PanelForms forms;
   panel->offset = epilogue.offset(panel->first);
   bool offsets_differ = false;
-  for (int i = 0; i < panel->accumulators(); ++i) {
-    LaneParameters* lanes = packed->parameters.as<LaneParameters>() + panel->parameters + i;
-    const int width = i < panel->full ? kLanes : kLanes / 2;
-    for (int lane = 0; lane < width; ++lane) {
-      const int column = i * kLanes + lane;
-      if (column >= panel->columns) {
-        rows->clear(lane);
-        continue;
-      }
-      const int channel = panel->first + column;
-      rows->read(channel, lane);
-      const WeightSums& sums = rows->sums(lane);
-      const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
-      // The bytes are not centred: padding has the value input_zero too, so all taps count. Wraps like the sums do.
-      lanes->bias[lane] = static_cast<std::int32_t>(bias - spec.input_zero * sums.sum);
-      forms.add(prove_forms(epilogue, channel, sums.magnitude * farthest_input + std::llabs(bias)), lane, lanes);
-      offsets_differ |= epilogue.offset(channel) != panel->offset;
-    }
-    rows->interleave(width, packed->weights.as<std::int8_t>() + panel->weights + 64 * i, step_bytes);
+  for (int column = 0; column < panel->columns; ++column) {
+    LaneParameters* lanes = packed->parameters.as<LaneParameters>() + panel->parameters + column / kLanes;
+    const int lane = column % kLanes, channel = panel->first + column;
+    const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
+    // The bytes are not centred: padding has the value input_zero too, so all taps count. Wraps like the sums do.
+    lanes->bias[lane] = static_cast<std::int32_t>(bias - spec.input_zero * sums[column].sum);
+    forms.add(prove_forms(epilogue, channel, sums[column].magnitude * farthest_input + std::llabs(bias)), lane, lanes);
+    offsets_differ |= epilogue.offset(channel) != panel->offset;
   }
   if (offsets_differ) forms.rule_out_common_offset();
   panel->form = forms.write();
@@ -176,8 +246,8 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
   }
   packed.weights = AlignedBytes(weight_bytes);
   packed.parameters = AlignedBytes(parameters * sizeof(LaneParameters));
-  LaneRows rows(spec, layout);
-  for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &rows, &panel, &packed);
+  WeightPacker packer(spec, layout);
+  for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);
   return packed;
 }
 

@@ -1,55 +1,28 @@
 // Packing for the AVX512-VNNI tiles: four neighbours along the depth to a dword, 16 columns to a register.
-#include "int8/avx512_lanes.h"
+#include "int8/avx512_transpose.h"
 #include "int8/product_packing.h"
 
 namespace tpuconvert {
 namespace {
 
+using avx512::add_quads;
+using avx512::first_bytes;
+using avx512::interleave;
+using avx512::store_accumulator;
+using avx512::transpose;
 using avx512::unrolled;
 
 constexpr int kLanes = avx512::kLanes;
 constexpr int kQuads = 16;  // groups of four that a register holds
 
-TPU_INLINE __mmask64 first_bytes(std::int64_t count) {
-  return count >= 64 ? ~__mmask64{0} : count <= 0 ? 0 : (__mmask64{1} << count) - 1;
-}
-
 // Stored bytes minus 128, and 0 where the mask has no bit.
 TPU_INLINE __m512i signed_bytes(const std::uint8_t* from, __mmask64 mask) {
-  return _mm512_maskz_sub_epi8(mask, _mm512_maskz_loadu_epi8(mask, from), _mm512_set1_epi8(static_cast<char>(0x80)));
+  return avx512::bytes_without(_mm512_set1_epi8(static_cast<char>(0x80)), from, mask);
 }
-
-// Sums of the four bytes of every dword, added to `sums`.
-TPU_INLINE void add_quads(__m512i& sums, __m512i bytes) { avx512::dot(sums, _mm512_set1_epi8(1), bytes); }
 
 TPU_INLINE void write_biases(const PackingTask& task, int first, __m512i sums, std::int32_t* biases) {
   const __m512i share = _mm512_mullo_epi32(sums, _mm512_set1_epi32(task.left_zero));
   _mm512_storeu_si512(biases, _mm512_sub_epi32(_mm512_loadu_si512(task.constants + first), share));
-}
-
-// 16 rows of 16 dwords become columns, in place.
-TPU_INLINE void transpose(__m512i (&x)[16]) {
-  __m512i y[16];
-  unrolled<8>([&](auto i) TPU_INLINED {
-    y[2 * i] = _mm512_unpacklo_epi32(x[2 * i], x[2 * i + 1]);
-    y[2 * i + 1] = _mm512_unpackhi_epi32(x[2 * i], x[2 * i + 1]);
-  });
-  unrolled<4>([&](auto i) TPU_INLINED {
-    x[4 * i] = _mm512_unpacklo_epi64(y[4 * i], y[4 * i + 2]);
-    x[4 * i + 1] = _mm512_unpackhi_epi64(y[4 * i], y[4 * i + 2]);
-    x[4 * i + 2] = _mm512_unpacklo_epi64(y[4 * i + 1], y[4 * i + 3]);
-    x[4 * i + 3] = _mm512_unpackhi_epi64(y[4 * i + 1], y[4 * i + 3]);
-  });
-  // x[4 * i + j] has in 128-bit lane l dword 4 * l + j of rows 4 * i .. 4 * i + 3.
-  unrolled<4>([&](auto j) TPU_INLINED {
-    const __m512i a = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x88), b = _mm512_shuffle_i32x4(x[j], x[4 + j], 0xDD);
-    const __m512i c = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88), d = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xDD);
-    y[j] = _mm512_shuffle_i32x4(a, c, 0x88);
-    y[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
-    y[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);
-    y[12 + j] = _mm512_shuffle_i32x4(b, d, 0xDD);
-  });
-  unrolled<16>([&](auto i) TPU_INLINED { x[i] = y[i]; });
 }
 
 // Elements are adjacent along the depth: a register of every column, transposed.
@@ -92,22 +65,10 @@ void pack_rows(const PackingTask& task, bool half, std::int32_t* biases, std::pt
     unrolled<4>([&](auto i) TPU_INLINED {
       rows[i] = k + i < task.depth ? signed_bytes(right + i * task.row, mask) : _mm512_setzero_si512();
     });
-    const __m512i low01 = _mm512_unpacklo_epi8(rows[0], rows[1]), high01 = _mm512_unpackhi_epi8(rows[0], rows[1]);
-    const __m512i low23 = _mm512_unpacklo_epi8(rows[2], rows[3]), high23 = _mm512_unpackhi_epi8(rows[2], rows[3]);
-    // Of x[j], 128-bit lane l has columns 16 * l + 4 * j .. + 3.
-    const __m512i x0 = _mm512_unpacklo_epi16(low01, low23), x1 = _mm512_unpackhi_epi16(low01, low23);
-    const __m512i x2 = _mm512_unpacklo_epi16(high01, high23), x3 = _mm512_unpackhi_epi16(high01, high23);
-    const __m512i a = _mm512_shuffle_i32x4(x0, x1, 0x88), b = _mm512_shuffle_i32x4(x0, x1, 0xDD);
-    const __m512i c = _mm512_shuffle_i32x4(x2, x3, 0x88), d = _mm512_shuffle_i32x4(x2, x3, 0xDD);
-    const __m512i y[4] = {_mm512_shuffle_i32x4(a, c, 0x88), _mm512_shuffle_i32x4(b, d, 0x88),
-                          _mm512_shuffle_i32x4(a, c, 0xDD), _mm512_shuffle_i32x4(b, d, 0xDD)};
+    interleave(rows);
     unrolled<kFull>([&](auto i) TPU_INLINED {
-      add_quads(sums[i], y[i]);
-      if (i == kFull - 1 && half) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + 64 * i), _mm512_castsi512_si256(y[i]));
-      } else {
-        _mm512_storeu_si512(weights + 64 * i, y[i]);
-      }
+      add_quads(sums[i], rows[i]);
+      store_accumulator(weights + 64 * i, half && i == kFull - 1, rows[i]);
     });
   }
   unrolled<kFull>([&](auto i) TPU_INLINED { write_biases(task, i * kLanes, sums[i], biases + i * bias_stride); });
