@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.wording import counted, shortened
 
 HEADINGS = {
@@ -22,7 +23,7 @@ NAMED = 3
 """So many nodes of a group are named."""
 
 
-@dataclass
+@dataclass()
 class NoteGroup:
     """Notes of one kind that give the same reason.
 

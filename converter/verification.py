@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tpuconvert.runtime.border import numpy_type
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 CHANNELS_FIRST = ":nchw"
@@ -262,7 +263,7 @@ def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
     return found
 
 
-@dataclass
+@dataclass()
 class _Comparison:
     """Collects differences while the programs run."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from tpuconvert.calibration_data import CalibrationSource, load_feeds
 from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options

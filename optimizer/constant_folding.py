@@ -13,6 +13,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
@@ -54,7 +55,7 @@ def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES) -> tuple[int, lis
     return folded, left
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Result:
     data: Array
     quant: QuantParams | None = None

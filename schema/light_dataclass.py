@@ -1,15 +1,18 @@
-"""``@dataclass(frozen=True)`` without generated source code.
+"""``@dataclass`` without generated source code.
 
 The standard decorator writes six methods as text and compiles them: nearly a millisecond for each of hundreds of
 operators, which is longer than converting a small network. What it makes behaves the same here (``fields``,
 ``replace``, ``asdict``, equality, hash, representation, ``FrozenInstanceError``), but the methods are shared by all
-classes and walk over the names of the fields. Type checkers see the standard decorator.
+classes and walk over the names of the fields. The standard decorator itself runs when somebody asks for what only it
+makes, such as ``fields``. Type checkers see the standard decorator.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,34 +20,92 @@ if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
 else:
 
-    def dataclass(*, frozen: bool, eq: bool = True, kw_only: bool = False):
-        """As the decorator of the standard library, for classes that do not change.
+    def dataclass(*, frozen: bool = False, eq: bool = True, kw_only: bool = False):
+        """As the decorator of the standard library.
 
-        A field that is set in ``__post_init__`` is set with ``object.__setattr__``, as there.
+        A field of a frozen class that is set in ``__post_init__`` is set with ``object.__setattr__``, as there.
 
         Args:
-            frozen: true; said as it is in the standard library.
+            frozen: whether objects do not change.
             eq: whether objects are equal when their fields are, instead of only to themselves.
             kw_only: whether fields can only be given by name.
 
         """
-        assert frozen, "an operator does not change"
 
         def decorate(cls: type) -> type:
-            made = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-            items = dataclasses.fields(made)
-            made.__field_names__ = tuple(item.name for item in items if item.repr)
-            made.__compared__ = staticmethod(_getter(tuple(item.name for item in items if item.compare)))
-            made.__init__ = _init_of(items, hasattr(made, "__post_init__"))
-            for name, method in _METHODS.items():  # what a class says itself stays
-                if name not in cls.__dict__ and (eq or name not in ("__eq__", "__hash__")):
-                    setattr(made, name, method)
-            return made
+            standard = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
+            items = _plain_items(cls, kw_only)
+            if items is None:
+                items = {item.name: item for item in dataclasses.fields(standard(cls))}
+            else:
+                cls.__dataclass_fields__ = _WhenAsked(cls, standard)
+                cls.__match_args__ = tuple(item.name for item in items.values() if not item.kw_only)
+            cls.__items__ = items
+            cls.__field_names__ = tuple(item.name for item in items.values() if item.repr)
+            cls.__compared__ = staticmethod(_getter(tuple(item.name for item in items.values() if item.compare)))
+            methods = {"__init__": _init_of(tuple(items.values()), hasattr(cls, "__post_init__")), "__repr__": _repr}
+            if eq:
+                methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
+            if frozen:
+                methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
+            for name, method in methods.items():  # what a class says itself stays
+                if name not in cls.__dict__:
+                    setattr(cls, name, method)
+            return cls
 
         return decorate
 
 
-def _init_of(items: tuple[dataclasses.Field[Any], ...], has_post_init: bool) -> Any:
+class _Item:
+    """What is needed of a field to make and to compare objects: the attributes of ``dataclasses.Field``."""
+
+    __slots__ = ("compare", "default", "default_factory", "kw_only", "name", "repr")
+
+    def __init__(self, name: str, default: object, kw_only: bool) -> None:
+        self.name = name
+        self.default = default
+        self.default_factory: Any = dataclasses.MISSING
+        self.kw_only = kw_only
+        self.compare = self.repr = True
+
+
+_Items = dict[str, "_Item | dataclasses.Field[Any]"]
+
+
+def _plain_items(cls: type, kw_only: bool) -> _Items | None:
+    """The fields of a class by name, inherited ones first; None where only the standard decorator understands them."""
+    if any(isinstance(value, dataclasses.Field) for value in cls.__dict__.values()):
+        return None
+    items: _Items = {}
+    for base in reversed(cls.__mro__[1:]):
+        known = base.__dict__.get("__items__")
+        if known is not None:
+            items.update(known)
+        elif "__dataclass_fields__" in base.__dict__:
+            return None
+    for name, hint in inspect.get_annotations(cls).items():
+        if str(hint).startswith(("ClassVar[", "typing.ClassVar[")):
+            continue
+        default = getattr(cls, name, dataclasses.MISSING)
+        is_shared = default.__class__.__hash__ is None or isinstance(default, types.MemberDescriptorType)
+        if is_shared or any(word in str(hint) for word in ("ClassVar", "InitVar", "KW_ONLY")):
+            return None
+        items[name] = _Item(name, default, kw_only)
+    return items
+
+
+class _WhenAsked:
+    """Stands where the standard decorator puts its fields, and lets it do so when they are looked at."""
+
+    def __init__(self, cls: type, standard: Callable[[type], type]) -> None:
+        self._cls = cls
+        self._standard = standard
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        return self._standard(self._cls).__dict__["__dataclass_fields__"]
+
+
+def _init_of(items: tuple[_Item | dataclasses.Field[Any], ...], has_post_init: bool) -> Any:
     """The ``__init__`` of a class with these fields."""
     missing = dataclasses.MISSING
     names = frozenset(item.name for item in items)
@@ -75,7 +136,7 @@ def _init_of(items: tuple[dataclasses.Field[Any], ...], has_post_init: bool) -> 
     return __init__
 
 
-def _listed(items: tuple[dataclasses.Field[Any], ...]) -> str:
+def _listed(items: tuple[_Item | dataclasses.Field[Any], ...]) -> str:
     return ", ".join(item.name for item in items) or "no arguments"
 
 
@@ -109,6 +170,3 @@ def _setattr(self: Any, name: str, value: object) -> None:
 
 def _delattr(self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-_METHODS = {"__eq__": _eq, "__hash__": _hash, "__repr__": _repr, "__setattr__": _setattr, "__delattr__": _delattr}

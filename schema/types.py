@@ -5,7 +5,6 @@ Source: section 1 and 17 of the operator set's semantics.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 import math
@@ -150,12 +149,16 @@ Dim = int | str
 Shape = tuple[Dim, ...]
 
 
-@dataclasses.dataclass(frozen=True)  # made and compared more often than anything else
+@dataclass(frozen=True)
 class TensorType:
     """Data type and shape of one tensor. Ranks run from 1 to 8; rank 0 does not exist here."""
 
     dtype: DType
     shape: Shape
+
+    def __init__(self, dtype: DType, shape: Shape) -> None:  # made more often than anything else
+        values = self.__dict__
+        values["dtype"], values["shape"] = dtype, shape
 
     @property
     def rank(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.schema.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options

@@ -1,7 +1,7 @@
 """What a converter sees: one source node with its inputs and attributes, and the decorators that register it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends.limits import Limits
@@ -19,6 +19,7 @@ from tpuconvert.schema.errors import (
     ProblemKind,
 )
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
 
@@ -125,7 +126,7 @@ def _narrow(array: Array, name: str) -> Array:
         ) from error
 
 
-@dataclass
+@dataclass()
 class OnnxNode:
     """One source node. Attributes that no converter read are reported when it is done."""
 

@@ -1,13 +1,13 @@
 """Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph import Graph, Node, Port
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Shape, format_shape
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.schema.light_dataclass import dataclass
 
 
-@dataclass
+@dataclass()
 class Scope:
     """Names that nodes may read: those of one graph, then those of the graph around it.
 

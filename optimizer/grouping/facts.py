@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tpuconvert.optimizer.grouping.candidates import Shape
@@ -12,6 +11,7 @@ from tpuconvert.optimizer.grouping.slicing import Cut, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.hardware import Hardware
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.op import OpKind
 from tpuconvert.schema.types import Chip

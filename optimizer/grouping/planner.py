@@ -8,7 +8,6 @@ have them, are looked at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
@@ -18,6 +17,7 @@ from tpuconvert.optimizer.grouping.whole_segment import WholeSegment
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 LONGEST = 32

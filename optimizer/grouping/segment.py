@@ -6,17 +6,16 @@ been found, except that its results are no longer loaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Ints, Part, Shape
 from tpuconvert.optimizer.grouping.facts import Facts, Operand
 from tpuconvert.optimizer.grouping.pieces import Pieces
+from tpuconvert.schema.light_dataclass import dataclass
 
 
-@dataclass
+@dataclass()
 class _Live:
     """A value in on-chip memory between two steps; steps count back from the end of the group."""
 

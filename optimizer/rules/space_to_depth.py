@@ -21,6 +21,7 @@ from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.strided_view import MOVES, View
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.permute import Permute
@@ -32,7 +33,7 @@ _LAST = (Concat, Permute, Reshape)
 """What ends the spellings."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _Blocks:
     """What a tensor is the space to depth of, the size of the blocks, and where the elements of every channel begin."""
 

@@ -112,3 +112,66 @@ def test_fields_and_classes_that_are_not_compared(decorate: Callable[..., Any]) 
 
     assert Partly(1, "a") == Partly(1, "b") and hash(Partly(1, "a")) == hash(Partly(1, "b"))
     assert Itself(1) != Itself(1) and len({Itself(1), Itself(1)}) == 2
+
+
+@BOTH
+def test_objects_that_change(decorate: Callable[..., Any]) -> None:
+    @decorate()
+    class Counted:
+        """Some names, and how often they were seen."""
+
+        names: list[str]
+        count: int = 0
+
+    one, other = Counted(["a"]), Counted(["a"])
+    one.count += 1
+    assert (one.count, one == other) == (1, False)
+    other.count = 1
+    assert one == other
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
+@BOTH
+def test_defaults_of_classes_above(decorate: Callable[..., Any]) -> None:
+    class Plain:
+        """No fields; its attribute is the default of a field below."""
+
+        x: int = 5
+
+    @decorate(frozen=True)
+    class First(Plain):
+        """The field and what it is called."""
+
+        x: int
+        name: str = "first"
+
+    @decorate(frozen=True)
+    class Second(First):
+        """Another default, and one field more."""
+
+        name: str = "second"
+        size: float = 1.0
+
+    assert [(item.name, item.default) for item in dataclasses.fields(Second)] == [
+        ("x", 5),
+        ("name", "second"),
+        ("size", 1.0),
+    ]
+    assert repr(Second()).endswith("Second(x=5, name='second', size=1.0)")
+    match Second(7, "two"):
+        case First(x, name):
+            assert (x, name) == (7, "two")
+        case _:
+            pytest.fail("a class of fields takes part in matching")
+
+
+@BOTH
+def test_mistakes_in_a_class(decorate: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="mutable default"):
+
+        @decorate(frozen=True)
+        class Shared:
+            """All objects would share the list."""
+
+            names: list[str] = []  # noqa: RUF012  # the mistake
