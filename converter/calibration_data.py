@@ -9,7 +9,6 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.light_dataclass import dataclass
@@ -46,12 +46,12 @@ class FeedSource:
         return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
 
     def digest(self) -> str:
-        """SHA-256 of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
-        digest = hashlib.sha256()
+        """Digest of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
+        digest = Digest()
         for batch in self._batches:
             if isinstance(batch, list):
                 for path in batch:
-                    digest.update(hashlib.sha256(path.read_bytes()).digest())
+                    digest.update(digest_of(path.read_bytes()))
                 continue
             for name, array in batch.items() if isinstance(batch, Mapping) else (("", batch),):
                 digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

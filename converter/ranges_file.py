@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.light_dataclass import dataclass
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.graph import Graph
 
 FORMAT = "tpuconvert ranges"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class MeasuredRanges:
     """What calibration found for the tensors of one source.
 
     Args:
-        source: SHA-256 of the source and of its weights, where it has any.
+        source: digests of the source and of its weights, where it has any.
         method: how thresholds were found.
         samples: how many samples were looked at.
         ranges: by the names that tensors have after the optimizer, in real units.
@@ -71,15 +71,15 @@ class MeasuredRanges:
             raise UsageError(f"{files[0]}: the ranges are those of another model", hint="calibrate this one")
 
     def digest(self) -> str:
-        """SHA-256 of everything here, in hexadecimal digits."""
-        return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
+        """Digest of everything here, in hexadecimal digits."""
+        return digest_of(self.to_json().encode("utf-8")).hex()
 
     def to_json(self) -> str:
         """The content of the file; the same ranges give the same text."""
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "source_sha256": list(self.source),
+            "source": {ALGORITHM: list(self.source)},
             "method": self.method,
             "samples": self.samples,
             "ranges": {name: dataclasses.asdict(found) for name, found in self.ranges.items()},
@@ -98,7 +98,7 @@ class MeasuredRanges:
 
 
 def digests(*files: str | os.PathLike[str] | None) -> tuple[str, ...]:
-    """SHA-256 of each file that there is."""
+    """Digest of each file that there is."""
     from tpuconvert.recipe import file_digest
 
     return tuple(file_digest(file) for file in files if file is not None)
@@ -168,7 +168,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
         raise UsageError(f"{path}: version {content.get('version')}, this tpuconvert reads {VERSION}", hint=_HINT)
     try:
         ranges = {str(name): _range(found) for name, found in content["ranges"].items()}
-        source = tuple(str(digest) for digest in content["source_sha256"])
+        source = tuple(str(digest) for digest in content["source"][ALGORITHM])
         return MeasuredRanges(source, str(content["method"]), int(content["samples"]), ranges)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CorruptInputError(f"is damaged: {error}", file=str(path), hint=_HINT) from error

@@ -1,13 +1,12 @@
 """How a model was made, as its file says it: enough to make it again, and no name or place of any file.
 
-A recipe holds the SHA-256 of the source and of the samples, and every option that is not the default. A model made
+A recipe holds the digests of the source and of the samples, and every option that is not the default. A model made
 again from the same source with the same options by the same version has the same bytes; :func:`reproduce` proves it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from tpuconvert.calibration_data import CalibrationSource, FeedSource
 from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source, source_format
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.graph import Graph
 
-_CHUNK = 1 << 20
 _ELSEWHERE = ("chip", "preprocess")
 """Options that the file holds anyway."""
 
@@ -47,28 +46,28 @@ def make_recipe(
     ranges: MeasuredRanges | None = None,
 ) -> dict[str, Json]:
     """The recipe of a conversion, as plain values."""
-    recipe: dict[str, Json] = {"source": {"format": source_format(source), "sha256": file_digest(source)}}
+    recipe: dict[str, Json] = {"source": {"format": source_format(source), ALGORITHM: file_digest(source)}}
     if weights is not None:
-        recipe["weights"] = {"sha256": file_digest(weights)}
+        recipe["weights"] = {ALGORITHM: file_digest(weights)}
     if calibration is not None:
-        recipe["calibration"] = {"samples": calibration.samples, "sha256": calibration.digest()}
+        recipe["calibration"] = {"samples": calibration.samples, ALGORITHM: calibration.digest()}
     if ranges is not None:
-        recipe["ranges"] = {"samples": ranges.samples, "sha256": ranges.digest()}
+        recipe["ranges"] = {"samples": ranges.samples, ALGORITHM: ranges.digest()}
     recipe["options"] = write_options(options)
     return recipe
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file's content, in hexadecimal digits.
+    """Digest of a file's content, in hexadecimal digits.
 
     Raises:
         UsageError: the file cannot be read.
 
     """
-    digest = hashlib.sha256()
+    digest = Digest()
     try:
-        with open(path, "rb") as file:
-            while chunk := file.read(_CHUNK):
+        with open(path, "rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
                 digest.update(chunk)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -212,25 +211,34 @@ def reproduce(
         _check_same("ranges", recipe["ranges"], ranges.digest(), "the given file")
     made = convert_source(source, weights, options, calibration, ranges=ranges, progress=progress)
     if "calibration" in recipe:
-        found = made.metadata["recipe"]["calibration"]["sha256"]
+        found = made.metadata["recipe"]["calibration"][ALGORITHM]
         _check_same("samples", recipe["calibration"], found, str(calibration))
     with tempfile.TemporaryDirectory() as folder:
         target = Path(output) if output is not None else Path(folder) / "again.tpum"
         made.save(target)
         again = load(target)
-        wanted, digest = file_digest(path), file_digest(target)
+        wanted, digest = (_sha256(file) for file in (path, target))
         difference = "" if wanted == digest else first_difference(model, again)
     return Reproduction(
         Path(path).name, wanted, digest, model.content.tool_version, made.content.tool_version, difference
     )
 
 
+def _sha256(path: str | os.PathLike[str]) -> str:
+    """What a user can compare with that of a file somewhere else."""
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
-    wanted = recipe.get("sha256") if isinstance(recipe, Mapping) else None
+    wanted = recipe.get(ALGORITHM) if isinstance(recipe, Mapping) else None
     if not isinstance(wanted, str):
-        raise CorruptInputError(f"its recipe does not say what the {what} were", hint="convert again")
+        reason = f"its recipe holds no {ALGORITHM} digest of the {what}"
+        raise CorruptInputError(reason, hint="convert again, or use the tpuconvert that wrote the file")
     if wanted != found:
-        shown = f"SHA-256 {found[:16]}..., the recipe says {wanted[:16]}..."
+        shown = f"{ALGORITHM} {found[:16]}..., the recipe says {wanted[:16]}..."
         raise UsageError(f"{name}: not the {what} that the model was made from: {shown}")
 
 

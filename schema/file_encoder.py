@@ -7,7 +7,6 @@ results in the order of the nodes. The same graph gives the same tables.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import numpy as np
 
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_generated as tpum
+from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.file_header import aligned
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
@@ -88,7 +88,7 @@ def _entries(values: Mapping[str, Json]) -> tuple[tpum.Entry, ...]:
 class _Constants:
     """The constants of a graph, each content once.
 
-    Most differ in size or in a few of their bytes; only those that do not are compared as a whole, by their digests.
+    Most differ in size or in a few of their bytes; only those that do not are looked at as a whole.
     """
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class _Constants:
         first = self._first.setdefault((blob.size, _sample(blob)), len(self.blobs))
         if first < len(self.blobs):
             if first not in self._digests:
-                self._digests[first] = hashlib.sha256(self.blobs[first].bytes()).digest()
+                self._digests[first] = digest_of(self.blobs[first].bytes())
                 self._places[self._digests[first]] = first
-            known = self._places.setdefault(hashlib.sha256(blob.bytes()).digest(), len(self.blobs))
-            if known < len(self.blobs):
-                return known
+            known = self._places.setdefault(digest_of(blob.bytes()), len(self.blobs))
+            if known < len(self.blobs) and np.array_equal(self.blobs[known].bytes(), blob.bytes()):
+                return known  # a digest alone proves nothing: two contents can be made to share one
         self.blobs.append(blob)
         return len(self.blobs) - 1
 

@@ -1,6 +1,6 @@
 """The ``.tpum`` file: ``write_model`` and ``read_model``.
 
-    header     128 bytes: magic, format version, sizes and offsets, SHA-256 of all that follows    file_header.py
+    header     128 bytes: magic, format version, sizes and offsets, digest of all that follows     file_header.py
     metadata   FlatBuffers, identifier TPUM: graph, ports, notes, preprocessing                     tpum.fbs
     weights    constants, 64-byte aligned, addressed by 64-bit offsets, each content once
 

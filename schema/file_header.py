@@ -10,24 +10,30 @@ All numbers are little-endian; offsets count bytes from the start of the file:
     32   metadata size    u64      with the zeros behind it, a multiple of 64
     40   weights offset   u64      right behind the metadata
     48   weights size     u64      up to the end of the file
-    56   SHA-256          32 bytes of everything behind the header
-    88   zeros up to 128
+    56   digest algorithm 8 bytes  "xxh3-128"
+    64   digest           16 bytes of everything behind the header
+    80   zeros up to 128
+
+Version 1 had the SHA-256 of everything behind the header at 56, 32 bytes, and zeros from 88. It is still read.
 """
 
 from __future__ import annotations
 
 import struct
 
+from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.light_dataclass import dataclass
 
 MAGIC = b"TPUM\r\n\x1a\n"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_SIZE = 128
 ALIGNMENT = 64
 """Bytes. The weight segment and every constant in it start at a multiple of this."""
 
-_LAYOUT = struct.Struct("<8sIIQQQQQ32s40x")
+_LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
+_DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16)}
+"""By version: what stands before the digest, and its size in bytes."""
 
 
 def aligned(offset: int) -> int:
@@ -53,7 +59,8 @@ class Header:
 
     metadata_size: int
     weights_size: int
-    digest: bytes = bytes(32)
+    digest: bytes = bytes(16)
+    version: int = FORMAT_VERSION
 
     @property
     def weights_offset(self) -> int:
@@ -69,15 +76,23 @@ class Header:
         """The header as it is stored."""
         return _LAYOUT.pack(
             MAGIC,
-            FORMAT_VERSION,
+            self.version,
             HEADER_SIZE,
             self.file_size,
             HEADER_SIZE,
             self.metadata_size,
             self.weights_offset,
             self.weights_size,
-            self.digest,
+            _DIGESTS[self.version][0] + self.digest,
         )
+
+    def is_digest_of(self, content: memoryview) -> bool:
+        """Whether the digest is that of what lies behind the header."""
+        if self.version == 1:
+            import hashlib
+
+            return hashlib.sha256(content).digest() == self.digest
+        return digest_of(content) == self.digest
 
     @staticmethod
     def unpack(start: bytes, file_size: int) -> Header:
@@ -95,10 +110,11 @@ class Header:
                 "upgrade tpuconvert: pip install --upgrade tpuconvert",
             )
         sizes = _LAYOUT.unpack_from(start)
-        header = Header(metadata_size=sizes[5], weights_size=sizes[7], digest=sizes[8])
         if sizes[3] > file_size:
             raise HeaderError(f"it has {file_size} bytes of {sizes[3]}: it was cut off")
+        name, digest_size = _DIGESTS.get(version, (b"", 0))
+        header = Header(sizes[5], sizes[7], sizes[8][len(name) :][:digest_size], version)
         fits = header.file_size == file_size and header.metadata_size % ALIGNMENT == 0
-        if not fits or header.pack() != start[:HEADER_SIZE]:
+        if version not in _DIGESTS or not fits or header.pack() != start[:HEADER_SIZE]:
             raise HeaderError(f"its header does not describe a file of {file_size} bytes")
         return header

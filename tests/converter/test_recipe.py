@@ -77,7 +77,7 @@ def test_the_file_names_nothing_of_this_machine(tmp_path: Path) -> None:
     model.save(tmp_path / "m.tpum")
     recipe = tc.load(tmp_path / "m.tpum").metadata["recipe"]
     assert recipe.keys() == {"source", "calibration", "options"}
-    assert recipe["source"].keys() == {"format", "sha256"}
+    assert recipe["source"].keys() == {"format", "xxh3-128"}
     assert recipe["calibration"]["samples"] == 100
     assert recipe["options"] == {"quantize": "int8"}
     content = (tmp_path / "m.tpum").read_bytes()

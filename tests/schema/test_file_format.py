@@ -1,6 +1,7 @@
 """Round trips, determinism and layout of .tpum files."""
 
 import dataclasses
+import errno
 import hashlib
 import os
 import struct
@@ -13,17 +14,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tpum_models
+import xxhash
 from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, described, rich_model, tiny_model
 
-from tpuconvert.schema import op_attributes
-from tpuconvert.schema.errors import InternalError, UsageError
+from tpuconvert.schema import file_writer, op_attributes
+from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageError
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, MAGIC, FileModel, read_model, write_model
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.op import Op, all_ops
 from tpuconvert.schema.tpum_generated import AttributeKind
 from tpuconvert.schema.types import F32, I8, Chip, QuantParams, TensorType
 
-HEADER = struct.Struct("<8sIIQQQQQ32s")  # written down again: the layout is a promise
+HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # written down again: the layout is a promise
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -69,11 +71,21 @@ def test_same_bytes_in_another_process_and_folder(tmp_path: Path, name: str) -> 
         assert (folder / "m.tpum").read_bytes() == expected
 
 
-def test_bytes_of_the_first_format_version(tmp_path: Path) -> None:
+def test_bytes_of_the_format(tmp_path: Path) -> None:
     """A file that everybody has written so far. Whoever changes these bytes on purpose raises FORMAT_VERSION."""
     write_model(tmp_path / "m.tpum", golden())
-    digest = hashlib.sha256((tmp_path / "m.tpum").read_bytes()).hexdigest()
-    assert digest == GOLDEN_SHA256
+    assert hashlib.sha256((tmp_path / "m.tpum").read_bytes()).hexdigest() == GOLDEN_SHA256
+
+
+def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
+    """They differ in the header: another version, and a SHA-256 without a name."""
+    write_model(tmp_path / "m.tpum", golden())
+    content = (tmp_path / "m.tpum").read_bytes()
+    body = content[HEADER_SIZE:]
+    old = content[:8] + struct.pack("<I", 1) + content[12:56] + hashlib.sha256(body).digest() + bytes(40) + body
+    assert hashlib.sha256(old).hexdigest() == GOLDEN_SHA256_OF_VERSION_1
+    (tmp_path / "old.tpum").write_bytes(old)
+    assert described(read_model(tmp_path / "old.tpum")) == described(golden())
 
 
 def golden() -> FileModel:
@@ -86,18 +98,21 @@ def golden() -> FileModel:
     return FileModel(graph, Chip.BM1686, "1.0", preprocessing={"mean": [0.5]})
 
 
-GOLDEN_SHA256 = "7f25faa9d49bba7c75c75b281f708ccd880b941d7786c0e57639a4da720671d5"
+GOLDEN_SHA256 = "00a7bc1d600b43f441b72b7cf9f83112dffe5383da5e678797c98bc1275458bc"
+GOLDEN_SHA256_OF_VERSION_1 = "7f25faa9d49bba7c75c75b281f708ccd880b941d7786c0e57639a4da720671d5"
 
 
 def test_layout(tmp_path: Path) -> None:
     write_model(tmp_path / "m.tpum", rich_model())
     content = (tmp_path / "m.tpum").read_bytes()
-    magic, version, header, size, metadata, metadata_size, weights, weights_size, digest = HEADER.unpack_from(content)
-    assert (magic, version, header, metadata) == (MAGIC, 1, HEADER_SIZE, HEADER_SIZE) and magic[:4] == b"TPUM"
+    magic, version, header, size, metadata, metadata_size, weights, weights_size, name, digest = HEADER.unpack_from(
+        content
+    )
+    assert (magic, version, header, metadata) == (MAGIC, 2, HEADER_SIZE, HEADER_SIZE) and magic[:4] == b"TPUM"
     assert size == len(content) == weights + weights_size
     assert weights % ALIGNMENT == 0 and weights == metadata + metadata_size
     assert content[metadata + 4 : metadata + 8] == b"TPUM"  # the FlatBuffers identifier
-    assert digest == hashlib.sha256(content[HEADER_SIZE:]).digest()
+    assert name == b"xxh3-128" and digest == xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
     assert not any(content[HEADER.size : HEADER_SIZE])
 
 
@@ -229,6 +244,35 @@ def test_places_that_cannot_be_written(tmp_path: Path, name: str, words: str) ->
     with pytest.raises(UsageError) as caught:
         write_model(tmp_path / name, tiny_model())
     assert words in str(caught.value) and caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("missing", ["", "posix_fallocate", "posix_fadvise"])
+def test_large_files_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    """They are written to the disk early, in place that was reserved, where the system can do that."""
+    write_model(tmp_path / "small.tpum", rich_model())
+    monkeypatch.setattr(file_writer, "_MUCH", 100)
+    if missing:
+        monkeypatch.delattr(os, missing, raising=False)
+    write_model(tmp_path / "large.tpum", rich_model())
+    assert (tmp_path / "large.tpum").read_bytes() == (tmp_path / "small.tpum").read_bytes()
+
+
+@pytest.mark.parametrize(("number", "is_written"), [(errno.EOPNOTSUPP, True), (errno.ENOSPC, False)])
+def test_place_that_cannot_be_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_written: bool
+) -> None:
+    def fail(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(file_writer, "_MUCH", 100)
+    monkeypatch.setattr(os, "posix_fallocate", fail, raising=False)
+    if is_written:
+        write_model(tmp_path / "m.tpum", rich_model())
+        assert described(read_model(tmp_path / "m.tpum")) == described(rich_model())
+    else:
+        with pytest.raises(ResourceLimitError, match="free space"):
+            write_model(tmp_path / "m.tpum", rich_model())
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_link_stays_a_link_and_the_mode_follows_the_umask(tmp_path: Path) -> None:

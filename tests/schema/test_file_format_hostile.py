@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from tpum_models import MODELS, kinds_model, rich_model, tiny_model
 
 from tpuconvert.schema import tpum_generated as tpum
@@ -26,9 +27,15 @@ MUTATIONS = 1500  # per model
 
 
 def signed(content: bytes | bytearray) -> bytes:
-    """The content with the SHA-256 that belongs to it, so that what lies behind that check is tested."""
+    """The content with the digest that belongs to it, so that what lies behind that check is tested."""
+    digest = xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
+    return bytes(content[:56]) + b"xxh3-128" + digest + bytes(content[80:])
+
+
+def of_version_1(content: bytes) -> bytes:
+    """The file as the first format had it: with a SHA-256."""
     digest = hashlib.sha256(content[HEADER_SIZE:]).digest()
-    return bytes(content[:56]) + digest + bytes(content[88:])
+    return content[:8] + struct.pack("<I", 1) + content[12:56] + digest + bytes(40) + content[HEADER_SIZE:]
 
 
 def reading(path: Path, content: bytes) -> FileModel | CorruptInputError:
@@ -75,11 +82,15 @@ def framed(metadata: bytes, weights: bytes) -> bytes:
     """A file around metadata and weights, written down again rather than with the code under test."""
     metadata += bytes(-len(metadata) % ALIGNMENT)
     offset = HEADER_SIZE + len(metadata)
-    sizes = (1, 128, offset + len(weights), 128, len(metadata), offset, len(weights))
+    sizes = (2, 128, offset + len(weights), 128, len(metadata), offset, len(weights))
     return signed(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + metadata + weights)
 
 
-def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes, version: int) -> None:
+    if version == 1:
+        content = of_version_1(content)
+    assert isinstance(reading(tmp_path / "m.tpum", content), FileModel)
     for position in range(len(content)):
         changed = bytearray(content)
         changed[position] ^= 0x10
@@ -361,15 +372,23 @@ def test_a_real_onnx_model_is_called_one(tmp_path: Path, data_root: Path) -> Non
 
 def test_newer_format_version(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
-    changed[8] = 2
+    changed[8] = 3
     message = refusal(tmp_path / "m.tpum", bytes(changed))
-    assert "version 2 is newer" in message and "upgrade" in message
+    assert "version 3 is newer" in message and "upgrade" in message
+
+
+@pytest.mark.parametrize(("version", "name"), [(0, b"xxh3-128"), (2, b"crc32\0\0\0"), (2, b"xxh3-129")])
+def test_headers_with_a_digest_that_does_not_exist(tmp_path: Path, content: bytes, version: int, name: bytes) -> None:
+    changed = bytearray(content)
+    changed[8], changed[56:64] = version, name
+    assert "does not describe" in refusal(tmp_path / "m.tpum", bytes(changed))
 
 
 def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
     changed[-1] ^= 1
-    assert "SHA-256" in refusal(tmp_path / "m.tpum", bytes(changed))
+    assert "some bytes were changed" in refusal(tmp_path / "m.tpum", bytes(changed))
+    assert "some bytes were changed" in refusal(tmp_path / "m.tpum", of_version_1(content)[:-1] + b"\x55")
     assert "cut off" in refusal(tmp_path / "m.tpum", content[:-1])
     assert "does not describe" in refusal(tmp_path / "m.tpum", content + b"\0")
 
