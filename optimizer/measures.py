@@ -3,10 +3,11 @@
 Every firing of a rule makes its measure smaller, and measures cannot fall for ever. Most rules lower the first one:
 
 - weight: the sum of all nodes' weights, and where that stays, the sum of the longest ways from an input to each operand
-  (a rule that passes over a node which others still read makes the way shorter);
+  (a rule that passes over a node which others still read makes the way shorter), an operand counting one itself;
 - way of permutes: for every reader of a permute, a large number to the power of the longest way from it to an output: a
   permute that moves behind its reader is replaced by ones that are nearer to the outputs;
-- constants in front: operands of sums and products that are constant and come first.
+- constants in front: operands of sums and products that are constant and come first;
+- elements: how many numbers all operators compute that do more than repeat some, and how many the constants have.
 
 Rules that lower different measures could still raise each other's; that they do not is watched while they run: the
 engine stops after 50 firings per node.
@@ -14,13 +15,14 @@ engine stops after 50 firings per node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam
-from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
@@ -28,6 +30,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.tile import Repetition
 
 Measure = Callable[[Graph], tuple[int, ...]]
 
@@ -38,6 +41,7 @@ _WEIGHTS: Mapping[type[Op], int] = MappingProxyType(
         **dict.fromkeys((Active, ActiveParam, ChannelShuffle, ExpandDims, Extract, Squeeze), 2),
         **dict.fromkeys((Adds, Divs, Maxs, Mins, Muls, Permute, Rdivs, Rsubs, Subs), 3),
         BatchMatmul: 8,
+        Div: 5,
     }
 )
 
@@ -52,9 +56,10 @@ def weight(graph: Graph) -> tuple[int, ...]:
     depth: dict[Node, int] = {}
     ways = 0
     for node in graph.sorted_nodes():
-        above = [value.producer for value in node.inputs if value is not None and value.producer is not None]
-        depth[node] = 1 + max((depth[producer] for producer in above), default=0)
-        ways += sum(depth[producer] for producer in above)
+        above = [value.producer for value in node.inputs if value is not None and not value.is_constant]
+        depths = [0 if producer is None else depth[producer] for producer in above]
+        depth[node] = 1 + max(depths, default=0)
+        ways += sum(depths) + len(depths)
     return sum(weight_of(node.op) for node in depth), ways
 
 
@@ -78,15 +83,24 @@ def constants_in_front(graph: Graph) -> tuple[int, ...]:
     return (sum(node.inputs[0] is not None and node.inputs[0].is_constant for node in found),)
 
 
+def elements(graph: Graph) -> tuple[int, ...]:
+    """The extents of all results but those of copies, and of all constants, multiplied; unknown extents count one."""
+    computed = [value for node in graph.nodes if not isinstance(node.op, Repetition) for value in node.outputs]
+    values = [*computed, *(value for value in graph.values if value.is_constant)]
+    return (sum(math.prod(extent for extent in value.shape if isinstance(extent, int)) for value in values),)
+
+
 _LOWER_ANOTHER: Mapping[str, Measure] = MappingProxyType(
     {
         "constant_second": constants_in_front,
+        "shorten_repeated_constant": elements,
         "sink_through_axes": way_of_permutes,
         "sink_through_binary": way_of_permutes,
         "sink_through_concat": way_of_permutes,
         "sink_through_reduce": way_of_permutes,
         "sink_through_split": way_of_permutes,
         "sink_through_unary": way_of_permutes,
+        "tile_behind_function": elements,
     }
 )
 

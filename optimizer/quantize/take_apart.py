@@ -1,6 +1,8 @@
 """Forms that are shorter in float than quantization likes them: they are taken apart again before it begins.
 
-- Attention: its products have integer forms, which the composite has not.
+- Attention: its products have integer forms, which the composite has not. Where its mask may be minus infinity in a
+  whole row, the composite gives zeros: softmax, which has no numbers there, gets a mask of numbers, and its results
+  times 0 where there was none above the lowest.
 - max(x, slopes * x): the two sides of a rectifier have scales of their own, and the slopes' factor one per channel.
 """
 
@@ -10,31 +12,35 @@ import math
 
 import numpy as np
 
+from tpuconvert.optimizer.bounds import is_finite
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
-from tpuconvert.schema.ops.arithmetic_with_scalar import Mins, Muls
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.compare import Gts
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import F32, Scalar
 
 STAGE = "take apart"
 
 
 @rule(p(Attention, name="op"), stage=STAGE)
 def attention_in_pieces(graph: Graph, m: Match) -> Replacement:
-    """Attention is two batched products with a softmax between them, where no mask is computed."""
+    """Attention is two batched products with a softmax between them."""
     query, key, value, *rest = m.op.inputs
     mask = rest[0] if rest else None
     assert query is not None
     if not isinstance(query.shape[-1], int):
         return Skip("the size of a query is not known before the model runs")
-    if mask is not None and not (mask.is_constant and np.isfinite(mask.array).all()):
-        return Skip("its mask is not a constant of numbers")
     name = m.op.output.name
+    visible: Value | None = None
+    if mask is not None and not is_finite(graph, mask):
+        mask, visible = _guarded(graph, mask, name)
     factor = 1 / math.sqrt(query.shape[-1]) if m.op.op.scale is None else m.op.op.scale
     scores = graph.add(BatchMatmul(right_transpose=True), query, key, name=f"{name}:product")
     if factor != 1:
@@ -42,7 +48,28 @@ def attention_in_pieces(graph: Graph, m: Match) -> Replacement:
     if mask is not None:
         scores = graph.add(Add(), scores, mask, name=f"{name}:masked")
     weights = graph.add(Softmax(scores.rank - 1), scores, name=f"{name}:weights")
+    if visible is not None:
+        weights = graph.add(Mul(), weights, visible, name=f"{name}:visible")
     return graph.add(BatchMatmul(), weights, value)
+
+
+_LOWEST = -(2.0**126)
+"""A number that no score differs from when it is added, and that stays finite then."""
+
+
+def _guarded(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]:
+    """A mask without minus infinity, and 1 for the rows in which it was not everywhere, 0 for the others.
+
+    No factor is needed for a constant that hides no whole row.
+    """
+    if mask.is_constant:
+        numbers = np.maximum(mask.array, np.float32(_LOWEST))
+        if (mask.array.max(axis=-1, initial=-np.inf) > -np.inf).all():
+            return graph.constant(numbers, mask.name), None
+    limited = graph.add(Maxs(Scalar.f32(_LOWEST)), mask, name=f"{name}:limited")
+    largest = Reduce((mask.rank - 1,), ReduceMethodType.REDUCE_MAX)
+    rows = graph.add(largest, mask, name=f"{name}:largest")
+    return limited, graph.add(Gts(Scalar(F32, -math.inf)), rows, name=f"{name}:rows")
 
 
 @rule(p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"), stage=STAGE)

@@ -1,7 +1,7 @@
 """Identities of arithmetic on floats, each exact or off by one rounding.
 
 x + x = 2x, x * x = square(x), max(x, x) = min(x, x) = x; c - (d - x) = x + (c - d), c / (d / x) = x * (c / d);
-x + (-1)y = x - y; sqrt(x^2) = |x|; x / sqrt(y) = x * rsqrt(y); and functions that change nothing any more: |x|, and
+x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); and functions that change nothing any more: |x|, and
 limits from below at or under 0, of what is never negative; rounding of what is rounded.
 """
 

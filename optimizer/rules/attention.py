@@ -1,25 +1,36 @@
 """Attention in pieces becomes one operator.
 
 softmax(query @ key' * scale + mask) @ value: two batched products with a softmax along the last axis between them. The
-scale may be a product or a quotient, before or behind the first product, or 1. A mask must be a constant of numbers:
-the composite gives zeros where a mask hides a whole row, the pieces give no number there.
+scale may be a product or a quotient, before or behind the first product, or 1.
+
+A mask is a sum, or a choice: choose(c, scores, low) = scores + choose(c, 0, low) where low is minus infinity, or so low
+that no sum with a score differs from it. Masks one after the other are added first, at the size that they have for one
+head. They may be constant or computed.
+
+A row that a mask hides as a whole, with minus infinity, is the one difference: its softmax has no numbers, the
+composite gives zeros, as does the softmax with a guard that some sources write:
+
+    powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest)).
+
+A constant mask that hides a whole row is left to the pieces.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.attention_scores import HIDDEN, Scores, joined_masks
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.compare import Eqs
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
 
 
@@ -32,70 +43,63 @@ def _is_plain(node: Node) -> bool:
     return node.op == BatchMatmul()
 
 
-@rule(
-    p(
-        BatchMatmul,
-        p(Softmax, "scores", name="softmax", where=_is_along_rows, sole_user=True),
-        "value",
-        name="product",
-        where=_is_plain,
-    ),
-    stage="fuse",
+def _of_rows(node: Node, method: ReduceMethodType) -> bool:
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, Reduce) and x is not None
+    axes = [axis % x.rank for axis in op.axis_list[: op.axis_num]]
+    return op.method == method and op.keep_dims and axes == [x.rank - 1]
+
+
+def _is_largest(node: Node) -> bool:
+    return _of_rows(node, ReduceMethodType.REDUCE_MAX)
+
+
+def _is_total(node: Node) -> bool:
+    return _of_rows(node, ReduceMethodType.REDUCE_SUM)
+
+
+def _is_power(node: Node) -> bool:
+    return isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_EXP
+
+
+def _is_lowest(node: Node) -> bool:
+    return isinstance(node.op, Maxs) and -math.inf < node.op.scalar.value <= HIDDEN
+
+
+def _is_zero(node: Node) -> bool:
+    return isinstance(node.op, Eqs) and node.op.scalar_i1.value == 0
+
+
+LOWEST = p(Maxs, p(Reduce, "scores", name="largest", where=_is_largest), name="lowest", where=_is_lowest)
+POWERS = p(Active, p(Sub, "scores", LOWEST, name="shifted", sole_user=True), name="powers", where=_is_power)
+SUMS = p(Reduce, POWERS, name="sums", where=_is_total)
+GUARDED = p(Add, SUMS, p(Eqs, SUMS, name="empty", sole_user=True, where=_is_zero), name="guarded", sole_user=True)
+WEIGHTS = (
+    p(Softmax, "scores", name="softmax", where=_is_along_rows, sole_user=True),
+    p(Div, POWERS, GUARDED, name="softmax", sole_user=True),
 )
+
+
+@rule(*(p(BatchMatmul, weights, "value", name="product", where=_is_plain) for weights in WEIGHTS), stage="fuse")
 def recognize_attention(graph: Graph, m: Match) -> Replacement:
     """softmax(query @ key' * scale + mask) @ value."""
-    scores, inner = m.scores, [m.softmax]
-    mask: Value | None = None
-    node = _inner(graph, scores, Add)
-    if node is not None:
-        first, second = node.inputs
-        assert first is not None and second is not None
-        mask, scores = (first, second) if first.is_constant else (second, first)
-        if not mask.is_constant or mask.stored is not None or not np.isfinite(mask.array).all():
-            return Skip("its mask is not a constant of numbers")
-        inner.append(node)
-    scale = 1.0
-    scores, factor, node = _unscaled(graph, scores)
-    scale *= factor
-    inner += [] if node is None else [node]
-    node = _inner(graph, scores, BatchMatmul)
-    if node is None or node.op != BatchMatmul(right_transpose=True):
+    is_guarded = m.binds("guarded")
+    if set(m.scores.users) - set(m.nodes.values()) or graph.is_output(m.scores):
+        return Skip("the scores have other users")
+    found = Scores(graph, m.scores)
+    if not found.operands:
         return Skip("the scores are no product with the rows of the keys")
-    inner.append(node)
-    operands: list[Value] = []
-    for value in node.inputs:
-        assert value is not None
-        plain, factor, scaled = _unscaled(graph, value)
-        scale *= factor
-        inner += [] if scaled is None else [scaled]
-        operands.append(plain)
+    inner = [*(node for node in m.nodes.values() if node is not m.product), *found.inner]
     if any(rounds(item) for item in inner):
         return Skip("the source file quantizes what lies inside")
-    if not math.isfinite(scale) or {value.rank for value in (*operands, m.value)} != {m.scores.rank}:
+    operands: list[Value] = [*found.operands, m.value]
+    if not math.isfinite(found.scale) or {value.rank for value in operands} != {m.scores.rank}:
         return Skip("its operands have no common rank, or the scale is no number")
+    if is_guarded and not found.masks:
+        return Skip("its softmax has a guard, and nothing is hidden")
+    mask = joined_masks(graph, found.masks, m.product.output.name, m.scores.rank)
+    if isinstance(mask, Skip):
+        return mask
+    operands += [] if mask is None else [mask]
     sources = tuple(dict.fromkeys(source for item in reversed(inner) for source in item.sources))
-    if mask is None:
-        return graph.add(Attention(scale), *operands, m.value, sources=(*sources, *m.product.sources))
-    shape = (1,) * (m.scores.rank - mask.rank) + mask.array.shape
-    aligned = graph.constant(mask.array.reshape(shape), mask.name)
-    return graph.add(Attention(scale), *operands, m.value, aligned, sources=(*sources, *m.product.sources))
-
-
-def _inner(graph: Graph, value: Value, op: type[Op]) -> Node | None:
-    """The producer of a value that nobody else reads, if it is of one operator."""
-    node = value.producer
-    return node if node is not None and isinstance(node.op, op) and graph.is_sole_use(value) else None
-
-
-def _unscaled(graph: Graph, value: Value) -> tuple[Value, float, Node | None]:
-    """What a value is a multiple of, the factor, and the node that multiplies."""
-    node = _inner(graph, value, Muls) or _inner(graph, value, Divs)
-    if node is None:
-        return value, 1.0, None
-    assert isinstance(node.op, (Muls, Divs))
-    (x,) = node.inputs
-    assert x is not None
-    number = node.op.scalar.value
-    if isinstance(node.op, Divs):
-        number = 1 / number if number else math.inf
-    return x, number, node
+    return graph.add(Attention(found.scale), *operands, sources=(*sources, *m.product.sources))

@@ -14,6 +14,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, Pattern, p
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -129,6 +131,7 @@ def _own_extents(graph: Graph, m: Match) -> Value | Skip:
         return Skip("the constant is not a plain one")
     shape = constant.array.shape
     lead, own = shape[: len(shape) - len(wanted)], shape[len(shape) - len(wanted) :]
-    if own != wanted or any(extent != 1 for extent in lead):
+    fits = len(own) == len(wanted) and all(a in (1, b) for a, b in zip(own, wanted, strict=True))
+    if not fits or any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in wanted):
         return Skip("the constant does not vary along the normalized axes alone")
-    return graph.constant(constant.array.reshape(wanted), constant.name)
+    return graph.constant(np.ascontiguousarray(np.broadcast_to(constant.array.reshape(own), wanted)), constant.name)

@@ -10,16 +10,20 @@ from optimizer.rule_draws import SMALL, Draw, pattern
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eqs, Gts
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Scalar
 
 
@@ -112,6 +116,35 @@ def _(d: Draw, x: Value) -> Value:
     )()
 
 
+def _masked(d: Draw, scores: Value, x: Value) -> Value:
+    """A mask as a sum or a choice, constant or computed from x; no row is hidden as a whole."""
+    low = d.g.constant(np.full(1, d.one_of(-np.inf, np.finfo(np.float32).min), np.float32), "low")
+    visible = np.triu(np.ones((4, 4), np.float32))[None, None]
+    if d.often(0.3):
+        condition = d.g.constant(np.broadcast_to(visible, (2, 3, 4, 4)).copy(), "condition")
+        return d.add(ConditionSelect(), condition, scores, low)
+    first = d.add(Extract((0, 0, 0, 0), (2, 1, 1, 4), (1, 1, 1, 1)), x)
+    if d.often():
+        mask = d.add(Muls(Scalar.f32(-10000)), d.add(Gts(Scalar.f32(0.5)), first))
+        return d.pair(Add(), scores, d.add(Tile((1, 3, 1, 1)), mask) if d.often() else mask)
+    one = d.g.constant(np.array([1, 0, 0, 0], np.float32).reshape(1, 1, 1, 4), "one")
+    wide = d.add(Tile((1, 3, 4, 1)), d.pair(Max(), d.add(Gts(Scalar.f32(0)), first), one))
+    return d.add(ConditionSelect(), wide, scores, low)
+
+
+def _weights(d: Draw, scores: Value) -> Value:
+    return d.add(Softmax(3), scores)
+
+
+def _guarded_weights(d: Draw, scores: Value) -> Value:
+    largest = d.add(
+        Maxs(Scalar.f32(np.finfo(np.float32).min)), d.add(Reduce((3,), ReduceMethodType.REDUCE_MAX), scores)
+    )
+    powers = d.add(Active(ActiveType.ACTIVE_EXP), d.add(Sub(), scores, largest))
+    sums = d.add(Reduce((3,), ReduceMethodType.REDUCE_SUM), powers)
+    return d.add(Div(), powers, d.add(Add(), sums, d.add(Eqs(Scalar.f32(0)), sums)))
+
+
 @pattern("recognize_attention", (2, 3, 4, 6))
 def _(d: Draw, x: Value) -> Value:
     query, key, value = (d.unary(x) for _ in range(3))
@@ -121,9 +154,30 @@ def _(d: Draw, x: Value) -> Value:
     scores = d.add(BatchMatmul(right_transpose=True), query, key)
     if scale is not None:
         scores = d.add(scale, scores)
+    if d.often(0.3):
+        return d.add(BatchMatmul(), _weights(d, scores), value)
     if d.often():
         scores = d.pair(Add(), scores, d.constant(*d.one_of((1, 1, 4, 4), (2, 1, 1, 4))))
-    return d.add(BatchMatmul(), d.add(Softmax(3), scores), value)
+    if d.often():
+        return d.add(BatchMatmul(), _guarded_weights(d, _masked(d, scores, x)), value)
+    return d.add(BatchMatmul(), _weights(d, _masked(d, scores, x)), value)
+
+
+@pattern("quotient_by_root")
+def _(d: Draw, x: Value) -> Value:
+    axes = d.one_of((1,), (3,), (2, 3), (1, 2, 3))
+    square = d.add(Active(ActiveType.ACTIVE_SQUARE), x) if d.often() else d.add(Mul(), x, x)
+    length = d.add(Active(ActiveType.ACTIVE_SQRT), d.add(Reduce(axes, ReduceMethodType.REDUCE_SUM), square))
+    least = Scalar.f32(d.one_of(1e-12, 1e-6, 2.0))
+    limited = d.add(Maxs(least), length) if d.often(0.8) else d.add(Active(ActiveType.ACTIVE_SQRT), _positive(d, x))
+    if d.often():
+        reps = [extent if whole == 1 else 1 for extent, whole in zip(x.shape, limited.shape, strict=True)]
+        limited = d.add(Tile(tuple(int(count) for count in reps)), limited)
+    return d.add(Div(), x, limited)
+
+
+def _positive(d: Draw, x: Value) -> Value:
+    return d.add(Adds(Scalar.f32(0.5)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
 
 
 @pattern("remove_useless_function")

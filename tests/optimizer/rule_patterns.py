@@ -6,6 +6,12 @@ are the rules whose patterns only move elements or choose among them: they run o
 
 from optimizer.rule_draws import MOVES, PATTERNS, Draw
 
-from optimizer import folding_patterns, fusing_patterns, layout_patterns, spelling_patterns  # noqa: F401  they fill the list
+from optimizer import (  # noqa: F401  they fill the list
+    condition_patterns,
+    folding_patterns,
+    fusing_patterns,
+    layout_patterns,
+    spelling_patterns,
+)
 
 __all__ = ["MOVES", "PATTERNS", "Draw"]

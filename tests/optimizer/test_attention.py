@@ -1,17 +1,35 @@
 """Attention in pieces, and taken apart again for quantization."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
-from optimizer.graphs import TANH, Q, annotated, assert_same, graph_of, ops, optimized, random_constant, reasons, run
+from optimizer.graphs import (
+    EXP,
+    TANH,
+    Q,
+    annotated,
+    assert_same,
+    graph_of,
+    ops,
+    optimized,
+    random_constant,
+    reasons,
+    run,
+)
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.quantize import prepare
-from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls, Rsubs
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.compare import Eqs, Gts, Nes
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Scalar
 
 SHAPE = (2, 3, 4, 6)
@@ -27,7 +45,6 @@ def pieces(g, query, key, value, scale=None, mask=None, product=KEYS, axis=3):
     return g.add(BatchMatmul(), g.add(Softmax(axis), scores), value)
 
 
-DIAGONAL = np.where(np.eye(4), 0, -np.inf).astype(np.float32)[None, None]
 HALF = Muls(Scalar.f32(0.5))
 
 
@@ -55,19 +72,128 @@ def test_a_constant_mask():
     assert ops(graph) == ["attention"] and graph.nodes[0].inputs[3].shape == (1, 1, 4, 4)
 
 
+INFINITE, LOWEST = -np.inf, float(np.finfo(np.float32).min)
+WIDE = Tile((1, 3, 4, 1))
+COLUMNS = (2, 1, 1, 4)
+
+
+def number(g, value):
+    return g.constant(np.full(1, value, np.float32))
+
+
+def seen(g, x, shape=COLUMNS):
+    """1 where a column may be looked at, else 0: the first one always may."""
+    first = np.zeros(shape, np.float32)
+    first[..., 0] = 1
+    return g.add(Max(), g.add(Gts(Scalar.f32(0)), x), g.constant(first))
+
+
+def of_bert(g, x):
+    """(1 - seen) * -10000."""
+    return g.add(Muls(Scalar.f32(-10000)), g.add(Rsubs(Scalar.f32(1)), seen(g, x)))
+
+
+def expanded_first(g, x):
+    """As current exporters write it: expanded, taken from 1, filled where that is not 0."""
+    inverted = g.add(Rsubs(Scalar.f32(1)), g.add(Tile((1, 1, 4, 1)), seen(g, x)))
+    filled = g.add(Nes(Scalar.f32(0)), inverted)
+    return g.add(ConditionSelect(), filled, number(g, LOWEST), inverted)
+
+
+def of_numbers(g, x):
+    return g.add(ConditionSelect(), seen(g, x), number(g, 0), number(g, INFINITE))
+
+
+@pytest.mark.parametrize("mask", [of_bert, expanded_first, of_numbers])
+def test_a_mask_that_is_computed(mask):
+    graph, _ = optimized(lambda g, q, k, v, x: pieces(g, q, k, v, HALF, mask(g, x)), *[SHAPE] * 3, COLUMNS)
+    (node,) = (node for node in graph.nodes if node.op == Attention(0.5))
+    assert node.inputs[3].shape == COLUMNS, "as large as what it is computed from"
+    assert len(graph) <= 5 and not {"softmax", "batch_matmul", "tile"} & set(ops(graph))
+
+
+@pytest.mark.parametrize("low", [INFINITE, LOWEST])
+@pytest.mark.parametrize("where_it_holds", [False, True])
+def test_a_choice_is_a_mask(low, where_it_holds):
+    def build(g, q, k, v, x):
+        scores, hidden = g.add(HALF, g.add(KEYS, q, k)), number(g, low)
+        condition = seen(g, x)
+        if where_it_holds:
+            condition = g.add(Eqs(Scalar.f32(0)), condition)
+        choices = (hidden, scores) if where_it_holds else (scores, hidden)
+        chosen = g.add(ConditionSelect(), g.add(WIDE, condition), *choices)
+        return g.add(BatchMatmul(), g.add(Softmax(3), chosen), v)
+
+    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    assert ops(graph)[-2:] == ["condition_select", "attention"] and "tile" not in ops(graph)
+
+
+def test_two_masks_are_added_first():
+    """A triangle of the model and the padding of the sample."""
+
+    def build(g, q, k, v, x):
+        triangle = g.constant(np.broadcast_to(np.tril(np.ones((4, 4), np.float32)), (2, 3, 4, 4)).copy())
+        scores = g.add(ConditionSelect(), triangle, g.add(KEYS, q, k), number(g, LOWEST))
+        return g.add(BatchMatmul(), g.add(Softmax(3), g.add(Add(), scores, of_bert(g, x))), v)
+
+    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    attention = graph.nodes[-1]
+    assert attention.op == Attention(1) and attention.inputs[3].producer.op == Add()
+    assert {value.shape for value in attention.inputs[3].producer.inputs} == {COLUMNS, (1, 1, 4, 4)}
+
+
+@pytest.mark.parametrize("mask", [of_bert, of_numbers])
+def test_a_softmax_with_a_guard(mask):
+    def build(g, q, k, v, x):
+        scores = g.add(Add(), g.add(KEYS, q, k), mask(g, x))
+        largest = g.add(Maxs(Scalar.f32(LOWEST)), g.add(Reduce((3,), ReduceMethodType.REDUCE_MAX), scores))
+        powers = g.add(EXP, g.add(Sub(), scores, largest))
+        sums = g.add(Reduce((3,), ReduceMethodType.REDUCE_SUM), powers)
+        weights = g.add(Div(), powers, g.add(Add(), sums, g.add(Eqs(Scalar.f32(0)), sums)))
+        return g.add(BatchMatmul(), weights, v)
+
+    graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
+    assert ops(graph)[-1] == "attention" and "softmax" not in ops(graph) and "div" not in ops(graph)
+
+
+DIAGONAL_ONLY = np.where(np.eye(4), 0, -np.inf).astype(np.float32)[None, None]
+ROW_HIDDEN = np.array([[0, 0, 0, 0], [-np.inf] * 4, [0, 0, 0, 0], [0, 0, 0, 0]], np.float32)[None, None]
+
+
+def test_a_constant_mask_of_infinities():
+    graph, _ = optimized(lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(DIAGONAL_ONLY)), SHAPE, SHAPE, SHAPE)
+    assert ops(graph) == ["attention"]
+
+
+def two_products(g, q, k, v):
+    scores = g.add(KEYS, q, k)
+    return g.add(Mul(), pieces(g, q, k, v), g.add(BatchMatmul(), g.add(TANH, scores), v))
+
+
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
+        (lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(ROW_HIDDEN)), "its mask hides whole rows"),
         (
-            lambda g, q, k, v: pieces(g, q, k, v, mask=g.add(Softmax(3), g.add(KEYS, q, k))),
-            "its mask is not a constant of numbers",
-        ),
-        (
-            lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(DIAGONAL)),
-            "its mask is not a constant of numbers",
+            lambda g, q, k, v: pieces(
+                g, q, k, v, mask=g.constant(np.where(np.eye(4), np.inf, 0).astype(np.float32)[None, None])
+            ),
+            "its mask holds what is no number, or plus infinity",
         ),
         (
             lambda g, q, k, v: g.add(BatchMatmul(), g.add(Softmax(3), g.add(TANH, g.add(KEYS, q, k))), v),
+            "the scores are no product with the rows of the keys",
+        ),
+        (two_products, "the scores have other users"),
+        (
+            lambda g, q, k, v: g.add(
+                BatchMatmul(),
+                g.add(
+                    Softmax(3),
+                    g.add(ConditionSelect(), g.add(KEYS, q, q), g.add(KEYS, q, k), number(g, -1000)),
+                ),
+                v,
+            ),
             "the scores are no product with the rows of the keys",
         ),
     ],
@@ -110,9 +236,41 @@ def test_quantization_takes_it_apart(scale, masked):
     assert_same(run(before), run(after), 1e-6)
 
 
-def test_a_rectifier_with_slopes_is_taken_apart():
-    from tpuconvert.schema.ops.arithmetic import Max, Mul
+def hidden_rows(rows):
+    """A mask that hides some rows as a whole, and of the others the last column."""
+    mask = np.zeros((1, 1, 4, 4), np.float32)
+    mask[..., 3] = -np.inf
+    mask[:, :, rows] = -np.inf
+    return mask
 
+
+@pytest.mark.parametrize("rows", [[], [1], [0, 1, 2, 3]])
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_taken_apart_hidden_rows_are_zeros(rows, is_computed):
+    """As the composite has it; a constant that hides none needs no guard."""
+
+    def build(g, q, k, v, *x):
+        mask = g.constant(hidden_rows(rows))
+        return g.add(Attention(), q, k, v, g.add(Add(), x[0], mask) if is_computed else mask)
+
+    shapes = [SHAPE] * 3 + [(1, 1, 4, 4)] * is_computed
+    before, after = graph_of(build, *shapes), graph_of(build, *shapes)
+    prepare(after)
+    want = run(before)
+    assert "attention" not in ops(after) and not np.isnan(next(iter(want.values()))).any()
+    assert_same(want, run(after), 1e-6)
+    is_guarded = is_computed or bool(rows)
+    assert ("gts" in ops(after)) == is_guarded
+
+
+def test_a_computed_mask_of_numbers_needs_no_guard():
+    after = graph_of(lambda g, q, k, v, x: g.add(Attention(), q, k, v, of_bert(g, x)), *[SHAPE] * 3, COLUMNS)
+    prepare(after)
+    pieces_of_it = ["batch_matmul", "muls", "add", "softmax", "batch_matmul"]
+    assert Counter(ops(after)) == Counter(["gts", "max", "rsubs", "muls", *pieces_of_it])
+
+
+def test_a_rectifier_with_slopes_is_taken_apart():
     def build(g, x):
         slopes = g.constant(np.array([0.25, -1, 1], np.float32).reshape(1, 3, 1, 1))
         return g.add(Max(), x, g.add(Mul(), x, slopes))

@@ -1,0 +1,82 @@
+"""Between which numbers the elements of a value lie, as far as the few nodes before it say."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.signs import is_truth
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.tile import Repetition
+
+Bounds = tuple[float, float]
+UNKNOWN: Bounds = (-math.inf, math.inf)
+
+_LARGEST = float(np.finfo(np.float32).max)
+_MOVES = (Concat, Extract, Permute, Repetition, Reshape)
+_DEPTH = 8
+
+
+def is_finite(graph: Graph, value: Value) -> bool:
+    """Whether no element is infinite for any input; what is not a number may still come of what is not."""
+    low, high = bounds(graph, value)
+    return low >= -_LARGEST and high <= _LARGEST
+
+
+def bounds(graph: Graph, value: Value, depth: int = _DEPTH) -> Bounds:
+    """Lower and upper bound; beyond the largest number of binary32 they are infinite."""
+    if value.is_constant:
+        numbers = value.array
+        return (float(numbers.min()), float(numbers.max())) if numbers.size and not np.isnan(numbers).any() else UNKNOWN
+    if value.dtype.is_integer:
+        return float(value.dtype.min), float(value.dtype.max)
+    if is_truth(graph, value):
+        return 0.0, 1.0
+    node = value.producer
+    if node is None or depth == 0 or any(item is None for item in node.inputs):
+        return UNKNOWN
+    if isinstance(node.op, (*_MOVES, ConditionSelect)):
+        operands = node.inputs[1:] if isinstance(node.op, ConditionSelect) else node.inputs
+    elif interval(node.op) is not None or isinstance(node.op, (Add, Adds, Cast, Divs, Muls, Rsubs, Subs)):
+        operands = node.inputs
+    else:
+        return UNKNOWN
+    found = [bounds(graph, item, depth - 1) for item in operands if item is not None]
+    return _rounded(_of_node(node.op, found))
+
+
+def _of_node(op: Op, found: list[Bounds]) -> Bounds:
+    """Bounds of a result from those of operands; a scalar has a number for both of its own."""
+    low, high = min(a for a, _ in found), max(b for _, b in found)
+    if isinstance(op, Add):
+        return sum(a for a, _ in found), sum(b for _, b in found)
+    if isinstance(op, (Adds, Subs)):
+        shift = op.scalar.value if isinstance(op, Adds) else -op.scalar.value
+        return low + shift, high + shift
+    if isinstance(op, Rsubs):
+        return op.scalar.value - high, op.scalar.value - low
+    if isinstance(op, (Muls, Divs)):
+        factor = op.scalar.value if isinstance(op, Muls) else 1 / op.scalar.value if op.scalar.value else math.nan
+        ends = low * factor, high * factor
+        return UNKNOWN if math.isnan(sum(map(abs, ends))) else (min(ends), max(ends))
+    limits = interval(op)
+    return (low, high) if limits is None else (max(low, limits[0]), min(max(high, limits[0]), limits[1]))
+
+
+def _rounded(found: Bounds) -> Bounds:
+    """Beyond binary32 is infinite; what is not known is anything."""
+    low, high = found
+    if math.isnan(low) or math.isnan(high):
+        return UNKNOWN
+    return (-math.inf if low < -_LARGEST else low), (math.inf if high > _LARGEST else high)

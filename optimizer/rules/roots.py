@@ -1,0 +1,55 @@
+"""Quotients by lengths: one reciprocal root per length instead of one division per element.
+
+The L2 norm that networks end with divides by the length of a vector, which may not be less than a small number d:
+x / max(sqrt(sum(x^2)), d), over channels, rows or whatever axes. Roots keep the order of numbers, so that for s >= 0
+
+    max(sqrt(s), d) = sqrt(max(s, d^2)), and x / max(sqrt(s), d) = x * rsqrt(max(s, d^2)).
+
+For s below 0 the root is no number, and the maximum would be: s must be known not to be. d^2 must be a binary32 number
+of all its digits. With a sum s + e in the place of the maximum, over the last axes, it is rms_norm, which is
+recognized before.
+"""
+
+from __future__ import annotations
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.signs import is_never_negative
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Div, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
+from tpuconvert.schema.types import F32, Scalar
+
+_SMALLEST, _LARGEST = 2.0**-63, 2.0**63
+"""Between these the square is a normal number."""
+
+
+def _is_root(node: Node) -> bool:
+    return isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_SQRT
+
+
+def _is_float(node: Node) -> bool:
+    return all(value is not None and value.dtype is F32 for value in (*node.inputs, *node.outputs))
+
+
+ROOT = p(Active, "y", name="root", where=_is_root, sole_user=True)
+
+
+@rule(
+    p(Div, "x", ROOT, name="op", where=_is_float),
+    p(Div, "x", p(Maxs, ROOT, name="limit", sole_user=True), name="op", where=_is_float),
+    stage="fuse",
+)
+def quotient_by_root(graph: Graph, m: Match) -> Replacement:
+    """X / sqrt(y) = x * rsqrt(y), and x / max(sqrt(y), d) = x * rsqrt(max(y, d^2))."""
+    y, name = m.y, m.op.output.name
+    if m.binds("limit"):
+        least = m.limit.op.scalar.value
+        if not _SMALLEST <= least <= _LARGEST:
+            return Skip("the square of the limit is beyond the range of binary32")
+        if not is_never_negative(y):
+            return Skip("what the root is taken of may be negative")
+        y = graph.add(Maxs(Scalar.f32(least * least)), y, name=f"{name}:limited")
+    reciprocal = graph.add(Active(ActiveType.ACTIVE_RSQRT), y, name=f"{name}:reciprocal")
+    return graph.add(Mul(), m.x, reciprocal)

@@ -1,0 +1,149 @@
+"""Copies that the operator behind them makes by itself, or could be made later of less.
+
+Operators of two tensors expand axes of one element, and so do exporters before them. With t(x) = x repeated along axes:
+
+- f(t(x), y) = f(x, y) where only axes of one element are repeated and y has the full extent there;
+- a constant whose elements repeat along an axis is a shorter one, for the same operators;
+- f(t(x)) = t(f(x)) for functions of one element, f(t(x), t(y)) = t(f(x, y)) with t the same, and f(t(x), y) =
+  t(f(x, y)) where y has one element along every repeated axis; so for choices. Then f computes fewer elements, and the
+  copies come closer to an operator that makes them by itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.permutes import BINARY, UNARY
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
+from tpuconvert.schema.types import Array
+
+TILES = (Broadcast, Repeat, Tile)
+
+
+def repeats_ones(value: Value | None) -> bool:
+    """Whether a value is made by repeating axes of one element only, on the same grid."""
+    node = None if value is None else value.producer
+    if node is None or not isinstance(node.op, TILES) or rounds(node):
+        return False
+    (x,) = node.inputs
+    assert x is not None
+    return all(count == 1 or extent == 1 for count, extent in zip(node.op.counts, x.shape, strict=True))
+
+
+def _reads_copies(node: Node) -> bool:
+    return any(repeats_ones(value) for value in node.inputs)
+
+
+@rule(p(BINARY, name="op", where=_reads_copies), stage="canonicalize")
+def tile_before_expansion(graph: Graph, m: Match) -> Replacement:
+    """f(tile(x), y) = f(x, y) where f itself expands axes of one element."""
+    operands: list[Value] = list(m.op.inputs)
+    for index, value in enumerate(m.op.inputs):
+        if not repeats_ones(value):
+            continue
+        shorter = [*operands[:index], value.producer.inputs[0], *operands[index + 1 :]]
+        if _gives(m.op.op, shorter, m.op.output):
+            operands = shorter
+    if operands == list(m.op.inputs):
+        return Skip("the copies give the result its shape")
+    return graph.add(m.op.op, *operands)
+
+
+def _gives(op: Op, operands: list[Value], result: Value) -> bool:
+    try:
+        return op.infer(*(value.type for value in operands)) == (result.type,)
+    except ShapeError:  # extents that are only known when the model runs
+        return False
+
+
+def shortened(data: Array) -> Array:
+    """An array with one element along every axis along which its elements repeat, signs of zeros included."""
+    for axis, extent in enumerate(data.shape):
+        if extent > 1 and _ends_agree(data, axis):
+            first = data.take([0], axis)
+            signs_agree = data.dtype.kind != "f" or (np.signbit(data) == np.signbit(first)).all()
+            data = first if (data == first).all() and signs_agree else data
+    return data
+
+
+def _ends_agree(data: Array, axis: int) -> bool:
+    return bool((data.take(0, axis) == data.take(-1, axis)).all())
+
+
+def _may_be_shorter(value: Value | None, other: Value | None) -> bool:
+    if value is None or other is None or not value.is_constant or other.is_constant or value.rank != other.rank:
+        return False
+    if value.quant is not None or value.stored is not None:
+        return False
+    pairs = zip(value.array.shape, other.shape, strict=True)
+    wide = [axis for axis, (extent, wanted) in enumerate(pairs) if extent == wanted and extent > 1]
+    return any(_ends_agree(value.array, axis) for axis in wide)
+
+
+def _has_repeated_constant(node: Node) -> bool:
+    first, second = node.inputs
+    return _may_be_shorter(first, second) or _may_be_shorter(second, first)
+
+
+@rule(p(BINARY, name="op", where=_has_repeated_constant), stage="canonicalize")
+def shorten_repeated_constant(graph: Graph, m: Match) -> Replacement:
+    """A constant whose elements repeat along an axis is given once there, and the operator expands it."""
+    first, second = m.op.inputs
+    constant: Value = first if first.is_constant else second
+    data = shortened(constant.array)
+    if data.shape == constant.array.shape:
+        return Skip("its elements repeat along no axis")
+    shorter = graph.constant(np.ascontiguousarray(data), constant.name)
+    operands = [shorter if value is constant else value for value in m.op.inputs]
+    if not _gives(m.op.op, operands, m.op.output):
+        return Skip("the constant gives the result its shape")
+    return graph.add(m.op.op, *operands)
+
+
+def _follows_copies(node: Node) -> bool:
+    """Whether all operands are repeated alike, or are the same for every copy."""
+    tiles = [_tile(value) for value in node.inputs]
+    op = next((tile.op for tile in tiles if tile is not None), None)
+    if op is None:
+        return False
+    return all(
+        tile.op == op if tile is not None else value is not None and _is_same_for_all(value, op)
+        for tile, value in zip(tiles, node.inputs, strict=True)
+    )
+
+
+def _tile(value: Value | None) -> Node | None:
+    """The node that makes a value of copies, if it does."""
+    node = None if value is None else value.producer
+    return node if node is not None and isinstance(node.op, TILES) else None
+
+
+def _is_same_for_all(value: Value, tile: Op) -> bool:
+    """Whether a value has one element along every axis along which there are copies; or one in all."""
+    assert isinstance(tile, TILES)
+    if value.rank != len(tile.counts):
+        return all(extent == 1 for extent in value.shape)
+    return all(count == 1 or extent == 1 for count, extent in zip(tile.counts, value.shape, strict=True))
+
+
+@rule(p((*UNARY, *BINARY, ConditionSelect), name="op", where=_follows_copies), stage="canonicalize")
+def tile_behind_function(graph: Graph, m: Match) -> Replacement:
+    """f(tile(x)) = tile(f(x)) for functions of one element, and of several that are alike for every copy."""
+    tiles = [tile for tile in map(_tile, m.op.inputs) if tile is not None]
+    if not all(graph.is_sole_use(tile.output) for tile in tiles):
+        return Skip("the copies have other readers")
+    if any(rounds(tile) for tile in tiles):
+        return Skip("the source file quantizes the copies")
+    operands = [value if (tile := _tile(value)) is None else tile.inputs[0] for value in m.op.inputs]
+    sources = tuple(dict.fromkeys(source for tile in tiles for source in tile.sources))
+    with graph.source(*m.op.sources):
+        inner = graph.add(m.op.op, *operands, name=f"{m.op.output.name}:once")
+    inner.quant = m.op.output.quant
+    return graph.add(tiles[0].op, inner, sources=sources or m.op.sources)

@@ -1,0 +1,96 @@
+"""Division by lengths."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import TANH, Q, annotated, graph_of, ops, optimized, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Div, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import Scalar
+
+SHAPE = (2, 3, 4, 5)
+SQUARE, SQRT = Active(ActiveType.ACTIVE_SQUARE), Active(ActiveType.ACTIVE_SQRT)
+NORM = ["active", "reduce", "maxs", "active", "mul"]
+
+
+def length(g, x, axis, squares=None):
+    squares = g.add(SQUARE, x) if squares is None else squares
+    return g.add(SQRT, g.add(Reduce((axis,), ReduceMethodType.REDUCE_SUM), squares))
+
+
+def normalized(g, x, axis, least=1e-12, is_expanded=False, squares=None):
+    """As torch.nn.functional.normalize is exported, and as TFLite's L2_NORMALIZATION is read."""
+    divisor = g.add(Maxs(Scalar.f32(least)), length(g, x, axis, squares))
+    if is_expanded:
+        divisor = g.add(Tile(tuple(SHAPE[axis] if k == axis else 1 for k in range(4))), divisor)
+    return g.add(Div(), x, divisor)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+@pytest.mark.parametrize("is_expanded", [False, True])
+@pytest.mark.parametrize("least", [1e-12, 1e-6])
+def test_fires(axis, is_expanded, least):
+    graph, _ = optimized(lambda g, x: normalized(g, x, axis, least, is_expanded), SHAPE)
+    assert ops(graph) == NORM
+    assert graph.nodes[2].op.scalar.value == pytest.approx(least**2, rel=1e-6)
+    assert graph.nodes[3].output.shape[axis] == 1, "one root per length"
+
+
+def test_squares_as_products():
+    graph, _ = optimized(lambda g, x: normalized(g, x, 1, squares=g.add(Mul(), x, x)), SHAPE)
+    assert ops(graph) == NORM
+
+
+def test_a_root_alone():
+    def build(g, x):
+        return g.add(Div(), g.add(TANH, x), g.add(SQRT, g.add(Adds(Scalar.f32(1)), g.add(SQUARE, x))))
+
+    assert ops(optimized(build, SHAPE)[0]) == ["active", "active", "adds", "active", "mul"]
+
+
+def test_lengths_of_nothing_and_of_little():
+    """Zeros, squares that vanish in binary32, lengths around the least one, and squares beyond the largest number."""
+    rows = np.array([0.0, 1e-30, 3e-13, 1e-12, 4e-12, 1e-6, 1.0, 1e18], np.float32)
+    x = rows[:, None] * np.array([3, -4, 12], np.float32) / 13
+    graphs = [graph_of(_of_rows, x.shape) for _ in range(2)]
+    optimize(graphs[1])
+    assert "div" not in ops(graphs[1])
+    want, found = (next(iter(Session(graph, backend="reference").run({"x0": x}).values())) for graph in graphs)
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=0)
+
+
+def _of_rows(g, x):
+    return g.add(Div(), x, g.add(Maxs(Scalar.f32(1e-12)), length(g, x, 1)))
+
+
+def _with_length(g, x):
+    root = length(g, x, 1)
+    return g.add(Div(), x, g.add(Maxs(Scalar.f32(1)), root)), root
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda g, x: normalized(g, x, 1, squares=g.add(TANH, x)), "what the root is taken of may be negative"),
+        (lambda g, x: normalized(g, x, 1, least=1e-30), "the square of the limit is beyond the range of binary32"),
+        (lambda g, x: normalized(g, x, 1, least=1e20), "the square of the limit is beyond the range of binary32"),
+        (
+            lambda g, x: g.add(Div(), x, annotated(g.add(Maxs(Scalar.f32(1)), length(g, x, 1)), Q)),
+            "the source file quantizes the result of limit",
+        ),
+        (
+            _with_length,
+            "root has other users",
+        ),
+    ],
+)
+def test_declines(build, reason):
+    graph = graph_of(build, SHAPE)
+    trace = optimize(graph)
+    assert "div" in ops(graph)
+    assert reasons(trace, "quotient_by_root") == {reason}

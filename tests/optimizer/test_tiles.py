@@ -1,0 +1,157 @@
+"""Copies before operators that make them by themselves, or that could work on fewer elements."""
+
+import numpy as np
+import pytest
+from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.rules.tiles import shortened
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.compare import Ge
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
+from tpuconvert.schema.types import F32, I32, TensorType
+
+SHAPE, ROW = (2, 3, 4, 5), (2, 3, 1, 5)
+DOWN = Tile((1, 1, 4, 1))
+
+
+@pytest.mark.parametrize("tile", [Tile((1, 1, 4, 1)), Broadcast((1, 1, 4, 1)), Repeat((1, 1, 4, 1))], ids=str)
+@pytest.mark.parametrize("op", [Add(), Div(), Ge(), Max(), Mul(), Sub()], ids=str)
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_operator_expands_by_itself(tile, op, is_first):
+    def build(g, x, y):
+        pair = (g.add(tile, y), x) if is_first else (x, g.add(tile, y))
+        return g.add(op, *pair)
+
+    assert ops(optimized(build, SHAPE, ROW, rtol=0)[0]) == [op.name]
+
+
+def test_with_a_symbolic_batch():
+    graph = Graph("test")
+    x = graph.input("x", TensorType(F32, ("N", 3, 4, 5)))
+    y = graph.input("y", TensorType(F32, ("N", 3, 1, 5)))
+    graph.output(graph.add(Add(), x, graph.add(DOWN, y)))
+    optimize(graph)
+    assert ops(graph) == ["add"]
+
+
+@pytest.mark.parametrize(
+    ("tile", "other", "shape"),
+    [(Tile((1, 1, 2, 1)), SHAPE, (2, 3, 2, 5)), (Tile((2, 1, 1, 1)), (4, 3, 4, 5), SHAPE)],
+)
+def test_what_gives_the_result_its_shape_stays(tile, other, shape):
+    def build(g, x, y):
+        return g.add(Mul(), g.add(TANH, x), g.add(tile, y))
+
+    graph = graph_of(build, other, shape)
+    trace = optimize(graph)
+    assert "tile" in ops(graph)
+    assert reasons(trace, "tile_before_expansion") in (set(), {"the copies give the result its shape"})
+
+
+def test_copies_on_a_grid_of_their_own_stay():
+    def build(g, x, y):
+        return g.add(Add(), x, annotated(g.add(DOWN, annotated(g.add(TANH, y), Q)), OTHER_Q))
+
+    graph = graph_of(build, SHAPE, ROW)
+    optimize(graph)
+    assert "tile" in ops(graph)
+
+
+def test_a_function_comes_before_copies():
+    graph, _ = optimized(lambda g, x: g.add(TANH, g.add(DOWN, x)), ROW, rtol=0)
+    assert ops(graph) == ["active", "tile"] and graph.nodes[0].output.shape == ROW
+    assert graph.nodes[1].name == graph.outputs[0].name
+
+
+def test_a_chain_of_functions_and_an_operator_behind_it():
+    """A mask that an exporter expands before it computes with it."""
+
+    def build(g, x, y):
+        mask = g.add(Cast(F32), g.add(Cast(I32), g.add(DOWN, y)))
+        return g.add(Mul(), x, g.add(TANH, mask))
+
+    graph, _ = optimized(build, SHAPE, ROW, rtol=0)
+    assert ops(graph) == ["cast", "cast", "active", "mul"]
+
+
+def test_pairs_and_choices_come_before_copies():
+    def build(g, x, y):
+        pair = g.add(Add(), g.add(DOWN, x), g.add(DOWN, y))
+        numbers = [g.constant(np.full(1, number, np.float32)) for number in (0, -9)]
+        return g.add(ConditionSelect(), pair, *numbers)
+
+    graph, _ = optimized(build, ROW, ROW, rtol=0)
+    assert ops(graph) == ["add", "condition_select", "tile"]
+
+
+def test_an_operand_that_is_the_same_for_all_copies_comes_before_them():
+    graph, _ = optimized(lambda g, x, y: g.add(Sub(), g.add(TANH, x), g.add(DOWN, y)), (1, 3, 1, 5), ROW, rtol=0)
+    assert ops(graph) == ["active", "sub", "tile"]
+
+
+def test_copies_that_others_read_stay():
+    def build(g, x):
+        copies = g.add(DOWN, x)
+        return g.add(TANH, copies), copies
+
+    graph = graph_of(build, ROW)
+    trace = optimize(graph)
+    assert ops(graph) == ["tile", "active"]
+    assert reasons(trace, "tile_behind_function") == {"the copies have other readers"}
+
+
+def test_copies_that_are_expanded_too_come_last():
+    def build(g, x, y):
+        return g.add(Add(), g.add(Tile((1, 2)), g.add(TANH, x)), g.add(Tile((1, 2)), y))
+
+    assert ops(optimized(build, (1, 2), (2, 2), rtol=0)[0]) == ["active", "add", "tile"]
+
+
+def test_different_copies_stay():
+    def build(g, x, y):
+        return g.add(Add(), g.add(Tile((1, 2)), g.add(TANH, x)), g.add(Tile((2, 1)), y))
+
+    assert ops(optimized(build, (2, 2), (1, 4), rtol=0)[0]) == ["active", "tile", "add"]
+
+
+@pytest.mark.parametrize("op", [Add(), Max(), Mul(), Sub()], ids=str)
+def test_a_constant_that_repeats_is_given_once(op):
+    def build(g, x):
+        once = random_constant(g, 1, 3, 1, 5)
+        return g.add(op, x, g.constant(np.broadcast_to(once.array, SHAPE).copy()))
+
+    graph, _ = optimized(build, SHAPE, rtol=0)
+    assert graph.nodes[0].inputs[1].shape == (1, 3, 1, 5)
+
+
+def test_a_factor_per_channel_written_out_folds_like_any_other():
+    from optimizer.graphs import conv
+
+    def build(g, x):
+        factors = np.broadcast_to(random_constant(g, 1, 6, 1, 1).array, (1, 6, 4, 4)).copy()
+        return g.add(Mul(), conv(g, x, 6), g.constant(factors))
+
+    assert ops(optimized(build, (1, 2, 6, 6))[0]) == ["conv"]
+
+
+def test_constants_that_do_not_repeat_or_give_the_shape_stay():
+    data = random_constant(graph_of(lambda g, x: g.add(TANH, x), SHAPE), *SHAPE).array.copy()
+    data[:, :, -1] = data[:, :, 0]
+    graph = graph_of(lambda g, x: g.add(Add(), x, g.constant(data)), SHAPE)
+    trace = optimize(graph)
+    assert reasons(trace, "shorten_repeated_constant") == {"its elements repeat along no axis"}
+    rows = np.broadcast_to(data[:, :, :1], SHAPE).copy()
+    graph = graph_of(lambda g, x: g.add(Add(), x, g.constant(rows)), ROW)
+    optimize(graph)
+    assert graph.outputs[0].shape == SHAPE
+
+
+def test_signs_of_zeros_are_elements():
+    zeros = np.array([[0.0, 1], [-0.0, 1], [0.0, 1]], np.float32)
+    assert shortened(zeros) is zeros
+    assert shortened(np.abs(zeros)).shape == (1, 2)
+    assert shortened(np.full((2, 2), np.nan, np.float32)).shape == (2, 2)
