@@ -69,6 +69,7 @@ class ConverterRegistry:
         self.source_format = source_format
         self._package = package
         self._discovered = package is None
+        self.modules: Mapping[tuple[str, str], tuple[str, ...]] = {}  # of an operator and its domain, where it is known
         self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
         self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
@@ -122,14 +123,22 @@ class ConverterRegistry:
         Without a version (formats that have none) the newest. None when there is no converter, or when all of them
         began later: an older or newer meaning is never taken instead.
         """
-        self.discover()
         found = self._found.get((domain, name, version))
         if found is None:
+            self._load(name, domain)
             versions = self._versions.get((domain, name), {})
             usable = [since for since in versions if version is None or since <= version]
             if usable:
                 found = self._found[domain, name, version] = versions[max(usable)]
         return found
+
+    def _load(self, name: str, domain: str) -> None:
+        """Import the modules that convert an operator; all of them, where it is not known which ones do."""
+        modules = () if self._discovered else self.modules.get((name, domain), ())
+        for module in modules:
+            importlib.import_module(f"{self._package}.{module}")
+        if not modules:
+            self.discover()
 
     def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
         """All ``since`` versions of a name, ascending; empty when it is unknown."""

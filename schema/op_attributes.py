@@ -7,10 +7,13 @@ these ``| None``.
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import enum
 import functools
+import inspect
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -52,7 +55,7 @@ def forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _forms(definition: type[Op]) -> dict[str, Form]:
-    hints = typing.get_type_hints(definition)
+    hints = _hints(definition)
     result: dict[str, Form] = {}
     for item in dataclasses.fields(definition):
         try:
@@ -60,6 +63,20 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
         except ValueError as error:
             raise ValueError(f"{definition.name}.{item.name}: {error}") from None
     return result
+
+
+def _hints(definition: type[Op]) -> dict[str, Any]:
+    """The types of the fields. Most are a name, which is found without the compiler that longer ones need."""
+    hints = {}
+    for item in dataclasses.fields(definition):
+        module = next(base.__module__ for base in definition.__mro__ if item.name in inspect.get_annotations(base))
+        text: Any = item.type
+        known = vars(sys.modules[module])
+        hint = known.get(text, getattr(builtins, text, None)) if isinstance(text, str) else text
+        if hint is None:
+            return typing.get_type_hints(definition)
+        hints[item.name] = hint
+    return hints
 
 
 def _form(hint: Any) -> Form:
@@ -263,7 +280,7 @@ def _decode_tuple(form: Form, attribute: tpum.Attribute) -> tuple[Any, ...]:
     elif form.base is int:
         items = attribute.integers
     elif form.base is float:
-        items = attribute.reals
+        items = tuple(map(float, attribute.reals))
     elif form.base is str:
         items = attribute.strings
     else:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements, open_extents
+from tpuconvert.frontends.onnx._modules import MODULES
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensors import TensorReader
@@ -30,6 +31,7 @@ folds = ConverterRegistry("onnx constant")
 """Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
 
 onnx_op.evaluators = folds
+onnx_op.modules = MODULES
 
 T = TypeVar("T")
 

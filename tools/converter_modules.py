@@ -1,0 +1,70 @@
+"""Writes down which modules of the ONNX frontend convert each operator, so that a conversion loads only those.
+
+    python tools/converter_modules.py [--check]
+
+Modules register their converters when they are imported. This imports all of them and watches which one registers what.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from unittest import mock
+
+from tpuconvert.frontends.registry import ConverterRegistry, Registration, registry
+
+PACKAGE = "tpuconvert.frontends.onnx"
+PLACES = Path(__file__).resolve().parent.parent / "frontends" / "onnx" / "_modules.py"
+COMMAND = ".venv/bin/python tools/converter_modules.py"
+HEAD = f'''"""Operator and domain -> the modules that convert it or evaluate it on constants.
+
+Made by: {COMMAND}
+"""
+
+# fmt: off
+MODULES = {{
+'''
+
+
+def found() -> dict[tuple[str, str], set[str]]:
+    """The modules of every operator. To be called in a process in which no converter has been loaded."""
+    places: dict[tuple[str, str], set[str]] = {}
+    add = ConverterRegistry.add
+
+    def watched(made: ConverterRegistry, registration: Registration) -> None:
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        module = str(frame.f_globals["__name__"]).removeprefix(f"{PACKAGE}.")
+        places.setdefault((registration.name, registration.domain), set()).add(module)
+        add(made, registration)
+
+    with mock.patch.object(ConverterRegistry, "add", watched):
+        registry("onnx").discover()
+    return places
+
+
+def text() -> str:
+    """The module that holds the table."""
+    rows = (
+        f'    ("{name}", "{domain}"): {tuple(sorted(where))!r},\n' for (name, domain), where in sorted(found().items())
+    )
+    return HEAD + "".join(rows).replace("'", '"') + "}\n"
+
+
+def main() -> int:
+    """Write the table, or look whether it is as it was written."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the table is out of date")
+    wanted = text()
+    if not parser.parse_args().check:
+        PLACES.write_text(wanted, encoding="utf-8")
+    elif PLACES.read_text(encoding="utf-8") != wanted:
+        print(f"{PLACES.name} is out of date: {COMMAND}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
