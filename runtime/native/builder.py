@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,7 @@ class Builder:
 
     def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
         """Memory for the steps of this group only."""
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.bits // 8
+        size = prod(shape) * dtype.numpy.itemsize
         return Stored(self._buffer(ARENA, size), dtype, shape, row_major(len(shape)))
 
     def constant(self, array: Array) -> Stored:
@@ -276,4 +277,4 @@ def _parts_of_concats(graph: Graph) -> dict[Value, tuple[Value, int]]:
 
 
 def _bytes_of(value: Value) -> int:
-    return int(np.prod(static(value.shape), dtype=np.int64)) * value.dtype.bits // 8
+    return prod(static(value.shape)) * value.dtype.numpy.itemsize

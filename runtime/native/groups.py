@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -51,6 +52,11 @@ class Site:
     taken: set[Node]
     precise: set[Node]
     is_observed: bool = False
+
+    @cached_property
+    def places(self) -> dict[Node, int]:
+        """Where every node stands in running order."""
+        return {node: place for place, node in enumerate(self.graph.sorted_nodes())}
 
     def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
         """The producer of a value if it is of one of these kinds, free, and nobody else reads the value."""

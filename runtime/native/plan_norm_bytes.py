@@ -115,8 +115,7 @@ def _is_read_by_these(value: Value, nodes: list[Node], site: Site) -> bool:
 
 def _is_read_later(value: Value, last: Node, nodes: list[Node], site: Site) -> bool:
     """Whether everybody else reads a value after the step, which runs where its last node stands."""
-    order = {node: place for place, node in enumerate(site.graph.sorted_nodes())}
-    return all(user in nodes or order[user] > order[last] for user in value.users)
+    return all(user in nodes or site.places[user] > site.places[last] for user in value.users)
 
 
 def _emit(builder: Builder, found: Norm, y: Value) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from math import prod
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class ResultMemory:
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
         self._shape, self._dtype = shape, dtype
-        self._bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self._bytes = prod(shape) * dtype.itemsize
         self._kept: deque[Array] = deque(maxlen=_KEPT)
 
     def new(self) -> Array:

@@ -65,12 +65,12 @@ class Stored:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return self.dtype.bits // 8
+        return self.dtype.numpy.itemsize
 
     @property
     def memory_shape(self) -> tuple[int, ...]:
         """Extents from the outermost axis in memory to the innermost."""
-        return tuple(self.shape[axis] for axis in self.order)
+        return tuple([self.shape[axis] for axis in self.order])
 
     @property
     def size(self) -> int:
@@ -80,17 +80,17 @@ class Stored:
     @property
     def row_bytes(self) -> int:
         """Bytes from one innermost row to the next."""
-        inner = self.memory_shape[-1] if self.shape else 1
-        return self.pitch if self.pitch is not None else inner * self.itemsize
+        return self._inner_bytes if self.pitch is None else self.pitch
 
     @property
     def is_dense(self) -> bool:
         """Whether the elements are adjacent in memory."""
-        return self.row_bytes == (self.memory_shape[-1] if self.shape else 1) * self.itemsize or self._rows <= 1
+        return self.pitch is None or self.pitch == self._inner_bytes or prod(self.memory_shape[:-1]) <= 1
 
     @property
-    def _rows(self) -> int:
-        return prod(self.memory_shape[:-1])
+    def _inner_bytes(self) -> int:
+        """Bytes of an innermost row."""
+        return (self.shape[self.order[-1]] if self.shape else 1) * self.itemsize
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -104,15 +104,21 @@ class Stored:
 
     def has_order(self, order: Order) -> bool:
         """Whether the memory is also that of ``order``: axes of extent 1 may stand anywhere."""
+        if order == self.order:
+            return True
         own = [axis for axis in self.order if self.shape[axis] != 1]
         wanted = [axis for axis in order if self.shape[axis] != 1]
         return own == wanted
 
     def in_order(self, order: Order) -> Stored:
         """The same memory under an equivalent order."""
-        assert self.has_order(order) and (self.is_dense or order[-1] == self.order[-1])
+        is_dense = self.is_dense
+        assert self.has_order(order) and (is_dense or order[-1] == self.order[-1])
         # A single row may have a pitch, which would be wrong for the rows that another order makes of it.
-        return replace(self, order=order, pitch=None if self.is_dense else self.pitch)
+        pitch = None if is_dense else self.pitch
+        if order == self.order and pitch == self.pitch:
+            return self
+        return Stored(self.buffer, self.dtype, self.shape, order, self.offset, pitch)
 
     def permuted(self, axes: tuple[int, ...]) -> Stored:
         """The same memory with the graph's axes permuted: result axis i is axis ``axes[i]`` of this tensor."""
