@@ -90,6 +90,23 @@ std::shared_ptr<Step> chain_float32(const Place& output, const std::vector<std::
   return make_chain_float(spec, isa_named(isa));
 }
 
+// The same with one operand, stored integers that mean (stored - zero) * scale.
+std::shared_ptr<Step> dequantized_chain_float32(const Place& output, const std::vector<std::int64_t>& shape,
+                                                const Place& input, const std::vector<std::int64_t>& strides,
+                                                const std::tuple<std::string, std::int32_t, float>& integers,
+                                                const std::vector<Operation>& ops, const std::string& isa,
+                                                bool is_precise) {
+  const auto& [type, zero, scale] = integers;
+  ChainSpec spec;
+  spec.output = output;
+  spec.shape = shape;
+  spec.operands.push_back({input, strides});
+  spec.ops = operations(ops);
+  spec.is_precise = is_precise;
+  spec.start = {chain_source_named(type), zero, scale};
+  return make_chain_float(spec, isa_named(isa));
+}
+
 std::shared_ptr<Step> matmul_float32(const Place& left, const Place& right, const Place& output,
                                      const std::array<std::int64_t, 3>& extents,
                                      const std::array<std::int64_t, 2>& left_strides,
@@ -200,6 +217,9 @@ void bind_float32(nb::module_& module) {
              nb::arg("tail") = std::vector<Operation>(), nb::arg("is_precise") = false);
   module.def("chain_float32", &chain_float32, nb::arg("output"), nb::arg("shape"), nb::arg("operands"), nb::arg("ops"),
              nb::arg("isa"), nb::kw_only(), nb::arg("is_precise") = false);
+  module.def("dequantized_chain_float32", &dequantized_chain_float32, nb::arg("output"), nb::arg("shape"),
+             nb::arg("input"), nb::arg("strides"), nb::arg("integers"), nb::arg("ops"), nb::arg("isa"), nb::kw_only(),
+             nb::arg("is_precise") = false);
   module.def("matmul_float32", &matmul_float32, nb::arg("left"), nb::arg("right"), nb::arg("output"),
              nb::arg("extents"), nb::arg("left_strides"), nb::arg("right_strides"), nb::arg("out_row"),
              nb::arg("starts"), nb::arg("isa"), nb::kw_only(), nb::arg("bias") = nb::none(),

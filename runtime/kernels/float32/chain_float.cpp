@@ -55,17 +55,22 @@ constexpr std::int64_t kPartElements = 1 << 13;
 
 constexpr std::int64_t kFloat = sizeof(float);
 
-// One axis of the result: its extent and the floats between neighbours in the result and in every operand.
+// One axis of the result: its extent and the elements between neighbours in the result and in every operand.
 struct Axis {
   std::int64_t extent = 1, step = 1;
   std::vector<std::int64_t> steps;
 };
 
-std::size_t extent_bytes(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides) {
-  std::int64_t total = kFloat;
+std::int64_t item_bytes(ChainSource source) {
+  return source == ChainSource::kReal ? kFloat : source == ChainSource::kByte ? 1 : 2;
+}
+
+std::size_t extent_bytes(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides,
+                         std::int64_t item) {
+  std::int64_t total = item;
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     std::int64_t step = 0;
-    if (strides[axis] < 0 || strides[axis] % kFloat != 0)
+    if (strides[axis] < 0 || strides[axis] % item != 0)
       throw std::invalid_argument("chain_float32: a stride is not possible");
     if (__builtin_mul_overflow(shape[axis] - 1, strides[axis], &step) || __builtin_add_overflow(total, step, &total))
       throw std::invalid_argument("chain_float32: extents are too large");
@@ -75,13 +80,18 @@ std::size_t extent_bytes(const std::vector<std::int64_t>& shape, const std::vect
 
 class ChainFloatStep final : public Step {
  public:
-  ChainFloatStep(const ChainSpec& spec, Isa isa) : output_(spec.output), operands_(spec.operands), ops_(spec.ops) {
+  ChainFloatStep(const ChainSpec& spec, Isa isa)
+      : output_(spec.output), operands_(spec.operands), ops_(spec.ops), start_(spec.start) {
     if (spec.operands.empty() || spec.operands.size() > kMostOperands || spec.ops.empty())
       throw std::invalid_argument("chain_float32: operands or operations are missing, or there are too many");
     for (const ChainOp& op : ops_)
       if (op.operand >= static_cast<int>(operands_.size()))
         throw std::invalid_argument("chain_float32: there is no such operand");
+    const bool is_zero_small = start_.zero > -kLargestZero && start_.zero < kLargestZero;
+    if (start_.source != ChainSource::kReal && (operands_.size() != 1 || !is_zero_small))
+      throw std::invalid_argument("chain_float32: integers with other operands, or their zero point is too large");
     function_ = spec.is_precise ? chain_kernels(isa).run_precise : chain_kernels(isa).run;
+    read_ = chain_kernels(isa).read;
     std::int64_t elements = 1;
     for (const std::int64_t extent : spec.shape)
       if (extent < 1 || __builtin_mul_overflow(elements, extent, &elements) || elements > INT64_MAX / 8)
@@ -90,7 +100,7 @@ class ChainFloatStep final : public Step {
     for (const ChainOperand& operand : operands_) {
       if (operand.strides.size() != spec.shape.size())
         throw std::invalid_argument("chain_float32: one stride per axis is needed");
-      bytes_.push_back(extent_bytes(spec.shape, operand.strides));
+      bytes_.push_back(extent_bytes(spec.shape, operand.strides, item_of(operand)));
     }
     collapse(spec);
     for (std::size_t k = 0; k < operands_.size(); ++k) {
@@ -110,10 +120,11 @@ class ChainFloatStep final : public Step {
     run.parallel(parts, [&](int part, int) {
       const std::int64_t all = divides_rows ? inner : outer;
       const std::int64_t begin = all * part / parts, end = all * (part + 1) / parts;
+      const auto rows = start_.source == ChainSource::kReal ? &ChainFloatStep::run_rows : &ChainFloatStep::run_integers;
       if (divides_rows) {
-        run_rows(run, 0, outer, begin, end);
+        (this->*rows)(run, 0, outer, begin, end);
       } else {
-        run_rows(run, begin, end, 0, inner);
+        (this->*rows)(run, begin, end, 0, inner);
       }
     });
   }
@@ -127,6 +138,83 @@ class ChainFloatStep final : public Step {
 
  private:
   static constexpr std::size_t kMostOperands = 16;
+  static constexpr std::int32_t kLargestZero = 1 << 23;
+
+  std::int64_t item_of(const ChainOperand& operand) const {
+    return &operand == operands_.data() ? item_bytes(start_.source) : kFloat;
+  }
+
+  // Where the rows of the operands start, for one row after the other.
+  class Rows {
+   public:
+    Rows(const ChainFloatStep& step, std::int64_t first) : step_(step), next_(first) {}
+
+    // Elements from the start of every operand to that of the next row.
+    const std::int64_t* next() {
+      const std::vector<Axis>& axes = step_.axes_;
+      const std::size_t count = step_.operands_.size();
+      if (left_ > 0) {
+        for (std::size_t k = 0; k < count; ++k) at_[k] += axes[axes.size() - 2].steps[k];
+      } else {
+        std::fill(at_, at_ + count, 0);
+        std::int64_t rest = next_;
+        left_ = 1;
+        for (std::size_t axis = axes.size() - 1; axis-- > 0;) {
+          const std::int64_t place = rest % axes[axis].extent;
+          rest /= axes[axis].extent;
+          for (std::size_t k = 0; k < count; ++k) at_[k] += place * axes[axis].steps[k];
+          if (axis + 2 == axes.size()) left_ = axes[axis].extent - place;
+        }
+      }
+      --left_;
+      ++next_;
+      return at_;
+    }
+
+   private:
+    const ChainFloatStep& step_;
+    std::int64_t next_;
+    std::int64_t left_ = 0;  // rows until an axis further out goes on
+    std::int64_t at_[kMostOperands];
+  };
+
+  // Integers become numbers a block at a time; whole rows follow each other in the result and share blocks.
+  void run_integers(const Run& run, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
+    alignas(64) float block[kChainBlock];
+    const float* from = block;
+    const bool is_single = false;
+    const std::int64_t inner = axes_.back().extent, item = item_bytes(start_.source);
+    const bool are_whole = end - begin == inner;
+    const std::uint8_t* integers = run.at<const std::uint8_t>(operands_[0].place);
+    ChainRow row;
+    row.ops = ops_.data();
+    row.op_count = static_cast<int>(ops_.size());
+    row.operands = &from;
+    row.are_single = &is_single;
+    Rows rows(*this, first);
+    for (std::int64_t index = first; index < last; ++index) {
+      const std::uint8_t* start = integers + *rows.next() * item;
+      if (row.count == 0) row.output = run.at<float>(output_) + index * inner + begin;
+      const bool is_end = index + 1 == last || !are_whole;
+      for (std::int64_t place = begin; place < end;) {
+        const std::int64_t count = std::min(kChainBlock - row.count, end - place);
+        read_piece(start, place, count, block + row.count);
+        row.count += count;
+        place += count;
+        if (row.count < kChainBlock && (place < end || !is_end)) continue;
+        function_(row);
+        row.output += row.count;
+        row.count = 0;
+      }
+    }
+  }
+
+  // `count` numbers of the row of integers at `from`, beginning with number `place`.
+  void read_piece(const std::uint8_t* from, std::int64_t place, std::int64_t count, float* to) const {
+    if (!are_single_[0]) return read_(start_, from + place * item_bytes(start_.source), to, count);
+    read_(start_, from, to, 1);
+    std::fill(to + 1, to + count, to[0]);
+  }
 
   // Neighbouring axes that are one run in all tensors become one axis.
   void collapse(const ChainSpec& spec) {
@@ -137,7 +225,7 @@ class ChainFloatStep final : public Step {
       next.extent = spec.shape[axis];
       next.step = step;
       step *= next.extent;
-      for (const ChainOperand& operand : operands_) next.steps.push_back(operand.strides[axis] / kFloat);
+      for (const ChainOperand& operand : operands_) next.steps.push_back(operand.strides[axis] / item_of(operand));
       bool is_one = !axes_.empty();
       for (std::size_t k = 0; is_one && k < operands_.size(); ++k)
         is_one = next.steps[k] == axes_.front().steps[k] * axes_.front().extent;
@@ -151,7 +239,7 @@ class ChainFloatStep final : public Step {
   }
 
   void run_rows(const Run& run, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
-    const std::size_t rank = axes_.size(), count = operands_.size();
+    const std::size_t count = operands_.size();
     const float* starts[kMostOperands];
     const float* rows[kMostOperands];
     for (std::size_t k = 0; k < count; ++k) starts[k] = run.at<const float>(operands_[k].place);
@@ -162,14 +250,9 @@ class ChainFloatStep final : public Step {
     row.are_single = are_single_;
     row.count = end - begin;
     float* output = run.at<float>(output_);
+    Rows starts_of_rows(*this, first);
     for (std::int64_t index = first; index < last; ++index) {
-      std::int64_t rest = index;
-      std::int64_t at[kMostOperands] = {};
-      for (std::size_t axis = rank - 1; axis-- > 0;) {
-        const std::int64_t place = rest % axes_[axis].extent;
-        rest /= axes_[axis].extent;
-        for (std::size_t k = 0; k < count; ++k) at[k] += place * axes_[axis].steps[k];
-      }
+      const std::int64_t* at = starts_of_rows.next();
       for (std::size_t k = 0; k < count; ++k) rows[k] = starts[k] + at[k] + (are_single_[k] ? 0 : begin);
       row.output = output + index * axes_.back().extent + begin;
       function_(row);
@@ -183,7 +266,9 @@ class ChainFloatStep final : public Step {
   std::vector<Axis> axes_;
   bool are_single_[kMostOperands] = {};
   std::int64_t elements_ = 0;
+  ChainStart start_;
   ChainFunction function_ = nullptr;
+  ChainReader read_ = nullptr;
   std::string kind_;
 };
 
@@ -225,6 +310,13 @@ bool vanishes_below(const ChainOp& op) {
 }
 
 }  // namespace
+
+ChainSource chain_source_named(const std::string& name) {
+  if (name == "u8") return ChainSource::kByte;
+  if (name == "u16") return ChainSource::kWord;
+  if (name == "i16") return ChainSource::kSignedWord;
+  throw std::invalid_argument("chain_float32: there are no integers '" + name + "'");
+}
 
 ChainKind chain_kind_named(const std::string& name) {
   for (const Name& entry : kNames)

@@ -25,6 +25,18 @@ enum class ChainKind {
 // The kind of that name, as the plan spells it. Throws std::invalid_argument for another name.
 ChainKind chain_kind_named(const std::string& name);
 
+// What the numbers that a chain starts with are stored as. Integers mean (stored - zero) * scale in binary32.
+enum class ChainSource { kReal, kByte, kWord, kSignedWord };
+
+struct ChainStart {
+  ChainSource source = ChainSource::kReal;
+  std::int32_t zero = 0;  // |stored - zero| < 2^24: exact in binary32
+  float scale = 1.0f;
+};
+
+// What integers of that type are stored as: "u8", "u16" or "i16". Throws std::invalid_argument for another name.
+ChainSource chain_source_named(const std::string& name);
+
 struct ChainOp {
   ChainKind kind = ChainKind::kAdd;
   int operand = -1;      // which operand y is; -1: the number `a`
@@ -45,11 +57,14 @@ struct ChainRow {
 constexpr int kChainBlock = 1024;
 
 using ChainFunction = void (*)(const ChainRow& row);
+// Writes what `count` stored integers mean.
+using ChainReader = void (*)(const ChainStart& start, const std::uint8_t* from, float* to, std::int64_t count);
 
 // Functions whose results decide integers are evaluated by the mathematical library in binary64 and rounded once.
 struct ChainKernels {
   ChainFunction run;
   ChainFunction run_precise;
+  ChainReader read;
 };
 
 extern const ChainKernels kChainScalar;
@@ -72,6 +87,7 @@ struct ChainSpec {
   std::vector<ChainOperand> operands;  // along the last axis their elements are adjacent, or one is repeated
   std::vector<ChainOp> ops;
   bool is_precise = false;
+  ChainStart start;  // how the first operand is stored; where it is integers, it is the only operand
 };
 
 // Throws std::invalid_argument for strides that are not possible and operations without their operand.

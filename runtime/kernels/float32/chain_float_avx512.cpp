@@ -5,7 +5,7 @@
 
 namespace tpuconvert {
 
-const ChainKernels kChainAvx512{run_chain<false>, run_chain<true>};
+const ChainKernels kChainAvx512{run_chain<false>, run_chain<true>, read_chain};
 
 }  // namespace tpuconvert
 #endif

@@ -4,6 +4,6 @@
 
 namespace tpuconvert {
 
-const ChainKernels kChainScalar{run_chain<false>, run_chain<true>};
+const ChainKernels kChainScalar{run_chain<false>, run_chain<true>, read_chain};
 
 }  // namespace tpuconvert

@@ -7,6 +7,7 @@
 #include "float32/chain_float.h"
 #include "float32/finish.h"
 #include "float32/functions.h"
+#include "float32/sigmoid.h"
 
 namespace tpuconvert {
 namespace {
@@ -105,7 +106,7 @@ void apply(const ChainOp& op, const float* from, const float* y, bool is_single,
       CHAIN_WIDE(kExp, exponential(x))
       CHAIN_WIDE(kLog, logarithm(x))
       CHAIN_WIDE(kTanh, hyperbolic_tangent(x))
-      CHAIN_WIDE(kSigmoid, sigmoid(x))
+      CHAIN_ROW(kSigmoid, sigmoid(x))
       CHAIN_WIDE(kElu, select(constant(0.0) < x, x, exponential_minus_one(x)))
       CHAIN_WIDE(kGelu, gelu(x))
       CHAIN_WIDE(kGeluTanh, gelu_by_tangent(x))
@@ -141,6 +142,40 @@ void run_chain(const ChainRow& row) {
       apply<kPrecise>(op, from, y, is_single, to, count);
       from = to;
     }
+  }
+}
+
+// Stored integers as binary32 numbers.
+template <typename T, typename F>
+FLOAT_INLINE void read_integers(const T* from, float* to, std::int64_t count, F&& meaning) {
+  if (count < Float::kLanes) {
+    T few[Float::kLanes] = {};
+    for (std::int64_t i = 0; i < count; ++i) few[i] = from[i];
+    return meaning(Float::of_integers(few)).store_first(to, static_cast<int>(count));
+  }
+  for (std::int64_t i = 0; i + Float::kLanes < count; i += Float::kLanes)
+    meaning(Float::of_integers(from + i)).store(to + i);
+  const std::int64_t last = count - Float::kLanes;  // the last ones, some of them once more
+  meaning(Float::of_integers(from + last)).store(to + last);
+}
+
+template <typename T>
+FLOAT_INLINE void read_integers(const ChainStart& start, const T* from, float* to, std::int64_t count) {
+  const Float zero = Float::broadcast(static_cast<float>(start.zero)), scale = Float::broadcast(start.scale);
+  if (start.zero == 0) return read_integers(from, to, count, [&](Float x) __attribute__((always_inline)) { return x * scale; });
+  read_integers(from, to, count, [&](Float x) __attribute__((always_inline)) { return (x - zero) * scale; });
+}
+
+inline void read_chain(const ChainStart& start, const std::uint8_t* from, float* to, std::int64_t count) {
+  switch (start.source) {
+    case ChainSource::kByte:
+      return read_integers(start, from, to, count);
+    case ChainSource::kWord:
+      return read_integers(start, reinterpret_cast<const std::uint16_t*>(from), to, count);
+    case ChainSource::kSignedWord:
+      return read_integers(start, reinterpret_cast<const std::int16_t*>(from), to, count);
+    case ChainSource::kReal:
+      return;
   }
 }
 

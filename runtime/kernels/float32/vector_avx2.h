@@ -19,6 +19,16 @@ struct Float {
   FLOAT_INLINE static Float load(const float* from) { return {_mm256_loadu_ps(from)}; }
   // The first n lanes, 0 < n <= kLanes; the others are 0.
   FLOAT_INLINE static Float load_first(const float* from, int n) { return {_mm256_maskload_ps(from, first(n))}; }
+  // As many integers as there are lanes.
+  FLOAT_INLINE static Float of_integers(const std::uint8_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))))};
+  }
+  FLOAT_INLINE static Float of_integers(const std::uint16_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+  }
+  FLOAT_INLINE static Float of_integers(const std::int16_t* from) {
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+  }
   FLOAT_INLINE void store(float* to) const { _mm256_storeu_ps(to, v); }
   FLOAT_INLINE void store_first(float* to, int n) const { _mm256_maskstore_ps(to, first(n), v); }
 
@@ -33,6 +43,8 @@ struct FloatMask {
 };
 
 FLOAT_INLINE Float fused(Float a, Float b, Float c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+// c - a * b with one rounding.
+FLOAT_INLINE Float less_product(Float a, Float b, Float c) { return {_mm256_fnmadd_ps(a.v, b.v, c.v)}; }
 FLOAT_INLINE Float operator+(Float a, Float b) { return {_mm256_add_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator-(Float a, Float b) { return {_mm256_sub_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator*(Float a, Float b) { return {_mm256_mul_ps(a.v, b.v)}; }
@@ -53,6 +65,24 @@ FLOAT_INLINE FloatMask operator<(Float a, Float b) { return {_mm256_cmp_ps(a.v, 
 FLOAT_INLINE FloatMask operator>=(Float a, Float b) { return {_mm256_cmp_ps(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE FloatMask is_nan(Float a) { return {_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Float select(FloatMask m, Float yes, Float no) { return {_mm256_blendv_ps(no.v, yes.v, m.m)}; }
+FLOAT_INLINE bool all(FloatMask m) { return _mm256_movemask_ps(m.m) == 0xFF; }
+// The entry that the five lowest bits of `index` name. Blends look at the highest bit of a lane.
+FLOAT_INLINE Float entry_of(const float* table, Float index) {
+  const __m256i bits = _mm256_castps_si256(index.v);
+  const auto among_eight = [&](int first) __attribute__((always_inline)) {
+    return _mm256_permutevar8x32_ps(_mm256_load_ps(table + first), bits);
+  };
+  const __m256 is_upper_eight = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28));
+  const __m256 is_upper_half = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 27));
+  const __m256 low = _mm256_blendv_ps(among_eight(0), among_eight(8), is_upper_eight);
+  const __m256 high = _mm256_blendv_ps(among_eight(16), among_eight(24), is_upper_eight);
+  return {_mm256_blendv_ps(low, high, is_upper_half)};
+}
+// The same with the bits of `index` shifted to the left by 18 added to the entry.
+FLOAT_INLINE Float scaled_entry_of(const std::uint32_t (&table)[32], Float index) {
+  const __m256i entry = _mm256_castps_si256(entry_of(reinterpret_cast<const float*>(table), index).v);
+  return {_mm256_castsi256_ps(_mm256_add_epi32(entry, _mm256_slli_epi32(_mm256_castps_si256(index.v), 18)))};
+}
 
 struct Double {
   static constexpr int kLanes = 4;

@@ -24,6 +24,16 @@ struct Float {
   FLOAT_INLINE static Float load(const float* from) { return {_mm512_loadu_ps(from)}; }
   // The first n lanes, 0 < n <= kLanes; the others are 0.
   FLOAT_INLINE static Float load_first(const float* from, int n) { return {_mm512_maskz_loadu_ps(first(n), from)}; }
+  // As many integers as there are lanes.
+  FLOAT_INLINE static Float of_integers(const std::uint8_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))))};
+  }
+  FLOAT_INLINE static Float of_integers(const std::uint16_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))))};
+  }
+  FLOAT_INLINE static Float of_integers(const std::int16_t* from) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))))};
+  }
   FLOAT_INLINE void store(float* to) const { _mm512_storeu_ps(to, v); }
   FLOAT_INLINE void store_first(float* to, int n) const { _mm512_mask_storeu_ps(to, first(n), v); }
 
@@ -36,6 +46,8 @@ struct FloatMask {
 };
 
 FLOAT_INLINE Float fused(Float a, Float b, Float c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// c - a * b with one rounding.
+FLOAT_INLINE Float less_product(Float a, Float b, Float c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 FLOAT_INLINE Float operator+(Float a, Float b) { return {_mm512_add_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator-(Float a, Float b) { return {_mm512_sub_ps(a.v, b.v)}; }
 FLOAT_INLINE Float operator*(Float a, Float b) { return {_mm512_mul_ps(a.v, b.v)}; }
@@ -57,6 +69,19 @@ FLOAT_INLINE FloatMask operator<(Float a, Float b) { return {_mm512_cmp_ps_mask(
 FLOAT_INLINE FloatMask operator>=(Float a, Float b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ)}; }
 FLOAT_INLINE FloatMask is_nan(Float a) { return {_mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q)}; }
 FLOAT_INLINE Float select(FloatMask m, Float yes, Float no) { return {_mm512_mask_blend_ps(m.m, no.v, yes.v)}; }
+FLOAT_INLINE bool all(FloatMask m) { return m.m == 0xFFFF; }
+// The entry that the five lowest bits of `index` name.
+FLOAT_INLINE Float entry_of(const float (&table)[32], Float index) {
+  const __m512 low = _mm512_load_ps(table), high = _mm512_load_ps(table + 16);
+  return {_mm512_permutex2var_ps(low, _mm512_castps_si512(index.v), high)};
+}
+// The same with the bits of `index` shifted to the left by 18 added to the entry.
+FLOAT_INLINE Float scaled_entry_of(const std::uint32_t (&table)[32], Float index) {
+  const __m512i bits = _mm512_castps_si512(index.v);
+  const __m512i low = _mm512_load_si512(table), high = _mm512_load_si512(table + 16);
+  const __m512i entry = _mm512_permutex2var_epi32(low, bits, high);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(entry, _mm512_slli_epi32(bits, 18)))};
+}
 
 struct Double {
   static constexpr int kLanes = 8;

@@ -38,6 +38,11 @@ struct Float {
   FLOAT_INLINE static Float load_first(const float* from, int n) {
     return {each_lane<float, kLanes>([&](int i) { return i < n ? from[i] : 0.0f; })};
   }
+  // As many integers as there are lanes.
+  template <typename T>
+  FLOAT_INLINE static Float of_integers(const T* from) {
+    return {each_lane<float, kLanes>([&](int i) { return static_cast<float>(from[i]); })};
+  }
   FLOAT_INLINE void store(float* to) const { store_first(to, kLanes); }
   FLOAT_INLINE void store_first(float* to, int n) const {
     for (int i = 0; i < n; ++i) to[i] = v.lane[i];
@@ -81,6 +86,7 @@ struct DoubleMask {
   }
 #define FLOAT_ARITHMETIC(type, mask, scalar)                                                                        \
   FLOAT_LANEWISE(type, type, scalar, fused, (type a, type b, type c), std::fma(a.v.lane[i], b.v.lane[i], c.v.lane[i])) \
+  FLOAT_LANEWISE(type, type, scalar, less_product, (type a, type b, type c), std::fma(-a.v.lane[i], b.v.lane[i], c.v.lane[i])) \
   FLOAT_LANEWISE(type, type, scalar, operator+, (type a, type b), a.v.lane[i] + b.v.lane[i])                        \
   FLOAT_LANEWISE(type, type, scalar, operator-, (type a, type b), a.v.lane[i] - b.v.lane[i])                        \
   FLOAT_LANEWISE(type, type, scalar, operator*, (type a, type b), a.v.lane[i] * b.v.lane[i])                        \
@@ -105,6 +111,32 @@ FLOAT_LANEWISE(Float, Float, float, with_sign_of, (Float a, Float sign), std::co
 #undef FLOAT_ARITHMETIC
 #undef FLOAT_LANEWISE
 
+FLOAT_INLINE std::uint32_t bits_of(float x) {
+  std::uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+FLOAT_INLINE float with_bits(std::uint32_t bits) {
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+FLOAT_INLINE bool all(FloatMask mask) {
+  bool found = true;
+  for (const bool lane : mask.m.lane) found = found && lane;
+  return found;
+}
+// The entry that the five lowest bits of `index` name.
+FLOAT_INLINE Float entry_of(const float (&table)[32], Float index) {
+  return {each_lane<float, Float::kLanes>([&](int i) { return table[bits_of(index.v.lane[i]) % 32]; })};
+}
+// The same with the bits of `index` shifted to the left by 18 added to the entry.
+FLOAT_INLINE Float scaled_entry_of(const std::uint32_t (&table)[32], Float index) {
+  return {each_lane<float, Float::kLanes>([&](int i) {
+    const std::uint32_t bits = bits_of(index.v.lane[i]);
+    return with_bits(table[bits % 32] + (bits << 18));
+  })};
+}
 FLOAT_INLINE std::uint64_t bits_of(double x) {
   std::uint64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
