@@ -51,7 +51,7 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.module, name)
         is_enumeration = isinstance(found, type) and not hasattr(found, "__init__")
-        if not callable(found) or is_enumeration or name in ("Program", "Rescale", "available_isas"):
+        if not callable(found) or is_enumeration or name in ("Program", "Rescale", "Declined", "available_isas"):
             return found
 
         def call(*arguments: Any, **named: Any) -> Any:
