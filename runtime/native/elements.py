@@ -13,7 +13,7 @@ by their references.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
 from tpuconvert.schema.graph import Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 
@@ -66,7 +67,7 @@ class Term:
     is_limited: bool = True
 
 
-@dataclass
+@dataclass(frozen=True)
 class Instruction:
     """One call of ``ElementInstruction``, or of ``rescale_instruction``; vectors are arrays until it is made."""
 
@@ -74,13 +75,13 @@ class Instruction:
     arguments: dict[str, object]
 
 
-@dataclass
 class Elements:
     """Instructions under construction."""
 
-    operands: list[Value] = field(default_factory=list)
-    instructions: list[Instruction] = field(default_factory=list)
-    is_per_channel: bool = False
+    def __init__(self) -> None:
+        self.operands: list[Value] = []
+        self.instructions: list[Instruction] = []
+        self.is_per_channel = False
 
     # Terms
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast

@@ -7,11 +7,11 @@ results nobody else reads. What no matcher takes runs its NumPy reference as a s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import I8, Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]

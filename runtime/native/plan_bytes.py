@@ -6,7 +6,6 @@ A tree ends where a value is read by somebody else, or has 8 bits: such values a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,15 +39,15 @@ from tpuconvert.schema.types import F32, I32, Array, Chip, DType, Scalar
 _SMALL_OFFSET = 2**30
 
 
-@dataclass
 class Tree:
     """The nodes found so far, and what they compute."""
 
-    site: Site
-    elements: Elements = field(default_factory=Elements)
-    nodes: list[Node] = field(default_factory=list)
-    is_tail: bool = True
-    """Whether only functions of one operand were met so far."""
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.elements = Elements()
+        self.nodes: list[Node] = []
+        self.is_tail = True
+        """Whether only functions of one operand were met so far."""
 
     @property
     def is_exact_int32(self) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
@@ -17,6 +15,7 @@ from tpuconvert.runtime.native.plan_float_products import (
 )
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
@@ -114,12 +113,12 @@ class Operation:
     b: float = 0.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chain:
     """Operations one after the other, starting with a value."""
 
     start: Value
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[Operation]
 
 
 @ends_with(*(kind.name for kind in ELEMENTWISE))

@@ -7,11 +7,12 @@ order, and bytes are copied only where a kernel needs an order that the memory d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
+from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import I8, Array, DType
 
 Order = tuple[int, ...]
@@ -28,17 +29,19 @@ def channels_last(rank: int) -> Order:
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
-@dataclass(eq=False)
 class Buffer:
     """A piece of memory of the plan: in the arena from step ``first`` to step ``last``, constant, or the caller's."""
 
-    index: int
-    kind: str
-    size: int
-    first: int = -1
-    last: int = -1
-    constant: Array | None = None
-    arena_offset: int = 0
+    __slots__ = ("arena_offset", "constant", "first", "index", "kind", "last", "size")
+
+    def __init__(self, index: int, kind: str, size: int, first: int = -1, last: int = -1) -> None:
+        self.index = index
+        self.kind = kind
+        self.size = size
+        self.first = first
+        self.last = last
+        self.constant: Array | None = None
+        self.arena_offset = 0
 
 
 @dataclass(frozen=True)
