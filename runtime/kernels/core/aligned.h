@@ -3,14 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
-
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include <utility>
 
 #include "core/step.h"
 
@@ -18,23 +14,27 @@ namespace tpuconvert {
 
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
+// 64-byte aligned memory of undefined content. From kHugePage on it is advised to be of huge pages: weights are read once
+// per run, and with pages of 4 KB their addresses cost more than their bytes.
+std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes);
+
+// The same as a part of larger pieces, which live as long as one of their parts: a thousand pages that are touched for
+// the first time take longer than packing the weights that go there. The pieces double in size up to a limit, so that
+// small plans stay small, and a part keeps no more than that alive.
+std::shared_ptr<std::uint8_t> allocate_part(std::size_t bytes);
+
 // Zeroed, 64-byte aligned memory with kSlack readable bytes behind it.
 class AlignedBytes {
  public:
   AlignedBytes() = default;
-  explicit AlignedBytes(std::size_t size) : size_(size) {
-    const std::size_t alignment = size >= kHugePage ? kHugePage : 64;
-    const std::size_t needed = size + kSlack;
-    const std::size_t whole = (needed + 63) / 64 * 64;
-    void* bytes = nullptr;
-    if (posix_memalign(&bytes, alignment, whole) != 0) throw std::bad_alloc();
-    bytes_.reset(static_cast<std::uint8_t*>(bytes));
-#if defined(__linux__)
-    // Weights are read once per run: with pages of 4 KB their addresses cost more than their bytes. Only advice.
-    if (size >= kHugePage) madvise(bytes, whole, MADV_HUGEPAGE);
-#endif
-    std::memset(bytes_.get(), 0, whole);
+  AlignedBytes(AlignedBytes&&) = default;  // not copied: copies would share their bytes
+  AlignedBytes& operator=(AlignedBytes&&) = default;
+  explicit AlignedBytes(std::size_t size) : AlignedBytes(size, allocate_aligned(padded(size))) {
+    std::memset(bytes_.get(), 0, size_);
   }
+
+  // Not zeroed but for the bytes behind it, and in one piece with other weights.
+  static AlignedBytes unwritten(std::size_t size) { return {size, allocate_part(padded(size))}; }
 
   std::uint8_t* data() { return bytes_.get(); }
   const std::uint8_t* data() const { return bytes_.get(); }
@@ -50,10 +50,13 @@ class AlignedBytes {
   }
 
  private:
-  struct Free {
-    void operator()(std::uint8_t* bytes) const { std::free(bytes); }
-  };
-  std::unique_ptr<std::uint8_t[], Free> bytes_;
+  AlignedBytes(std::size_t size, std::shared_ptr<std::uint8_t> bytes) : bytes_(std::move(bytes)), size_(size) {
+    std::memset(bytes_.get() + size, 0, padded(size) - size);
+  }
+
+  static std::size_t padded(std::size_t size) { return (size + kSlack + 63) / 64 * 64; }
+
+  std::shared_ptr<std::uint8_t> bytes_;
   std::size_t size_ = 0;
 };
 

@@ -32,6 +32,39 @@ struct Block {
   std::size_t parameters;  // index of the first LaneParameters
 };
 
+// Weights of each channel, row by row, less the zero points.
+class WindowWeights {
+ public:
+  explicit WindowWeights(const ConvInt8Spec& spec) : taps_(static_cast<std::size_t>(spec.geometry.taps())) {
+    values_.resize(taps_ * static_cast<std::size_t>(spec.geometry.out_channels));
+    if (spec.weights.is_signed) {
+      read<std::int8_t>(spec);
+    } else {
+      read<std::uint8_t>(spec);
+    }
+  }
+
+  const std::int16_t* of(int channel) const { return values_.data() + static_cast<std::size_t>(channel) * taps_; }
+  std::size_t taps() const { return taps_; }
+
+ private:
+  template <typename Element>
+  void read(const ConvInt8Spec& spec) {
+    const ConvGeometry& g = spec.geometry;
+    const WeightView& w = spec.weights;
+    std::int16_t* to = values_.data();
+    for (int channel = 0; channel < g.out_channels; ++channel) {
+      const int zero = w.zero_of(channel);
+      const Element* row = static_cast<const Element*>(w.data) + channel * w.stride_out;
+      for (int y = 0; y < g.kernel_h; ++y, row += w.stride_y)
+        for (int x = 0; x < g.kernel_w; ++x) *to++ = static_cast<std::int16_t>(row[x * w.stride_x] - zero);
+    }
+  }
+
+  std::size_t taps_;
+  std::vector<std::int16_t> values_;
+};
+
 // The common part of the two kinds: blocks, parameters, and how rows are shared out.
 class Depthwise : public ConvInt8Kernel {
  public:
@@ -57,7 +90,8 @@ class Depthwise : public ConvInt8Kernel {
 
  protected:
   // `window_rows` are those of the window, more than once where a weight is a sum of several.
-  Depthwise(const ConvInt8Spec& spec, bool has_narrow_blocks, int weight_rows, int window_rows)
+  Depthwise(const ConvInt8Spec& spec, const WindowWeights& values, bool has_narrow_blocks, int weight_rows,
+            int window_rows)
       : g_(spec.geometry),
         groups_(groups_of(window_rows)),
         epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
@@ -77,7 +111,7 @@ class Depthwise : public ConvInt8Kernel {
     }
     weights_ = AlignedBytes(weights);
     parameters_ = AlignedBytes(parameters * sizeof(LaneParameters));
-    for (Block& block : blocks_) set_parameters(spec, &block);
+    for (Block& block : blocks_) set_parameters(spec, values, &block);
   }
 
   // The results of `rows` rows from `y` on, of one image.
@@ -133,7 +167,7 @@ class Depthwise : public ConvInt8Kernel {
   std::string kind_;
 
  private:
-  void set_parameters(const ConvInt8Spec& spec, Block* block) {
+  void set_parameters(const ConvInt8Spec& spec, const WindowWeights& values, Block* block) {
     const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
     LaneParameters* lanes = parameters_.as<LaneParameters>() + block->parameters;
     FloatForms forms[kBlock];
@@ -142,13 +176,12 @@ class Depthwise : public ConvInt8Kernel {
     bool offsets_differ = false;
     for (int i = 0; i < block->channels; ++i) {
       const int channel = block->first + i;
+      const std::int16_t* weights = values.of(channel);
       std::int64_t sum = 0, magnitude = 0;
-      for (int y = 0; y < g_.kernel_h; ++y)
-        for (int x = 0; x < g_.kernel_w; ++x) {
-          const int value = spec.weights.at(channel, 0, y, x);
-          sum += value;
-          magnitude += std::abs(value);
-        }
+      for (std::size_t tap = 0; tap < values.taps(); ++tap) {
+        sum += weights[tap];
+        magnitude += std::abs(weights[tap]);
+      }
       const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
       // Padding has the value input_zero too, so all taps count.
       lanes[i % 16 / 4].bias[i / 16 * 4 + i % 4] = static_cast<std::int32_t>(bias - spec.input_zero * sum);
@@ -173,15 +206,18 @@ class Depthwise : public ConvInt8Kernel {
 // 3x3 windows, one or two columns further for the next result.
 class Depthwise3x3 : public Depthwise {
  public:
-  explicit Depthwise3x3(const ConvInt8Spec& spec) : Depthwise(spec, true, takes_two_rows(spec.geometry) ? 2 : 1, 3) {
+  Depthwise3x3(const ConvInt8Spec& spec, const WindowWeights& values)
+      : Depthwise(spec, values, true, takes_two_rows(spec.geometry) ? 2 : 1, 3) {
     rows_at_once_ = takes_two_rows(g_) ? 2 : 1;
     for (const Block& block : blocks_)
       for (int row = 0; row < rows_at_once_; ++row)
-        for (int y = 0; y < 3; ++y)
-          for (int x = 0; x < 3; ++x)
-            for (int i = 0; i < block.channels; ++i)
-              *weight(block, row * 3 + x, 0, i, row + y) =
-                  static_cast<std::int8_t>(spec.weights.at(block.first + i, 0, y, x));
+        for (int i = 0; i < block.channels; ++i) {
+          const std::int16_t* from = values.of(block.first + i);
+          for (int x = 0; x < 3; ++x) {
+            std::int8_t* to = weight(block, row * 3 + x, 0, i, row);
+            for (int y = 0; y < 3; ++y) to[y] = static_cast<std::int8_t>(from[3 * y + x]);
+          }
+        }
   }
 
   static bool covers(const ConvGeometry& g) {
@@ -218,12 +254,13 @@ class Depthwise3x3 : public Depthwise {
 class DepthwiseAny : public Depthwise {
  public:
   // Weights of more than 8 bits are sums of `copies` ones, and so many times the rows of the window are gone through.
-  DepthwiseAny(const ConvInt8Spec& spec, int copies) : Depthwise(spec, false, 1, copies * spec.geometry.kernel_h) {
+  DepthwiseAny(const ConvInt8Spec& spec, const WindowWeights& values, int copies)
+      : Depthwise(spec, values, false, 1, copies * spec.geometry.kernel_h) {
     for (const Block& block : blocks_)
-      for (int y = 0; y < g_.kernel_h; ++y)
-        for (int x = 0; x < g_.kernel_w; ++x)
-          for (int i = 0; i < block.channels; ++i) {
-            int rest = spec.weights.at(block.first + i, 0, y, x);
+      for (int i = 0; i < block.channels; ++i)
+        for (int y = 0; y < g_.kernel_h; ++y)
+          for (int x = 0; x < g_.kernel_w; ++x) {
+            int rest = values.of(block.first + i)[y * g_.kernel_w + x];
             for (int row = y; row < copies * g_.kernel_h; row += g_.kernel_h) {
               const int summand = std::clamp(rest, -128, 127);
               *weight(block, x, row / 4, i, row % 4) = static_cast<std::int8_t>(summand);
@@ -277,8 +314,9 @@ class DepthwiseAny : public Depthwise {
 
 std::unique_ptr<ConvInt8Kernel> make_depthwise(const ConvInt8Spec& spec) {
   const int copies = weight_copies(spec);
-  if (copies == 1 && Depthwise3x3::covers(spec.geometry)) return std::make_unique<Depthwise3x3>(spec);
-  return std::make_unique<DepthwiseAny>(spec, copies);
+  const WindowWeights values(spec);
+  if (copies == 1 && Depthwise3x3::covers(spec.geometry)) return std::make_unique<Depthwise3x3>(spec, values);
+  return std::make_unique<DepthwiseAny>(spec, values, copies);
 }
 
 }  // namespace tpuconvert::avx512

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 namespace tpuconvert::avx512 {
 namespace {
@@ -24,6 +25,14 @@ constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact i
 
 int bits_of(std::int64_t value) {
   return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
+}
+
+// 2^exponent, for exponents of normal numbers.
+double power_of_two(int exponent) {
+  const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+  double power = 0.0;
+  std::memcpy(&power, &bits, sizeof(power));
+  return power;
 }
 
 struct Split {
@@ -61,9 +70,9 @@ FloatForms prove_forms(const Epilogue& epilogue, int channel, std::int64_t large
 
   double factor = 0.0;  // about; how far sums matter
   if (spec.rescale == Rescale::kOneRounding) {
-    factor = std::ldexp(static_cast<double>(epilogue.multiplier(channel)), epilogue.shift(channel));
+    factor = static_cast<double>(epilogue.multiplier(channel)) * power_of_two(epilogue.shift(channel));
   } else if (spec.rescale == Rescale::kTwoRoundings) {
-    factor = std::ldexp(static_cast<double>(epilogue.multiplier(channel)), epilogue.shift(channel) - 31);
+    factor = static_cast<double>(epilogue.multiplier(channel)) * power_of_two(epilogue.shift(channel) - 31);
   } else {
     return forms;
   }
@@ -80,14 +89,14 @@ FloatForms prove_forms(const Epilogue& epilogue, int channel, std::int64_t large
     const int zeros = __builtin_ctzll(static_cast<unsigned long long>(m));
     if (parts.rest == 0) {
       forms.cheapest = TileForm::kOneFactor;
-      forms.factor = static_cast<float>(std::ldexp(static_cast<double>(m), -s));
+      forms.factor = static_cast<float>(static_cast<double>(m) * power_of_two(-s));
       forms.addend = static_cast<float>(static_cast<double>(offset) + 0.5);
     } else if (bits_of((std::llabs(parts.rest) >> zeros) * largest) <= kMantissa) {
       forms.cheapest = TileForm::kTwoFactors;
     }
     if (forms.cheapest != TileForm::kSums) {
-      forms.kinked.high_part = static_cast<float>(std::ldexp(static_cast<double>(parts.upper), 1 - s));
-      forms.kinked.low_part = static_cast<float>(std::ldexp(static_cast<double>(parts.rest), 1 - s));
+      forms.kinked.high_part = static_cast<float>(static_cast<double>(parts.upper) * power_of_two(1 - s));
+      forms.kinked.low_part = static_cast<float>(static_cast<double>(parts.rest) * power_of_two(1 - s));
       forms.kinked.kink = 0.0f;
       return forms;
     }

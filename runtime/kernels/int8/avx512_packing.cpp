@@ -13,6 +13,8 @@
 namespace tpuconvert::avx512 {
 namespace {
 
+constexpr int kMaxColumns = 4 * kLanes;  // of a panel
+
 std::size_t rounded_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
 // --- shapes ----------------------------------------------------------------------------------------------------------
@@ -81,11 +83,12 @@ class PanelForms {
  public:
   void add(const FloatForms& forms, int lane, LaneParameters* lanes) {
     form_ = std::max(form_, forms.cheapest);
-    entries_.push_back({forms, lane, lanes});
+    entries_[count_++] = {forms, lane, lanes};
   }
 
   TileForm write() const {
-    for (const Entry& entry : entries_) {
+    for (int i = 0; i < count_; ++i) {
+      const Entry& entry = entries_[i];
       LaneParameters& lanes = *entry.lanes;
       if (form_ == TileForm::kOneFactor) {
         lanes.factor[entry.lane] = entry.forms.factor;
@@ -112,7 +115,8 @@ class PanelForms {
   };
 
   TileForm form_ = TileForm::kOneFactor;
-  std::vector<Entry> entries_;
+  Entry entries_[kMaxColumns];
+  int count_ = 0;
 };
 
 // --- weights ---------------------------------------------------------------------------------------------------------
@@ -136,7 +140,7 @@ class WeightPacker {
   const WeightSums* pack(const Panel& panel, std::uint8_t* to) {
     if (!is_direct_) return pack_rows(panel, reinterpret_cast<std::int8_t*>(to));
     WeightPanelTask task = task_of(panel);
-    std::int32_t sums[kColumns], magnitudes[kColumns];
+    std::int32_t sums[kMaxColumns], magnitudes[kMaxColumns];
     task.to = to;
     task.sums = sums;
     task.magnitudes = magnitudes;
@@ -146,8 +150,6 @@ class WeightPacker {
   }
 
  private:
-  static constexpr int kColumns = 4 * kLanes;
-
   WeightPanelTask task_of(const Panel& panel) const {
     const ConvGeometry& g = spec_.geometry;
     const WeightView& w = spec_.weights;
@@ -190,7 +192,7 @@ class WeightPacker {
   const SegmentLayout& layout_;
   bool is_direct_ = false;
   std::optional<LaneRows> rows_;
-  WeightSums sums_[kColumns];
+  WeightSums sums_[kMaxColumns];
 };
 
 void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker* packer, Panel* panel,
@@ -244,7 +246,7 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
       packed.panels.push_back(panel);
     }
   }
-  packed.weights = AlignedBytes(weight_bytes);
+  packed.weights = AlignedBytes::unwritten(weight_bytes);
   packed.parameters = AlignedBytes(parameters * sizeof(LaneParameters));
   WeightPacker packer(spec, layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);

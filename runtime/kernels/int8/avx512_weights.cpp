@@ -9,30 +9,33 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-int zero_of(const WeightView& weights, int channel) {
-  return weights.zero.empty() ? 0 : weights.zero[weights.zero.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
-}
-
 // Weights of a channel in the order of the segments, everything else zero.
 template <typename Element, typename Value>
 void read_elements(const ConvInt8Spec& spec, const SegmentLayout& layout, int channel, Value* row) {
   const ConvGeometry& g = spec.geometry;
   const WeightView& w = spec.weights;
-  const int zero = zero_of(w, channel);
+  const int zero = w.zero_of(channel);
   const int within = (channel / g.group_out()) % layout.merged_groups * g.group_in();
   const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
   std::memset(row, 0, layout.depth() * sizeof(Value));
+  const int inputs = g.group_in();
+  if (layout.is_padded_row) {  // few inputs: along the rows of the window
+    for (int y = 0; y < g.kernel_h; ++y)
+      for (int in = 0; in < inputs; ++in) {
+        const Element* from = first + y * w.stride_y + in * w.stride_in;
+        Value* to = row + static_cast<std::size_t>(y) * layout.bytes + in;
+        for (int x = 0; x < g.kernel_w; ++x) to[x * inputs] = static_cast<Value>(from[x * w.stride_x] - zero);
+      }
+    return;
+  }
   for (int y = 0; y < g.kernel_h; ++y) {
     for (int x = 0; x < g.kernel_w; ++x) {
-      Value* to = layout.is_padded_row ? row + static_cast<std::size_t>(y) * layout.bytes + x * g.in_channels
-                                       : row + static_cast<std::size_t>(y * g.kernel_w + x) * layout.bytes + within;
       const Element* from = first + y * w.stride_y + x * w.stride_x;
-      const std::ptrdiff_t stride = w.stride_in;
-      const int count = g.group_in();
-      if (stride == 1) {
-        for (int in = 0; in < count; ++in) to[in] = static_cast<Value>(from[in] - zero);
+      Value* to = row + static_cast<std::size_t>(y * g.kernel_w + x) * layout.bytes + within;
+      if (w.stride_in == 1) {
+        for (int in = 0; in < inputs; ++in) to[in] = static_cast<Value>(from[in] - zero);
       } else {
-        for (int in = 0; in < count; ++in) to[in] = static_cast<Value>(from[in * stride] - zero);
+        for (int in = 0; in < inputs; ++in) to[in] = static_cast<Value>(from[in * w.stride_in] - zero);
       }
     }
   }
@@ -70,7 +73,7 @@ int weight_copies(const ConvInt8Spec& spec) {
   const int harmless = w.is_signed ? 0 : 128;
   int largest = 127;  // of v and -1 - v
   for (int channel = 0; channel < g.out_channels; ++channel) {
-    if (zero_of(w, channel) == harmless) continue;
+    if (w.zero_of(channel) == harmless) continue;
     for (int in = 0; in < g.group_in(); ++in)
       for (int y = 0; y < g.kernel_h; ++y)
         for (int x = 0; x < g.kernel_w; ++x) {

@@ -139,7 +139,7 @@ template <typename Element>
 WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
   const ConvGeometry& g = spec.geometry;
   const WeightView& w = spec.weights;
-  const int zero = w.zero.empty() ? 0 : w.zero[w.zero.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
+  const int zero = w.zero_of(channel);
   Axis axes[3] = {{g.group_in(), w.stride_in}, {g.kernel_h, w.stride_y}, {g.kernel_w, w.stride_x}};
   // The order of addends does not matter: smallest stride innermost, and axes that follow each other without a gap as one.
   std::sort(axes, axes + 3, [](const Axis& a, const Axis& b) {

@@ -42,12 +42,16 @@ struct WeightView {
   std::vector<std::int32_t> zero;  // one, or one per output channel; empty: 0
   std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
 
+  int zero_of(int out) const {
+    return zero.empty() ? 0 : zero.size() == 1 ? zero[0] : zero[static_cast<std::size_t>(out)];
+  }
+
   // -255..255
   int at(int out, int in, int y, int x) const {
     const std::ptrdiff_t index = out * stride_out + in * stride_in + y * stride_y + x * stride_x;
     const int raw = is_signed ? static_cast<const std::int8_t*>(data)[index]
                               : static_cast<const std::uint8_t*>(data)[index];
-    return raw - (zero.empty() ? 0 : zero.size() == 1 ? zero[0] : zero[static_cast<std::size_t>(out)]);
+    return raw - zero_of(out);
   }
 };
 

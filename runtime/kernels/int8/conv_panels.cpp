@@ -144,7 +144,7 @@ class ConvPanels : public ConvInt8Kernel {
     std::vector<int> parts;
     for (int channel = 0; channel < g_.out_channels; ++channel) {
       int most = 1;
-      const int zero = w.zero.empty() ? 0 : w.zero[w.zero.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
+      const int zero = w.zero_of(channel);
       if (functions_.has_byte_dot && !(w.is_signed && zero == 0)) {
         for (int in = 0; in < g_.group_in(); ++in)
           for (int y = 0; y < g_.kernel_h; ++y)
@@ -181,7 +181,7 @@ class ConvPanels : public ConvInt8Kernel {
   // The weights of one channel as [tap][input channel].
   template <typename Element>
   void read_channel(const WeightView& w, int channel, std::int16_t* to) const {
-    const int zero = w.zero.empty() ? 0 : w.zero[w.zero.size() == 1 ? 0 : static_cast<std::size_t>(channel)];
+    const int zero = w.zero_of(channel);
     const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
     for (int y = 0; y < g_.kernel_h; ++y) {
       for (int x = 0; x < g_.kernel_w; ++x) {

@@ -237,6 +237,9 @@ void Epilogue::prepare_rows(Isa isa) {
   const bool is_once = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp;
   if (isa < Isa::kAvx2 || (!is_twice && !is_once)) return;
   auto rows = std::make_shared<Rows>();
+  for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
+                                            &rows->least, &rows->most, &rows->offset})
+    values->reserve(static_cast<std::size_t>(channels_) + kRowLanes);
   bool is_lifted = false;
   for (int channel = 0; channel < channels_; ++channel) {
     std::int64_t factor = multiplier(channel);
@@ -267,20 +270,53 @@ void Epilogue::prepare_rows(Isa isa) {
   for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
                                             &rows->least, &rows->most, &rows->offset})
     values->resize(values->size() + kRowLanes);
-  rows->parameters = {rows->reach.data(), rows->lift.data(), rows->multiplier.data(), rows->first_shift.data(),
-                      rows->least.data(), rows->most.data(), rows->offset.data(),     spec_.real_zero,
-                      spec_.real_scale};
+  const bool has_one_factor = is_once && isa == Isa::kAvx512Vnni && find_factors(&rows->factor, &rows->addend);
+  rows->parameters = {rows->reach.data(),
+                      rows->lift.data(),
+                      rows->multiplier.data(),
+                      rows->first_shift.data(),
+                      rows->least.data(),
+                      rows->most.data(),
+                      rows->offset.data(),
+                      spec_.real_zero,
+                      spec_.real_scale,
+                      rows->factor.data(),
+                      rows->addend.data(),
+                      static_cast<float>(spec_.low),
+                      static_cast<float>(spec_.high)};
   const RowResult result = spec_.is_real       ? RowResult::kReal
                            : spec_.bytes == 1 ? RowResult::kByte
                            : spec_.bytes == 2 ? RowResult::kWord
                                               : RowResult::kInteger;
   const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
-  const RowForm form{is_twice, is_uniform, is_lifted, result};
+  const RowForm form{is_twice, is_uniform, is_lifted, result, has_one_factor};
   rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(form) : row_function_avx2(form);
   rows_ = std::move(rows);
 #else
   static_cast<void>(isa);
 #endif
+}
+
+// Whether half_up(sum * multiplier * 2^shift) + offset, limited, is floor(factor * float(sum) + addend), limited, with one
+// rounding downwards before the floor. That is so where factor and addend are exact in binary32 and every result is
+// limited from 2^24 on, up to where sums are exact: floors below 2^24 are no different after a rounding downwards.
+bool Epilogue::find_factors(std::vector<float>* factor, std::vector<float>* addend) const {
+  constexpr std::int64_t kFarthest = 1 << 17;
+  constexpr double kExact = 1 << 24;
+  if (spec_.low < -kFarthest || spec_.high > kFarthest) return false;
+  for (int channel = 0; channel < channels_; ++channel) {
+    const double exact = std::ldexp(static_cast<double>(multiplier(channel)), shift(channel));
+    const double rest = static_cast<double>(offset(channel)) + 0.5;
+    const bool reaches_limits =
+        kExact * exact + rest >= static_cast<double>(spec_.high) && rest - kExact * exact < static_cast<double>(spec_.low);
+    if (static_cast<double>(static_cast<float>(exact)) != exact || std::abs(rest) > kFarthest || !reaches_limits)
+      return false;
+    factor->push_back(static_cast<float>(exact));
+    addend->push_back(static_cast<float>(rest));
+  }
+  factor->resize(factor->size() + kRowLanes);
+  addend->resize(addend->size() + kRowLanes);
+  return true;
 }
 
 std::int64_t Epilogue::rescale(std::int32_t sum, int channel) const {
