@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 _FEW = (2, 4, 8, 16, 32)
@@ -93,8 +94,11 @@ class Candidates:
         self._lengths: dict[tuple[int, bool, bool], tuple[Ints, Ints]] = {}
         self._sizes: dict[tuple[Part, Shape], tuple[Ints, Ints]] = {}
         self._wholes: dict[Shape, tuple[int, int]] = {}
-        self._whole_constants: dict[tuple[int, int], tuple[int, int]] = {}
-        self._constants: dict[tuple[int, int, bool, bool, Rows | None], tuple[Ints, Ints, Ints]] = {}
+        self._whole_constants: dict[int, tuple[int, int]] = {}
+        self._constants: dict[tuple[int, bool, bool, Rows | None], tuple[Ints, Ints, Ints]] = {}
+        self._only: dict[tuple[bool, bool, bool], Bools] = {}
+        self._parts: dict[tuple[int, int, int], Bools] = {}
+        self._repetitions: dict[tuple[Part, Shape, float], Floats] = {}
 
     def _rows(self, start: Ints, stop: Ints, extent: int) -> Rows:
         start[0], stop[0] = 0, extent  # one part is everything, also rows that no window reads
@@ -167,21 +171,34 @@ class Candidates:
             known = self._sizes[key] = lanes, all_n * all_c * part.rows.total * shape.row
         return known
 
+    def only(self, can_cut: tuple[bool, bool, bool]) -> Bools:
+        """Which ways cut along no other axes than these."""
+        known = self._only.get(can_cut)
+        if known is None:
+            others = [is_cut for is_cut, can in zip(self.is_cut, can_cut, strict=True) if not can]
+            known = self._only[can_cut] = ~np.logical_or.reduce(others)
+        return known
+
     def has_parts(self, n: int, c: int, h: int) -> Bools:
         """Which ways leave something for every part of a result that leaves the group."""
-        result: Bools = (self.n <= n) & (self.c <= c) & (self.h <= h)
-        return result
+        known = self._parts.get((n, c, h))
+        if known is None:
+            known = self._parts[n, c, h] = (self.n <= n) & (self.c <= c) & (self.h <= h)
+        return known
 
-    def constant(self, facts: Facts, operand: Operand, part: Part) -> tuple[Ints, Ints, Ints]:
-        """Bytes of one lane while the node runs, bytes of one lane all the time, and bytes loaded.
+    def constants(self, facts: Facts, part: Part) -> tuple[Ints, Ints, Ints]:
+        """Bytes of one lane while the node runs, bytes of one lane all the time, and bytes loaded, of all constants.
 
         A constant that is kept is whole along N and H, and loaded once for each part along C.
         """
-        rows = part.rows if operand.cuts[2] is not None else None
-        key = facts.like, operand.place, part.is_cut_n, part.is_cut_c, rows
-        if key not in self._constants:
-            self._constants[key] = self._constant(facts, operand, part)
-        return self._constants[key]
+        rows = part.rows if facts.cuts_rows_of_constants else None
+        key = facts.like, part.is_cut_n, part.is_cut_c, rows
+        known = self._constants.get(key)
+        if known is None:
+            found = [self._constant(facts, operand, part) for operand in facts.operands if operand.value < 0]
+            lanes, kept, moved = (np.add.reduce(column) for column in zip(*found, strict=True))
+            known = self._constants[key] = lanes, kept, moved
+        return known
 
     def _constant(self, facts: Facts, operand: Operand, part: Part) -> tuple[Ints, Ints, Ints]:
         cut_n, cut_c, cut_h = operand.cuts
@@ -218,15 +235,20 @@ class Candidates:
             known = self._wholes[shape] = lanes, math.prod(shape)
         return known
 
-    def whole_constant(self, facts: Facts, operand: Operand) -> tuple[int, int]:
-        """Bytes of one lane while the node runs, and all bytes, of a constant that is not cut."""
-        key = facts.like, operand.place
-        if key not in self._whole_constants:
-            lanes = constant_lane_bytes(self.memory, facts.node, operand.place, operand.shape[:3], False)
-            self._whole_constants[key] = lanes, math.prod(operand.shape)
-        return self._whole_constants[key]
+    def whole_constants(self, facts: Facts) -> tuple[int, int]:
+        """Bytes of one lane while the node runs, and all bytes, of constants that are not cut."""
+        known = self._whole_constants.get(facts.like)
+        if known is None:
+            found = [operand for operand in facts.operands if operand.value < 0]
+            lanes = [constant_lane_bytes(self.memory, facts.node, item.place, item.shape[:3], False) for item in found]
+            known = self._whole_constants[facts.like] = sum(lanes), sum(math.prod(item.shape) for item in found)
+        return known
 
-    def repetition(self, part: Part, shape: Shape) -> npt.NDArray[np.float64]:
-        """How much more is computed than once, as a share of the whole."""
-        everything = shape.n * shape.c * shape.h * shape.row
-        return self.size(part, shape)[1] / max(everything, 1) - 1.0
+    def repetition(self, part: Part, shape: Shape, steps: float) -> Floats:
+        """What is computed more than once weighs, of a node whose steps weigh so much together."""
+        key = part, shape, steps
+        known = self._repetitions.get(key)
+        if known is None:
+            everything = shape.n * shape.c * shape.h * shape.row
+            known = self._repetitions[key] = steps * (self.size(part, shape)[1] / max(everything, 1) - 1.0)
+        return known

@@ -33,24 +33,30 @@ class Facts:
     Args:
         node: it.
         operands: those that are there.
+        reads: numbers of the operands that are no constants.
         results: numbers of the results.
         shapes: of the results.
         last_readers: per result the place of the last node that reads it; past the end for an output of the graph.
         can_cut: whether there is a rule for N, C and H.
         row_multiple: so many rows of the results come at a time.
         skips_rows: whether windows leave rows of an operand out.
+        has_constants: whether some operands are constants.
+        cuts_rows_of_constants: whether a part of the results needs only some rows of one of these.
         steps: what its multiply-accumulate steps weigh, in bytes.
         like: equal for nodes that the planner cannot tell apart, with the places of those they read counted from here.
     """
 
     node: Node
     operands: tuple[Operand, ...]
+    reads: tuple[int, ...]
     results: tuple[int, ...]
     shapes: tuple[Shape, ...]
     last_readers: tuple[int, ...]
     can_cut: tuple[bool, bool, bool]
     row_multiple: int
     skips_rows: bool
+    has_constants: bool
+    cuts_rows_of_constants: bool
     steps: float
     like: int
 
@@ -97,7 +103,7 @@ class FactsOfGraph:
         mine, following = self.facts[place], self.facts[place + 1] if place + 1 < len(self.facts) else None
         if mine is None or following is None or following.steps or mine.last_readers != (place + 1,):
             return False
-        return [item.value for item in following.operands if item.value >= 0] == [mine.results[0]] and all(
+        return following.reads == (mine.results[0],) and all(
             cut is not None and cut.is_same for item in following.operands if item.value >= 0 for cut in item.cuts
         )
 
@@ -125,12 +131,15 @@ class FactsOfGraph:
         return Facts(
             node=node,
             operands=tuple(operands),
+            reads=tuple([item.value for item in operands if item.value >= 0]),
             results=results,
             shapes=use.results,
             last_readers=readers,
             can_cut=use.can_cut,
             row_multiple=use.row_multiple,
             skips_rows=use.skips_rows,
+            has_constants=any(item.value < 0 for item in operands),
+            cuts_rows_of_constants=any(item.value < 0 and item.cuts[2] is not None for item in operands),
             steps=use.steps,
             like=like,
         )

@@ -14,7 +14,7 @@ class Pieces:
         self._readers: dict[int, list[int]] = {}
 
     def add(self, results: Iterable[int], operands: Iterable[int]) -> None:
-        """Add a node, by the numbers of the values that it makes and reads; constants are negative."""
+        """Add a node, by the numbers of the values that it makes and reads; constants do not count."""
         step = len(self._roots)
         self._roots.append(step)
         self.count += 1
@@ -25,8 +25,7 @@ class Pieces:
                     self._roots[other] = mine
                     self.count -= 1
         for number in operands:
-            if number >= 0:
-                self._readers.setdefault(number, []).append(step)
+            self._readers.setdefault(number, []).append(step)
 
     def _root(self, step: int) -> int:
         while self._roots[step] != step:

@@ -7,22 +7,20 @@ been found, except that its results are no longer loaded.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Ints, Part, Shape
+from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Floats, Ints, Part, Shape
 from tpuconvert.optimizer.grouping.facts import Facts, Operand
 from tpuconvert.optimizer.grouping.pieces import Pieces
-from tpuconvert.schema.light_dataclass import dataclass
 
 
-@dataclass()
 class _Live:
     """A value in on-chip memory between two steps; steps count back from the end of the group."""
 
-    part: Part
-    shape: Shape
-    first: int
-    last: int
+    __slots__ = ("first", "last", "part")
+
+    def __init__(self, part: Part, step: int) -> None:
+        self.part = part
+        self.first = self.last = step
 
 
 class Segment:
@@ -41,7 +39,8 @@ class Segment:
         self._used: Ints = np.zeros((longest, count), np.int64)
         self._kept: Ints = np.zeros(count, np.int64)
         self._moved: Ints = np.zeros(count, np.int64)
-        self._repeated: npt.NDArray[np.float64] = np.zeros(count)
+        self._repeated: Floats = np.zeros(count)
+        self._peak: Ints = np.zeros(count, np.int64)
         self._possible: Bools = np.ones(count, np.bool_)
         self._live: dict[int, _Live] = {}
         self._size = 0
@@ -51,30 +50,31 @@ class Segment:
         """Put a node in front. Returns whether some way of cutting still fits into the memory."""
         step = self._size
         self._size += 1
-        self._pieces.add(facts.results, [operand.value for operand in facts.operands])
+        self._pieces.add(facts.results, facts.reads)
         part = self._wanted(facts)
-        for is_cut, can_cut in zip(self._candidates.is_cut, facts.can_cut, strict=True):
-            if not can_cut:
-                self._possible &= ~is_cut
+        if not all(facts.can_cut):
+            self._possible &= self._candidates.only(facts.can_cut)
+        changed = step  # the first step whose memory another value takes from now on
         for place, number in enumerate(facts.results):
-            self._produce(number, part, facts.shapes[place], step)
+            changed = min(changed, self._produce(number, part, facts.shapes[place], step))
             if facts.last_readers[place] > self._end:
                 n, c, h, row = facts.shapes[place]
                 self._moved += n * c * h * row
                 self._possible &= self._candidates.has_parts(n, c, h)
+        if facts.has_constants:
+            lanes, kept, moved = self._candidates.constants(facts, part)
+            self._used[step] += lanes
+            self._kept += kept
+            self._moved += moved
         for operand in facts.operands:
-            if operand.value < 0:
-                lanes, kept, moved = self._candidates.constant(facts, operand, part)
-                self._used[step] += lanes
-                self._kept += kept
-                self._moved += moved
-            else:
-                self._use(operand, self._needed(operand, part, facts.shapes[0]), step)
+            if operand.value >= 0:
+                changed = min(changed, self._use(operand, self._needed(operand, part, facts.shapes[0]), step))
         if facts.steps:
-            self._repeated += facts.steps * self._candidates.repetition(part, facts.shapes[0])
-        peak = np.maximum.reduce(self._used[: self._size]) + self._kept
-        self._possible &= peak <= self._candidates.memory.lane_bytes
-        return bool(self._possible.any())
+            self._repeated += self._candidates.repetition(part, facts.shapes[0], facts.steps)
+        # What a step takes never shrinks: those that are not changed have been looked at.
+        self._peak = np.maximum(self._peak, np.maximum.reduce(self._used[changed : step + 1]))
+        self._possible &= self._peak + self._kept <= self._candidates.memory.lane_bytes
+        return np.count_nonzero(self._possible) > 0
 
     def best(self) -> tuple[float, int] | None:
         """The least weight and the way that has it; None when the nodes are not connected."""
@@ -95,6 +95,8 @@ class Segment:
             for part in parts:
                 wanted = part if wanted is None else self._candidates.join(wanted, part, extent)
         assert wanted is not None, f"nobody reads {facts.node}"
+        if facts.row_multiple == 1:
+            return wanted
         return wanted._replace(rows=self._candidates.rounded_rows(wanted.rows, facts.row_multiple, extent))
 
     def _needed(self, operand: Operand, part: Part, result: Shape) -> Part:
@@ -108,27 +110,36 @@ class Segment:
             rows = self._candidates.cut_rows(part.rows, cut_h, extent)
         return Part(cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c, rows)
 
-    def _produce(self, number: int, part: Part, shape: Shape, step: int) -> None:
-        """A result is made here: it is not loaded after all, and lives from here on."""
+    def _produce(self, number: int, part: Part, shape: Shape, step: int) -> int:
+        """A result is made here: it is not loaded after all, and lives from here on.
+
+        Returns the first step that changes.
+        """
         lanes, _ = self._candidates.size(part, shape)
         known = self._live.pop(number, None)
         if known is None:
             self._used[step] += lanes
-            return
+            return step
         before, loaded = self._candidates.size(known.part, shape)
         self._moved -= loaded
-        self._used[known.last : known.first + 1] += lanes - before
+        if lanes is not before:
+            self._used[known.last : known.first + 1] += lanes - before
         self._used[known.first + 1 : step + 1] += lanes
+        return known.last if lanes is not before else known.first + 1
 
-    def _use(self, operand: Operand, part: Part, step: int) -> None:
-        """A value is read here: loaded here, so far, and kept for those that read it later."""
+    def _use(self, operand: Operand, part: Part, step: int) -> int:
+        """A value is read here: loaded here, so far, and kept for those that read it later.
+
+        Returns the first step that changes.
+        """
         known = self._live.get(operand.value)
         if known is None:
             lanes, loaded = self._candidates.size(part, operand.shape)
-            self._live[operand.value] = _Live(part, operand.shape, step, step)
+            self._live[operand.value] = _Live(part, step)
             self._used[step] += lanes
             self._moved += loaded
-            return
+            return step
+        changed = known.first + 1
         both = self._candidates.join(known.part, part, operand.shape.h)
         lanes, loaded = self._candidates.size(both, operand.shape)
         if both != known.part:
@@ -136,5 +147,7 @@ class Segment:
             self._used[known.last : known.first + 1] += lanes - before
             self._moved += loaded - counted
             known.part = both
+            changed = known.last
         self._used[known.first + 1 : step + 1] += lanes
         known.first = step
+        return changed

@@ -25,6 +25,7 @@ class WholeSegment:
         self._candidates = candidates
         self._end = end
         self._used: list[int] = []
+        self._peak = 0
         self._moved = 0
         self._first: dict[int, int] = {}
         self._pieces = Pieces()
@@ -35,27 +36,27 @@ class WholeSegment:
             return False
         step = len(self._used)
         self._used.append(0)
-        self._pieces.add(facts.results, [operand.value for operand in facts.operands])
+        self._pieces.add(facts.results, facts.reads)
         for number, shape, reader in zip(facts.results, facts.shapes, facts.last_readers, strict=True):
             lanes, moved = self._candidates.whole(shape)
             self._keep(number, lanes, step)
-            if number in self._first:
+            if self._first.pop(number, None) is not None:
                 self._moved -= moved
-                del self._first[number]
             if reader > self._end:
                 self._moved += moved
+        if facts.has_constants:
+            lanes, moved = self._candidates.whole_constants(facts)
+            self._used[step] += lanes
+            self._moved += moved
         for operand in facts.operands:
-            if operand.value < 0:
-                lanes, moved = self._candidates.whole_constant(facts, operand)
-                self._used[step] += lanes
-                self._moved += moved
-                continue
-            lanes, moved = self._candidates.whole(operand.shape)
-            self._keep(operand.value, lanes, step)
-            if operand.value not in self._first:
-                self._moved += moved
-            self._first[operand.value] = step
-        return max(self._used) <= self._candidates.memory.lane_bytes
+            if operand.value >= 0:
+                lanes, moved = self._candidates.whole(operand.shape)
+                self._keep(operand.value, lanes, step)
+                if operand.value not in self._first:
+                    self._moved += moved
+                self._first[operand.value] = step
+        self._peak = max(self._peak, self._used[step])
+        return self._peak <= self._candidates.memory.lane_bytes
 
     def best(self) -> tuple[float, int] | None:
         """The weight; None when the nodes are not connected."""
@@ -63,5 +64,8 @@ class WholeSegment:
 
     def _keep(self, number: int, lanes: int, step: int) -> None:
         """A value is there from this node on; so far it was from its first reader on."""
-        for place in range(self._first.get(number, step - 1) + 1, step + 1):
+        for place in range(self._first.get(number, step - 1) + 1, step):
             self._used[place] += lanes
+            self._peak = max(self._peak, self._used[place])
+        if self._first.get(number) != step:
+            self._used[step] += lanes
