@@ -93,10 +93,12 @@ class Epilogue {
 
   std::int64_t rescale(std::int32_t sum, int channel) const;
   void prepare_rows(Isa isa);
+  bool find_factors(std::vector<float>* factor, std::vector<float>* addend) const;
 
   // Parameters of a vector form; copies of an epilogue share them.
   struct Rows {
     std::vector<std::int32_t> reach, lift, multiplier, first_shift, least, most, offset;
+    std::vector<float> factor, addend;  // of the form with one factor
     RowParameters parameters;
     RowFunction function;
   };

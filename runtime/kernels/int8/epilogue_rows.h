@@ -29,6 +29,10 @@ struct RowParameters {
   const std::int32_t* offset;
   std::int32_t zero;  // |result - zero| < 2^31
   float scale;
+  // For has_one_factor: floor(factor * float(x) + addend), rounded downwards once, limited to low..high.
+  const float* factor;
+  const float* addend;
+  float low, high;
 };
 
 // `count` sums, the first of them for the channel `first`.
@@ -40,6 +44,7 @@ struct RowForm {
   bool is_uniform;  // all channels have the same parameters
   bool is_lifted;
   RowResult result;
+  bool has_one_factor;  // asks AVX-512 for the form with a factor in binary32
 };
 
 RowFunction row_function_avx2(const RowForm& form);

@@ -58,9 +58,42 @@ struct Lanes {
 
 #include "int8/epilogue_rows.inl"
 
+// The form with one factor. Limits come first, so that no conversion leaves 32 bits.
+template <RowResult Result, bool IsUniform>
+void row_by_factor(const RowParameters& p, int first, const std::int32_t* sums, int count, std::uint8_t* out) {
+  constexpr int kBytes = Result == RowResult::kByte ? 1 : Result == RowResult::kWord ? 2 : 4;
+  constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const __m512 low = _mm512_set1_ps(p.low), high = _mm512_set1_ps(p.high);
+  const auto rescaled_at = [&](__m512i x, int channel) __attribute__((always_inline)) {
+    const __m512 factor = _mm512_loadu_ps(p.factor + channel), addend = _mm512_loadu_ps(p.addend + channel);
+    const __m512 real = _mm512_fmadd_round_ps(_mm512_cvtepi32_ps(x), factor, addend, kDown);
+    return _mm512_cvt_roundps_epi32(_mm512_min_ps(_mm512_max_ps(real, low), high), kDown);
+  };
+  int at = 0;
+  for (; at + Lanes::kCount <= count; at += Lanes::kCount, out += Lanes::kCount * kBytes)
+    store<Result>(rescaled_at(Lanes::load(sums + at), IsUniform ? 0 : first + at), p, out);
+  if (at == count) return;
+  const Lanes::Integer rest = rescaled_at(Lanes::load_first(sums + at, count - at), IsUniform ? 0 : first + at);
+  alignas(64) std::uint8_t results[Lanes::kCount * kBytes];
+  store<Result>(rest, p, results);
+  Lanes::copy(out, results, (count - at) * kBytes);
+}
+
+template <bool IsUniform>
+RowFunction by_factor(RowResult result) {
+  switch (result) {
+    case RowResult::kByte: return row_by_factor<RowResult::kByte, IsUniform>;
+    case RowResult::kWord: return row_by_factor<RowResult::kWord, IsUniform>;
+    case RowResult::kInteger: return row_by_factor<RowResult::kInteger, IsUniform>;
+    case RowResult::kReal: return row_by_factor<RowResult::kReal, IsUniform>;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 RowFunction row_function_avx512(const RowForm& form) {
+  if (form.has_one_factor) return form.is_uniform ? by_factor<true>(form.result) : by_factor<false>(form.result);
   return form.rounds_twice ? function_for<true>(form) : function_for<false>(form);
 }
 

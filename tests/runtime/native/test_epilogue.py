@@ -122,6 +122,44 @@ def test_dequantized(mode, out):
     np.testing.assert_array_equal(stored(epilogue, sums).view(np.int32), expected.view(np.int32))
 
 
+@pytest.mark.parametrize("out", [I8, U8, I16, U16])
+@pytest.mark.parametrize("factor", [2.0**-16, 2.0**-8, 0.3, 5.0])
+def test_multipliers_of_24_bits(out, factor):
+    """At every tie of the rounding and beside it, and where sums have more digits than binary32."""
+    rng = np.random.default_rng([out.bits, int(out.is_signed)])
+    fraction, exponent = np.frexp(rng.uniform(0.5, 1, CHANNELS) * factor)
+    multiplier = np.floor(fraction * 2**24).astype(np.int64) << 7
+    op = RequantInt32(
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        out_dtype=out,
+        is_mul_shift_pc=True,
+        is_offset_pc=True,
+        multiplier_vec=tuple(multiplier.tolist()),
+        shift_vec=tuple((exponent - 31).tolist()),
+        offset_vec=tuple(rng.integers(-100, 100, CHANNELS).tolist()),
+    )
+    results = rng.integers(out.min, out.max, (ROWS, CHANNELS), endpoint=True)
+    ties = np.rint((results + 0.5) / (multiplier * 2.0 ** (exponent - 31))).astype(np.int64)
+    sums = np.concatenate(
+        [ties - 1, ties, ties + 1, sums_for(rng, factor), rng.integers(2**24 - 9, 2**24 + 9, ties.shape)]
+    )
+    sums = np.clip(np.concatenate([sums, -sums]), -(2**31), 2**31 - 1).astype(np.int32)
+    epilogue = Epilogue.of(
+        out,
+        rescale="ONE_ROUNDING",
+        multiplier=op.multiplier_vec,
+        shift=op.shift_vec,
+        offset=[value + bias_of(out) for value in op.offset_vec],
+    )
+    np.testing.assert_array_equal(stored(epilogue, sums), op.reference(sums)[0])
+    dequant = DequantIntToFp32(scale_val=float(np.float32(0.0123)), offset_val=-7)
+    graph = Graph("dequantized")
+    graph.output(graph.add(dequant, graph.input("x", TensorType(out, sums.shape))))
+    real = epilogue.followed_by(graph.nodes[0])
+    expected = dequant.reference(op.reference(sums)[0])[0]
+    np.testing.assert_array_equal(stored(real, sums).view(np.int32), expected.view(np.int32))
+
+
 SCALES = [1.0, 0.75, 2.0**-7, 2.0**-7 * 1.37, 2.0**-20 * 1.999, 3.0, 1e-12, 1e-40, 1e30]
 
 
