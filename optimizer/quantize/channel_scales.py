@@ -67,6 +67,15 @@ def scale_channels(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) 
             y.quant = _joined(node, y.quant)
         elif _passes_on(node) and x.quant is not None:
             y.quant = _passed_on(node, x.quant, ranges)
+    for node in order:
+        node.outputs[0].quant = _in_one_spelling(node.outputs[0].quant)
+
+
+def _in_one_spelling(quant: QuantParams | None) -> QuantParams | None:
+    """Scales that are all the same are one scale: who reads both spellings would see a rescale between them."""
+    if quant is None or quant.axis is None or len(set(quant.scale)) > 1:
+        return quant
+    return QuantParams.per_tensor(quant.scale[0], 0, quant.dtype)
 
 
 def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Range]) -> dict[Value, Vector]:
@@ -276,6 +285,4 @@ def _joined(node: Node, quant: QuantParams) -> QuantParams:
         extent = operand.shape[1]
         assert isinstance(extent, int)
         scales += operand.quant.scale if operand.quant.axis is not None else operand.quant.scale * extent
-    if len(set(scales)) == 1:
-        return QuantParams.per_tensor(scales[0], 0, quant.dtype)
     return QuantParams(tuple(scales), (0,) * len(scales), quant.dtype, axis=1)

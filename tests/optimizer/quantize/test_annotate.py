@@ -3,6 +3,7 @@
 import numpy as np
 from optimizer.quantize.networks import RELU, Net, annotated
 
+from tpuconvert.optimizer.quantize import channel_scales, legalize
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat
@@ -129,6 +130,18 @@ def test_a_concatenation_joins_the_scales_of_its_operands():
     graph = net.done(net.conv(net.graph.add(Concat(1), a, b, name="both"), 4, "c"))
     annotated(net, graph)
     assert graph.find("both").quant.scale == graph.find("a").quant.scale + graph.find("b").quant.scale
+
+
+def test_equal_scales_are_one_scale_for_operands_and_result(monkeypatch):
+    """In two spellings they would look like a rescale, which went through float."""
+    monkeypatch.setattr(channel_scales, "SHARES", (0.0,))
+    net = Net()
+    joined = net.graph.add(Concat(1), *(net.conv(net.x, 4, name, relu=False) for name in "ab"), name="joined")
+    graph = net.done(net.conv(net.graph.add(RELU, joined, name="y"), 4, "last"))
+    _, _, reasons = annotated(net, graph)
+    assert {graph.find(name).quant.axis for name in ("a", "b", "joined", "y")} == {None}
+    names = [node.op.name for node in legalize(graph, Chip.BM1686, reasons).graph.nodes]
+    assert names.count("dequant_int_to_fp32") == names.count("requant_fp32_to_int") == 1, "at the borders only"
 
 
 def test_a_reader_that_needs_one_scale_keeps_one():
