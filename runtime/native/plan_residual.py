@@ -83,9 +83,10 @@ def _as_shift(summed: Instruction, rescale: Instruction, bias: int) -> Parameter
     factor, other, constant = _vectors(summed)
     if given["rounds_twice"] or given["rounding"] != int(RoundingMode.HALF_UP) or multiplier.size > 1 or shift.size > 1:
         return None
-    power = int(multiplier[0]).bit_length() - 1
+    whole = int(multiplier[0])
+    power = whole.bit_length() - 1
     amount = -int(shift[0]) - power
-    if int(multiplier[0]) != 1 << power or not 1 <= amount <= 24:
+    if whole < 1 or whole != 1 << power or not 1 <= amount <= 24:
         return None
     if max(np.abs(factor).max(), np.abs(other).max()) > _FACTOR:
         return None
