@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class Builder:
 
     def shape(self, value: Value) -> tuple[int, ...]:
         """Extents of a value; plans are made for known extents only."""
-        return static(value.shape)
+        return cast(tuple[int, ...], value.shape)
 
     def is_made(self, value: Value) -> bool:
         """Whether a value lies somewhere."""
@@ -150,7 +150,7 @@ class Builder:
 
     def alias(self, value: Value, stored: Stored) -> None:
         """State that a result is memory that exists already: a permutation, a reshape, a slice."""
-        self._keep(value, replace(stored, dtype=value.dtype))
+        self._keep(value, stored if stored.dtype is value.dtype else replace(stored, dtype=value.dtype))
 
     def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
         """Memory for the steps of this group only."""

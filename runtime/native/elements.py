@@ -29,6 +29,9 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
 """Types that steps can hold, as the extension names them."""
 
+_OF_BYTES = {dtype: np.arange(256, dtype=np.int64) - bias_of(dtype) for dtype in (I8, U8)}
+"""What every stored byte means."""
+
 _LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
 _EXACT_IN_BINARY32 = 2**24
@@ -97,9 +100,8 @@ class Elements:
         low, high = value.dtype.min, value.dtype.max
         if value.is_constant and value.array.size:
             low, high = int(value.array.min()), int(value.array.max())
-        if value.dtype.bits == 8:
-            values = np.arange(256, dtype=np.int64) - bias_of(value.dtype)
-            return Term(value.dtype, low, high, operand=index, values=values)
+        if value.dtype in _OF_BYTES:
+            return Term(value.dtype, low, high, operand=index, values=_OF_BYTES[value.dtype])
         return Term(value.dtype, low, high, register=self._load(index, 0))
 
     def function(self, x: Term, dtype: DType, reference: Callable[[Array], Array]) -> Term | None:
@@ -107,7 +109,7 @@ class Elements:
         if x.values is None:
             if x.dtype.bits != 8 or x.operand is not None:
                 return None
-            values = np.clip(np.arange(256, dtype=np.int64) - bias_of(x.dtype), x.low, x.high)
+            values = np.clip(_OF_BYTES[x.dtype], x.low, x.high)
             x = replace(x, index=x.dtype, values=values)
         assert x.values is not None
         values = reference(x.values.astype(x.dtype.numpy))
@@ -202,9 +204,9 @@ class Elements:
 
     def rescale(self, x: Term, op: RequantInt32) -> Term:
         """requant_int32 of any term."""
-        multiplier = np.asarray(op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,), np.int64)
-        shift = np.asarray(op.shift_vec if op.is_mul_shift_pc else (op.shift_val,), np.int64)
-        offset = np.asarray(op.offset_vec if op.is_offset_pc else (op.offset_val,), np.int64)
+        multiplier = _integers(op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,))
+        shift = _integers(op.shift_vec if op.is_mul_shift_pc else (op.shift_val,))
+        offset = _integers(op.offset_vec if op.is_offset_pc else (op.offset_val,))
         dtype = op.out_dtype or I8
         twice = op.mode is not RequantMode.MULTIPLIER_SHIFT
         if twice:
@@ -251,7 +253,8 @@ class Elements:
         factor, before = whole * linear.factor, whole * linear.offset
         span, start = 255 * factor, before + offset
         low, high = _range(start, start + span)
-        rescaled = _range(before, before + span)  # the rescaled part alone is saturated as well
+        # The rescaled part alone is saturated as well.
+        rescaled = _range(before, before + span) if offset.any() else (low, high)
         if min(low, rescaled[0]) < -_LARGEST or max(high, rescaled[1]) > _LARGEST or np.abs(factor).max() > _FACTOR:
             return None
         return replace(linear, low=low, high=high, factor=_shortest(factor), offset=_shortest(start))
@@ -394,6 +397,10 @@ def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Ord
     """Place, type and byte strides along the axes in memory; 0 where a tensor is expanded."""
     strides = [stored.strides[axis] if stored.shape[axis] == shape[axis] else 0 for axis in order]
     return builder.place(stored), ELEMENT_TYPES[stored.dtype], strides
+
+
+def _integers(values: Sequence[int]) -> Array:
+    return np.fromiter(values, np.int64, len(values))
 
 
 def _shortest(values: Array) -> Array:

@@ -34,6 +34,7 @@ NO_RESCALE, TWO_ROUNDINGS, ONE_ROUNDING, LOW_PRECISION, HIGH_SYMMETRIC, FLOAT = 
 
 
 _LARGEST_ZERO = 2**23
+_NO_TABLE = np.empty(0, np.uint8)
 
 
 def bias_of(dtype: DType) -> int:
@@ -59,7 +60,7 @@ class Epilogue:
     narrow: tuple[int, int] = (0, 0)
     low: int = 0
     high: int = 0
-    lut: Array = field(default_factory=lambda: np.empty(0, np.uint8))
+    lut: Array = field(default_factory=lambda: _NO_TABLE)
     real: tuple[int, float] | None = None
 
     @staticmethod
@@ -72,7 +73,7 @@ class Epilogue:
     @staticmethod
     def sums() -> Epilogue:
         """The sums themselves."""
-        return Epilogue.of(I32)
+        return _SUMS
 
     def compiled(self, channels: int, isa: str = "scalar") -> Any:
         """The same for that many output channels, as the extension takes it; ``isa`` computes rows of sums."""
@@ -114,8 +115,8 @@ class Epilogue:
         table = node.inputs[1] if isinstance(op, Lut) else None
         if table is not None and table.is_constant and table.dtype.bits == 8 and self.dtype.bits == 8:
             entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
-            entries = np.roll(entries, bias_of(self.dtype))  # entry 0 of a signed index stands in the middle
-            return replace(self, dtype=table.dtype, lut=np.ascontiguousarray(entries))
+            middle = bias_of(self.dtype)  # entry 0 of a signed index stands there
+            return replace(self, dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
         return None
 
     def _dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
@@ -145,8 +146,11 @@ class Epilogue:
         )
 
 
+_SUMS = Epilogue.of(I32)
+
+
 def _vector(values: Sequence[float], dtype: type[np.generic]) -> Array | None:
-    return np.array(values, dtype) if len(values) else None
+    return np.fromiter(values, dtype, len(values)) if len(values) else None
 
 
 def _requantized(op: RequantInt32) -> Epilogue:

@@ -119,7 +119,7 @@ def convolve(
         epilogue.compiled(out_channels),
         builder.isa,
         weight_zero=np.asarray(weight_zeros, np.int32),
-        bias=None if bias is None else bias.astype(np.int32),
+        bias=None if bias is None else bias.astype(np.int32, copy=False),
         input_zero=input_zero,
         residual=None if residual is None else residual.compiled(builder),
     )

@@ -112,9 +112,10 @@ def _may_be_reshaped(source: Node, chain: list[Node]) -> bool:
 
     The chain begins with its last node.
     """
-    first = max((index for index, item in enumerate(chain) if isinstance(item.op, Reshape)), default=-1)
-    if first < 0:
+    reshapes = [index for index, item in enumerate(chain) if isinstance(item.op, Reshape)]
+    if not reshapes:
         return True
+    first = reshapes[-1]
     made = _channels_last(Buffer(0, "", 0), source.outputs[0].dtype, static(source.outputs[0].shape))
     vectors = ("is_mul_shift_pc", "is_offset_pc", "is_scale_pc")
     return (

@@ -17,8 +17,12 @@ _KEPT = 4
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
     """Whether every extent is known as soon as those of the inputs are, so that none depends on data."""
-    extents = (extent for value in graph.values for extent in value.shape)
-    return not any(isinstance(extent, str) and "?" in extent for extent in extents)
+    return not any("?" in name for name in _open_extents(graph))
+
+
+def _open_extents(graph: Graph) -> set[str]:
+    """Names that stand for extents."""
+    return {extent for value in graph.values for extent in value.type.shape if isinstance(extent, str)}
 
 
 class Plans:
@@ -36,7 +40,7 @@ class Plans:
         self._settings = chip, isa, threads
         self._plans: OrderedDict[tuple[frozenset[tuple[str, int]], bool], NativePlan] = OrderedDict()
         self._lock = threading.Lock()
-        if all(value.type.is_static for value in graph.values):
+        if not _open_extents(graph):
             self.plan({})
 
     def plan(self, extents: Mapping[str, int], *, is_observed: bool = False) -> NativePlan:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.types import F16, F32
+
+_FLOATS = (F32, F16)
 
 
 def deciding_nodes(graph: Graph) -> set[Node]:
@@ -12,8 +15,8 @@ def deciding_nodes(graph: Graph) -> set[Node]:
     """
     deciding: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
-        if node in deciding or any(value.dtype.is_integer for value in node.outputs):
-            for value in node.inputs:
-                if value is not None and value.dtype.is_float and value.producer is not None:
-                    deciding.add(value.producer)
+        operands = [value for value in node.inputs if value is not None and value.producer is not None]
+        floats = [value.producer for value in operands if value.dtype in _FLOATS]
+        if floats and (node in deciding or any(value.dtype not in _FLOATS for value in node.outputs)):
+            deciding.update(floats)
     return deciding

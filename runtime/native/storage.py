@@ -7,7 +7,6 @@ order, and bytes are copied only where a kernel needs an order that the memory d
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -126,11 +125,9 @@ class Stored:
     def permuted(self, axes: tuple[int, ...]) -> Stored:
         """The same memory with the graph's axes permuted: result axis i is axis ``axes[i]`` of this tensor."""
         place = {axis: index for index, axis in enumerate(axes)}
-        return replace(
-            self,
-            shape=tuple(self.shape[axis] for axis in axes),
-            order=tuple(place[axis] for axis in self.order),
-        )
+        shape = tuple([self.shape[axis] for axis in axes])
+        order = tuple([place[axis] for axis in self.order])
+        return Stored(self.buffer, self.dtype, shape, order, self.offset, self.pitch)
 
     def reshaped(self, shape: tuple[int, ...]) -> Stored | None:
         """The same memory with another shape, or None where elements would have to move.
@@ -156,7 +153,7 @@ class Stored:
                 return None
             blocks.append((places[0], new))
         order = tuple(singles) + tuple(axis for _, new in sorted(blocks) for axis in new)
-        return replace(self, shape=shape, order=order, pitch=None)
+        return Stored(self.buffer, self.dtype, shape, order, self.offset)
 
     def view(self, memory: Array) -> Array:
         """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added.
