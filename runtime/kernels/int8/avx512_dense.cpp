@@ -19,8 +19,9 @@ constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the 
 constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
 constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
 
-TileKernel tile_kernel(TileForm form, const Panel& panel, int rows) {
-  switch (form) {
+TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
+  if (adds_residual) return tile_one_factor_residual(panel.full, rows);
+  switch (panel.form) {
     case TileForm::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
     case TileForm::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
     case TileForm::kKinked: return tile_kinked(panel.full, panel.half, rows);
@@ -65,6 +66,12 @@ class Dense : public ConvInt8Kernel {
     are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
+    for (const Panel& panel : packed_.panels) {
+      PanelKernels kernels{spec.residual && is_residual_in_tile(panel), {}};
+      for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
+        kernels.of_rows[rows - 1] = tile_kernel(panel, rows, kernels.adds_residual);
+      kernels_.push_back(kernels);
+    }
     if (packed_.weights.size() > kCacheShare) {
       rows_per_pass_ = std::numeric_limits<std::int64_t>::max();
     } else {
@@ -171,15 +178,12 @@ class Dense : public ConvInt8Kernel {
     arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
     arguments.low = static_cast<int>(epilogue_.spec().low);
     arguments.high = static_cast<int>(epilogue_.spec().high);
-    TileKernel kernels[4] = {};
+    TileResidual added{};
+    if (residual_) added = {nullptr, nullptr, others, residual_->shift(), residual_->low(), residual_->high()};
+    arguments.residual = &added;
     int rows = 0;
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const int wanted = fewer + (tile < with_one_more ? 1 : 0);
-      if (wanted != rows) {
-        rows = wanted;
-        const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
-        for (int form = 0; form < 4; ++form) kernels[form] = tile_kernel(static_cast<TileForm>(form), shape, rows);
-      }
+      rows = fewer + (tile < with_one_more ? 1 : 0);
       if (residual_) place_others(at.other, run, rows, position, others);
       const Segments segments = windows_.place(at.input, at.output, rows, band_y, &position, inputs, outputs);
       arguments.segments = segments.count;
@@ -194,10 +198,16 @@ class Dense : public ConvInt8Kernel {
         arguments.offset = panel.offset;
         arguments.is_adjacent = are_rows_adjacent_ && panel.columns == kLanes * panel.accumulators() &&
                                 g_.out_pixel == panel.columns;
-        kernels[static_cast<int>(panel.form)](arguments);
+        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+        if (kernels.adds_residual) {
+          const Residual::Panel& parameters = residual_panels_[static_cast<std::size_t>(i)];
+          added.factors = residual_->factors(parameters);
+          added.offsets = residual_->offsets(parameters);
+        }
+        kernels.of_rows[rows - 1](arguments);
         if (panel.form == TileForm::kSums)
           finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, outputs);
-        if (residual_) add_residual(i, panel, rows, outputs, others);
+        if (residual_ && !kernels.adds_residual) add_residual(i, panel, rows, outputs, others);
       }
     }
   }
@@ -209,8 +219,16 @@ class Dense : public ConvInt8Kernel {
                                      (g_.batch == 1 || residual_spec_.image == g_.out_image);
     is_one_run_ = are_rows_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
                   g_.out_pixel == g_.out_channels;
-    for (const Panel& panel : packed_.panels)
-      residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, is_one_run_));
+    for (const Panel& panel : packed_.panels) {
+      const bool repeats = is_one_run_ && (!is_residual_in_tile(panel) || panel.accumulators() <= 2);
+      residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, repeats));
+    }
+  }
+
+  // Tiles add the other tensor to whole vectors of bytes only.
+  bool is_residual_in_tile(const Panel& panel) const {
+    if (panel.form != TileForm::kOneFactor || panel.half) return false;
+    return panel.accumulators() > 2 || (is_one_run_ && panel.columns == kLanes * panel.accumulators());
   }
 
   // Addresses of the other tensor's pixels at the next `rows` results, which are brought near meanwhile.
@@ -239,11 +257,17 @@ class Dense : public ConvInt8Kernel {
       residual_->run(parameters, rows, columns, first, outputs, others);
   }
 
+  struct PanelKernels {
+    bool adds_residual;
+    TileKernel of_rows[kMaxRows];
+  };
+
   ConvGeometry g_;
   Epilogue epilogue_;
   PackedConv packed_;
   Windows windows_;
   std::vector<PanelRun> runs_;
+  std::vector<PanelKernels> kernels_;  // of the panels
   Finish finish_;
   std::int64_t rows_per_pass_ = 0;   // results that all panels are computed for before the next ones
   bool are_rows_adjacent_ = false;   // results follow each other at out_pixel bytes

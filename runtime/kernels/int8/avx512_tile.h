@@ -27,6 +27,16 @@ struct LaneParameters {
   float kink[kLanes];
 };
 
+// What is added to the results, see ResidualSpec. Only for tiles whose results are stored in byte vectors: those of three
+// or four accumulators, and those whose rows follow each other in both tensors.
+struct TileResidual {
+  const std::int32_t* factors;         // [kResidualBlock], in the order of ResidualRows, for the elements of a vector
+  const std::int32_t* offsets;         // the same
+  const std::uint8_t* const* others;   // [row], to which output_offset is added
+  int shift;
+  std::uint8_t low, high;
+};
+
 struct TileArguments {
   const std::uint8_t* const* inputs;  // [segment][row]: where the bytes of a segment begin
   std::size_t input_offset;           // added to each of them
@@ -42,6 +52,7 @@ struct TileArguments {
   const std::uint8_t* lut;            // 256 bytes or null
   int offset;                         // kTwoFactors, kKinked
   int low, high;
+  const TileResidual* residual;       // tile_one_factor_residual
 };
 
 using TileKernel = void (*)(const TileArguments&);
@@ -56,6 +67,8 @@ constexpr int largest_rows(int full, bool half) {
 // One per form. The shapes are full = 1, 2, 3, 4 without and full = 0, 1 with a half accumulator; 1 <= rows <=
 // largest_rows.
 TileKernel tile_one_factor(int full, bool half, int rows);
+// The same for one factor and `residual`; only for full = 1, 2, 3, 4 without a half accumulator.
+TileKernel tile_one_factor_residual(int full, int rows);
 TileKernel tile_two_factors(int full, bool half, int rows);
 TileKernel tile_kinked(int full, bool half, int rows);
 TileKernel tile_sums(int full, bool half, int rows);

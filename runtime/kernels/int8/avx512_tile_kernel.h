@@ -20,6 +20,42 @@ TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i 
   return in_order(_mm512_packus_epi16(lower, upper));
 }
 
+// Which bytes of a vector are stored where it is stored in one piece.
+template <int Accumulators, int Count>
+TPU_INLINE std::uint64_t mask_of(const TileArguments& arguments) {
+  return Accumulators > 2 ? arguments.mask : ~std::uint64_t{0} >> (64 - 16 * Accumulators * Count);
+}
+
+// Parameters of residual sums in registers, for all rows of a tile. Unpacking and shifts by vectors leave the units that
+// multiply alone, which shuffles of two operands and shifts by one count do not (Zen 4).
+struct ResidualRegisters {
+  __m512i factors[4], offsets[4], shift;
+  Limits limits;
+
+  TPU_INLINE explicit ResidualRegisters(const TileResidual& residual)
+      : shift(_mm512_set1_epi32(residual.shift)),
+        limits{_mm512_set1_epi8(static_cast<char>(residual.low)), _mm512_set1_epi8(static_cast<char>(residual.high))} {
+    unrolled<4>([&](auto i) TPU_INLINED {
+      factors[i] = _mm512_loadu_si512(residual.factors + kLanes * i);
+      offsets[i] = _mm512_loadu_si512(residual.offsets + kLanes * i);
+    });
+  }
+
+  TPU_INLINE __m512i add(__m512i results, __m512i others) const {
+    const __m512i zero = _mm512_setzero_si512();
+    const __m512i lower = _mm512_unpacklo_epi8(results, others), upper = _mm512_unpackhi_epi8(results, others);
+    // 32 bits of each pair: one byte of either tensor, as 16 bits.
+    const __m512i pairs[4] = {_mm512_unpacklo_epi8(lower, zero), _mm512_unpackhi_epi8(lower, zero),
+                              _mm512_unpacklo_epi8(upper, zero), _mm512_unpackhi_epi8(upper, zero)};
+    __m512i sums[4];
+    unrolled<4>([&](auto i) TPU_INLINED {
+      sums[i] = _mm512_srav_epi32(_mm512_dpwssd_epi32(offsets[i], pairs[i], factors[i]), shift);
+    });
+    return limited(_mm512_packus_epi16(_mm512_packs_epi32(sums[0], sums[1]), _mm512_packs_epi32(sums[2], sums[3])),
+                   limits);
+  }
+};
+
 // Stores the rows that share a byte vector: one of 3 or 4 accumulators, two of 2, four of 1.
 template <int Accumulators, int Row, int Count>
 TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
@@ -28,8 +64,7 @@ TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
   if constexpr (Accumulators > 2) {
     _mm512_mask_storeu_epi8(outputs[0] + offset, arguments.mask, bytes);
   } else if (arguments.is_adjacent) {
-    constexpr std::uint64_t kMask = ~std::uint64_t{0} >> (64 - 16 * Accumulators * Count);
-    _mm512_mask_storeu_epi8(outputs[0] + offset, kMask, bytes);
+    _mm512_mask_storeu_epi8(outputs[0] + offset, mask_of<Accumulators, Count>(arguments), bytes);
   } else if constexpr (Accumulators == 2) {
     const __mmask32 mask = static_cast<__mmask32>(arguments.mask);
     _mm256_mask_storeu_epi8(outputs[0] + offset, mask, _mm512_castsi512_si256(bytes));
@@ -42,7 +77,7 @@ TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
   }
 }
 
-template <int Rows, int Full, bool Half, TileForm Form>
+template <int Rows, int Full, bool Half, TileForm Form, bool Residual>
 __attribute__((noinline)) void tile(const TileArguments& arguments) {
   constexpr int kAccumulators = Full + Half;
   constexpr int kHeld = 31 - Rows * kAccumulators < Full ? 31 - Rows * kAccumulators : Full;  // weights in registers
@@ -103,41 +138,65 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
                         _mm512_set1_epi8(static_cast<char>(arguments.high))};
     constexpr int kRowsAtOnce = kAccumulators > 2 ? 1 : 4 / kAccumulators;
-    unrolled<(Rows + kRowsAtOnce - 1) / kRowsAtOnce>([&](auto group) TPU_INLINED {
+    constexpr int kGroups = (Rows + kRowsAtOnce - 1) / kRowsAtOnce;
+    __m512i bytes[kGroups];
+    unrolled<kGroups>([&](auto group) TPU_INLINED {
       constexpr int kRow = decltype(group)::value * kRowsAtOnce;
       constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
       // Where there are not four accumulators, the last takes the place of the missing ones and is not stored.
       constexpr int kLast = kCount * kAccumulators - 1;
       constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
-      __m512i bytes = packed<Form>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
+      __m512i found = packed<Form>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
                                    sums[kRow + k2 / kAccumulators][k2 % kAccumulators],
                                    sums[kRow + k3 / kAccumulators][k3 % kAccumulators], doubled_offset);
-      if (is_limited) bytes = limited(bytes, limits);
-      if (arguments.lut != nullptr) bytes = looked_up(arguments.lut, bytes);
-      store_rows<kAccumulators, kRow, kCount>(arguments, bytes);
+      if (is_limited) found = limited(found, limits);
+      if (arguments.lut != nullptr) found = looked_up(arguments.lut, found);
+      if constexpr (Residual) {
+        bytes[group] = found;
+      } else {
+        store_rows<kAccumulators, kRow, kCount>(arguments, found);
+      }
     });
+    if constexpr (Residual) {
+      const ResidualRegisters residual(*arguments.residual);
+      unrolled<kGroups>([&](auto group) TPU_INLINED {
+        constexpr int kRow = decltype(group)::value * kRowsAtOnce;
+        constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
+        const std::uint8_t* others = arguments.residual->others[kRow] + arguments.output_offset;
+        const __mmask64 mask = mask_of<kAccumulators, kCount>(arguments);
+        store_rows<kAccumulators, kRow, kCount>(
+            arguments, residual.add(bytes[group], _mm512_maskz_loadu_epi8(mask, others)));
+      });
+    }
   }
 }
 
-template <int Full, bool Half, TileForm Form, int Rows = 1>
+template <int Full, bool Half, TileForm Form, bool Residual, int Rows = 1>
 TileKernel with_rows(int rows) {
   if constexpr (Rows <= largest_rows(Full, Half)) {
-    return rows == Rows ? tile<Rows, Full, Half, Form> : with_rows<Full, Half, Form, Rows + 1>(rows);
+    return rows == Rows ? tile<Rows, Full, Half, Form, Residual> : with_rows<Full, Half, Form, Residual, Rows + 1>(rows);
   } else {
     return nullptr;
   }
 }
 
-template <TileForm Form>
-TileKernel tile_of(int full, bool half, int rows) {
-  if (half) return full == 0 ? with_rows<0, true, Form>(rows) : full == 1 ? with_rows<1, true, Form>(rows) : nullptr;
+template <TileForm Form, bool Residual = false>
+TileKernel tile_of(int full, int rows) {
   switch (full) {
-    case 1: return with_rows<1, false, Form>(rows);
-    case 2: return with_rows<2, false, Form>(rows);
-    case 3: return with_rows<3, false, Form>(rows);
-    case 4: return with_rows<4, false, Form>(rows);
+    case 1: return with_rows<1, false, Form, Residual>(rows);
+    case 2: return with_rows<2, false, Form, Residual>(rows);
+    case 3: return with_rows<3, false, Form, Residual>(rows);
+    case 4: return with_rows<4, false, Form, Residual>(rows);
     default: return nullptr;
   }
+}
+
+template <TileForm Form>
+TileKernel tile_of(int full, bool half, int rows) {
+  if (!half) return tile_of<Form>(full, rows);
+  return full == 0   ? with_rows<0, true, Form, false>(rows)
+         : full == 1 ? with_rows<1, true, Form, false>(rows)
+                     : nullptr;
 }
 
 }  // namespace

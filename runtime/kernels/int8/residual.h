@@ -43,11 +43,17 @@ class Residual {
   // Adds to `rows` runs of `count` bytes, `offset` behind the given addresses, in place.
   void run(const Panel& panel, int rows, std::size_t count, std::size_t offset, std::uint8_t* const* bytes,
            const std::uint8_t* const* others) const {
-    const std::int32_t* factors = parameters_.data() + panel.at;
-    const ResidualRows work{factors, factors + panel.blocks * kResidualBlock, panel.blocks, shift_, low_, high_,
-                            rows,    count,                                   offset,       bytes,  others};
+    const ResidualRows work{factors(panel), offsets(panel), panel.blocks, shift_, low_, high_,
+                            rows,           count,          offset,       bytes,  others};
     function_(work);
   }
+
+  // What run() works with, for kernels that add the other tensor themselves.
+  const std::int32_t* factors(const Panel& panel) const { return parameters_.data() + panel.at; }
+  const std::int32_t* offsets(const Panel& panel) const { return factors(panel) + panel.blocks * kResidualBlock; }
+  int shift() const { return shift_; }
+  std::uint8_t low() const { return low_; }
+  std::uint8_t high() const { return high_; }
 
   std::size_t bytes() const { return parameters_.size() * sizeof(std::int32_t); }
 
