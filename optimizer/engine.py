@@ -7,6 +7,7 @@ not change, and removes what nobody reads any more. Rules of one stage run until
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 from collections import deque
@@ -73,9 +74,14 @@ def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Call
 
 def rules_of(stage: str) -> list[RewriteRule]:
     """The rules of a stage in alphabetical order of their names. Every module of the rules folder is loaded."""
+    _load_rules()
+    return sorted((item for item in _RULES.values() if item.stage == stage), key=lambda item: item.name)
+
+
+@functools.cache
+def _load_rules() -> None:
     for module in sorted(pkgutil.iter_modules(tpuconvert.optimizer.rules.__path__), key=lambda item: item.name):
         importlib.import_module(f"tpuconvert.optimizer.rules.{module.name}")
-    return sorted((item for item in _RULES.values() if item.stage == stage), key=lambda item: item.name)
 
 
 def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: int | None = None) -> int:

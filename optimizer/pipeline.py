@@ -50,7 +50,7 @@ def passes(disabled: Collection[str] = ()) -> list[Pass]:
         UsageError: a name that there is not, with the nearest that there is.
     """
     check_names(disabled)
-    found = [*_WHOLE, *(Pass(stage, _stage(stage, disabled), _enabled(stage, disabled)) for stage in STAGES)]
+    found = [*_WHOLE, *(_stage(stage, disabled) for stage in STAGES)]
     return [step for step in found if step.name not in disabled]
 
 
@@ -225,10 +225,6 @@ _WHOLE = (
 """What looks at the whole graph instead of a pattern. Dead nodes are removed first and last, the rest every round."""
 
 
-def _enabled(stage: str, disabled: Collection[str]) -> tuple[RewriteRule, ...]:
-    return tuple(item for item in rules_of(stage) if item.name not in disabled)
-
-
-def _stage(stage: str, disabled: Collection[str]) -> Callable[[Graph, Trace, int | None], int]:
-    rules = _enabled(stage, disabled)
-    return lambda graph, counts, most: run_rules(graph, rules, counts, most)
+def _stage(stage: str, disabled: Collection[str]) -> Pass:
+    rules = tuple(item for item in rules_of(stage) if item.name not in disabled)
+    return Pass(stage, lambda graph, counts, most: run_rules(graph, rules, counts, most), rules)

@@ -7,6 +7,7 @@ runs costs ``None``.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterable
 
@@ -14,16 +15,6 @@ from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.hardware import Hardware
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.attention import Attention
-from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.pool3d_int import Pool3dInt
-from tpuconvert.schema.ops.pool_int import PoolInt
-from tpuconvert.schema.ops.recurrent_cell import RecurrentCell
-from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.types import DType
 from tpuconvert.schema.volume_params import VolumeConvolution
 
@@ -53,7 +44,7 @@ def macs(node: Node) -> int | None:
     Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
     that work element by element have none.
     """
-    count = _rule(node.op)
+    count = _rule_of(type(node.op))
     if count is None:
         return 0
     operands = [_extents(value) for value in node.inputs if value is not None]
@@ -113,8 +104,10 @@ def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
     return max(computing, moved / hardware.bytes_per_second)
 
 
-def _rule(op: Op) -> _Count | None:
-    return next((count for kind, count in _RULES if isinstance(op, kind)), None)
+@functools.cache
+def _rule_of(definition: type[Op]) -> _Count | None:
+    """What counts the steps of an operator, or of the family that its class is derived from."""
+    return next((_RULES[kind.__name__] for kind in definition.__mro__ if kind.__name__ in _RULES), None)
 
 
 def _convolution(op: Op, operands: list[Extents], results: list[Extents]) -> int:
@@ -149,7 +142,7 @@ def _recurrent_cell(op: Op, operands: list[Extents], _results: list[Extents]) ->
 
 def _pooling(op: Op, operands: list[Extents], results: list[Extents]) -> int:
     """One step per element of every window."""
-    if isinstance(op, Pool) and op.is_global_pooling:
+    if getattr(op, "is_global_pooling", False):
         return math.prod(operands[0])
     window: list[int] = [getattr(op, name) for name in ("kernel_t", "kernel_h", "kernel_w") if hasattr(op, name)]
     return math.prod(results[0]) * math.prod(window)
@@ -159,14 +152,16 @@ def _reduction(_op: Op, operands: list[Extents], _results: list[Extents]) -> int
     return math.prod(operands[0])
 
 
-_RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], _Count], ...] = (
-    ((ConvolutionParams, VolumeConvolution), _convolution),
-    ((MatrixMul, MatrixMulV2, FcInt, BatchMatmul), _matrix_product),
-    (Attention, _attention),
-    (RecurrentCell, _recurrent_cell),
-    ((Pool, PoolInt, Pool3dInt), _pooling),
-    (Reduce, _reduction),
-)
+_RULES: dict[str, _Count] = {
+    "ConvolutionParams": _convolution,
+    "VolumeConvolution": _convolution,
+    **dict.fromkeys(("MatrixMul", "MatrixMulV2", "FcInt", "BatchMatmul"), _matrix_product),
+    "Attention": _attention,
+    "RecurrentCell": _recurrent_cell,
+    **dict.fromkeys(("Pool", "PoolInt", "Pool3dInt"), _pooling),
+    "Reduce": _reduction,
+}
+"""By the names of classes: a graph has few of these operators, and only theirs are loaded."""
 
 
 def _extents(value: Value) -> Extents | None:

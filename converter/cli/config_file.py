@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -158,6 +157,8 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
+    import difflib
+
     from tpuconvert.schema.errors import UsageError
 
     near = difflib.get_close_matches(_spelled(key), known, 1)

@@ -119,17 +119,21 @@ def next_step(files: Files, *, is_verified: bool) -> str:
 
 def _said_again() -> list[str]:
     """The options of this call about how the source is read: verify needs the same."""
+    context = click.get_current_context()
+    given = [
+        (parameter, context.params.get(parameter.name))
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.name is not None and parameter.name not in NOT_SAID_AGAIN
+    ]
+    given = [(option, value) for option, value in given if value not in (None, ()) and value != option.default]
+    if not given:
+        return []
     from tpuconvert.cli.verify import command as verify
 
-    context = click.get_current_context()
     shared = {parameter.name for parameter in verify.params if isinstance(parameter, click.Option)}
     words: list[str] = []
-    for parameter in context.command.params:
-        name = parameter.name
-        if not isinstance(parameter, click.Option) or name is None or name not in shared or name in NOT_SAID_AGAIN:
-            continue
-        value = context.params.get(name)
-        if value in (None, ()) or value == parameter.default:
+    for parameter, value in given:
+        if parameter.name not in shared:
             continue
         if parameter.is_bool_flag:
             words.append((parameter.opts if value else parameter.secondary_opts)[0])
@@ -139,5 +143,5 @@ def _said_again() -> list[str]:
     return words
 
 
-NOT_SAID_AGAIN = ("preprocess", "report", "as_json", "progress_mode")
-"""What the model file holds itself, and what is about this call only."""
+NOT_SAID_AGAIN = ("preprocess", "output", "report", "as_json", "progress_mode")
+"""What the model file is or holds itself, and what is about this call only."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 
 import click
 
@@ -14,12 +12,19 @@ NARROWEST = 40
 
 def echo_text(text: str) -> None:
     """Print text of short lines and sentences; long lines are broken at words, the rest of them further indented."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    click.echo(text if width < NARROWEST else "\n".join(broken(line, width) for line in text.splitlines()))
+    if sys.stdout.isatty():
+        import shutil
+
+        width = shutil.get_terminal_size().columns
+        if width >= NARROWEST:
+            text = "\n".join(broken(line, width) for line in text.splitlines())
+    click.echo(text)
 
 
 def broken(line: str, width: int) -> str:
     """One line as several of at most ``width`` columns; words are not cut."""
+    import textwrap
+
     indent = line[: len(line) - len(line.lstrip())]
     return textwrap.fill(
         line,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, quantization, quantized_inputs
+from tpuconvert.frontends.onnx import cutting, input_types, quantized_inputs
 from tpuconvert.frontends.onnx.guarded import run_converter
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
@@ -31,6 +31,7 @@ from tpuconvert.frontends.onnx.node import (
 from tpuconvert.frontends.onnx.not_representable import reason
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError
 from tpuconvert.frontends.onnx.open_problems import OpenProblems, check_parameters
+from tpuconvert.frontends.onnx.quantized_copies import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -117,7 +118,7 @@ class _Importer:
         self._declare_outputs(wanted, scope)
         self._open.tell(self._problems, self._graph, starts)
         self._problems.raise_if_any()
-        quantization.drop_copies(self._graph)
+        drop_copies(self._graph)
         self._graph.prune()
         self._graph.sort()
         return self._graph

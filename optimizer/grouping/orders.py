@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 
 from tpuconvert.schema.graph import Graph, Node
@@ -42,6 +41,8 @@ def distance(order: Sequence[Node]) -> int:
 
 def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
     """Some orders in which the nodes can run, drawn with a fixed seed; most steps follow the newest branch."""
+    import random  # which few graphs need
+
     members = set(nodes)
     producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}
     chance = random.Random(len(nodes))

@@ -9,42 +9,24 @@ Operators without a rule can be in a group, which is then not cut.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.extents import normalize_axis
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import ActivationFunction
-from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
-from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, ScalarArithmetic
-from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.bit_logic import ScalarLogic, TensorLogic
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
-from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.logical_shift import LogicalShift
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.pad import Pad
-from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.pool_int import PoolInt
-from tpuconvert.schema.ops.reduce import Reduce
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32
-from tpuconvert.schema.ops.round_to_integer import Rounding
-from tpuconvert.schema.ops.selection import ConditionSelect, Select
-from tpuconvert.schema.ops.shift_arithmetic import ShiftArithmetic
-from tpuconvert.schema.ops.shift_by_amount import ShiftByScalar, ShiftByTensor
-from tpuconvert.schema.ops.smooth_activation import CompositeActivation
-from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.ops.softmax_int import SoftmaxInt
-from tpuconvert.schema.ops.trigonometry import Trigonometric
-from tpuconvert.schema.ops.upsample import Upsample
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.ops.concat import Concat
+    from tpuconvert.schema.ops.extract import Extract
+    from tpuconvert.schema.ops.pad import Pad
+    from tpuconvert.schema.ops.pool import Pool
+    from tpuconvert.schema.ops.pool_int import PoolInt
+    from tpuconvert.schema.ops.reduce import Reduce
+    from tpuconvert.schema.ops.softmax import Softmax
+    from tpuconvert.schema.ops.upsample import Upsample
 
 N, C, H = AXES = 0, 1, 2
 
@@ -85,15 +67,19 @@ Rule = tuple[Cut | None, ...] | None
 
 def row_multiple(node: Node) -> int:
     """How many rows of the result come at a time: a part begins and ends at a multiple."""
-    return node.op.scale if isinstance(node.op, Upsample) else 1
+    return cast("Upsample", node.op).scale if _rule_of(type(node.op)) is _upsample else 1
 
 
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
     """The rules of a node for N, C and H. All extents must be numbers."""
-    for kinds, rule in _RULES:
-        if isinstance(node.op, kinds):
-            return rule(node, N), rule(node, C), rule(node, H)
-    return None, None, None
+    rule = _rule_of(type(node.op))
+    return (None, None, None) if rule is None else (rule(node, N), rule(node, C), rule(node, H))
+
+
+@functools.cache
+def _rule_of(definition: type[Op]) -> Callable[[Node, int], Rule] | None:
+    """The rule of an operator, or of the family that its class is derived from."""
+    return next((_RULES[kind.__name__] for kind in definition.__mro__ if kind.__name__ in _RULES), None)
 
 
 def _shape(value: Value) -> tuple[int, ...]:
@@ -167,8 +153,7 @@ def _output_channels(node: Node, op: ConvolutionParams, x: Value, w: Value) -> R
 
 
 def _pool(node: Node, axis: int) -> Rule:
-    op = node.op
-    assert isinstance(op, Pool), op
+    op = cast("Pool", node.op)
     if axis != H:
         return _moving(node, axis)
     if op.is_global_pooling:
@@ -177,8 +162,7 @@ def _pool(node: Node, axis: int) -> Rule:
 
 
 def _pool_int(node: Node, axis: int) -> Rule:
-    op = node.op
-    assert isinstance(op, PoolInt), op
+    op = cast("PoolInt", node.op)
     if axis != H:
         return _moving(node, axis)
     if not op.is_avg_pooling:  # places of maxima are counted from the first row of the plane
@@ -197,8 +181,8 @@ def _windows(node: Node, kernel: int, stride: int, before: int, after: int) -> R
 
 
 def _reduce(node: Node, axis: int) -> Rule:
-    op, x = node.op, node.inputs[0]
-    assert isinstance(op, Reduce) and x is not None, op
+    op, x = cast("Reduce", node.op), node.inputs[0]
+    assert x is not None
     reduced = {normalize_axis(op.name, item, x.type) for item in op.axis_list[: op.axis_num]}
     if axis in reduced and op.keep_dims:
         return (None,)
@@ -209,50 +193,58 @@ def _reduce(node: Node, axis: int) -> Rule:
 
 def _along_one_axis(node: Node, axis: int) -> Rule:
     """Elements along one axis depend on each other."""
-    op, x = node.op, node.inputs[0]
+    op, x = cast("Softmax | Concat", node.op), node.inputs[0]
     assert x is not None
-    along = normalize_axis(op.name, op.axis, x.type) if isinstance(op, (Softmax, Concat)) else C
+    return _across(node, axis, normalize_axis(op.name, op.axis, x.type))
+
+
+def _along_channels(node: Node, axis: int) -> Rule:
+    """Channels depend on each other."""
+    return _across(node, axis, C)
+
+
+def _across(node: Node, axis: int, along: int) -> Rule:
+    x = node.inputs[0]
+    assert x is not None
     return None if axis == along or axis >= x.type.rank else tuple(Cut(axis) for _ in node.inputs)
 
 
 def _extract(node: Node, axis: int) -> Rule:
-    op = node.op
-    assert isinstance(op, Extract), op
+    op = cast("Extract", node.op)
     if axis >= len(op.start):
         return None
     return (Cut(axis, op.stride[axis], op.start[axis], op.start[axis]),)
 
 
 def _pad(node: Node, axis: int) -> Rule:
-    op = node.op
-    assert isinstance(op, Pad), op
+    op = cast("Pad", node.op)
     is_padded = any(op.paddings[2 * axis : 2 * axis + 2])
     return None if is_padded or axis >= len(op.paddings) // 2 else (Cut(axis),)
 
 
 def _upsample(node: Node, axis: int) -> Rule:
-    assert isinstance(node.op, Upsample), node.op
-    return (Cut(axis, divisor=node.op.scale if axis == H else 1),)
+    return (Cut(axis, divisor=cast("Upsample", node.op).scale if axis == H else 1),)
 
 
-_RULES: tuple[tuple[type[Op] | tuple[type[Op], ...], Callable[[Node, int], Rule]], ...] = (
-    (
-        (
-            *(ActivationFunction, BinaryArithmetic, ArithmeticShift, Axpy, ScalarArithmetic, ScalarLogic, TensorLogic),
-            *(Cast, Clamp, ScalarComparison, TensorComparison, DequantIntToFp32, LogicalShift, RequantFp32ToInt),
-            *(RequantInt32, Rounding, ConditionSelect, Select, ShiftArithmetic, ShiftByScalar, ShiftByTensor),
-            *(CompositeActivation, Trigonometric),
-        ),
-        _alike,
-    ),
-    (BatchNorm, _first_alike),
-    (Lut, _moving),
-    (ConvolutionParams, _convolution),
-    (Pool, _pool),
-    (PoolInt, _pool_int),
-    (Reduce, _reduce),
-    ((Softmax, SoftmaxInt, Concat), _along_one_axis),
-    (Extract, _extract),
-    (Pad, _pad),
-    (Upsample, _upsample),
+_ALIKE = (
+    *("ActivationFunction", "ArithmeticShift", "Axpy", "BinaryArithmetic", "Cast", "Clamp", "CompositeActivation"),
+    *("ConditionSelect", "DequantIntToFp32", "LogicalShift", "RequantFp32ToInt", "RequantInt32", "Rounding"),
+    *("ScalarArithmetic", "ScalarComparison", "ScalarLogic", "Select", "ShiftArithmetic", "ShiftByScalar"),
+    *("ShiftByTensor", "TensorComparison", "TensorLogic", "Trigonometric"),
 )
+_RULES: dict[str, Callable[[Node, int], Rule]] = {
+    **dict.fromkeys(_ALIKE, _alike),
+    "BatchNorm": _first_alike,
+    "Lut": _moving,
+    "ConvolutionParams": _convolution,
+    "Pool": _pool,
+    "PoolInt": _pool_int,
+    "Reduce": _reduce,
+    "Softmax": _along_one_axis,
+    "Concat": _along_one_axis,
+    "SoftmaxInt": _along_channels,
+    "Extract": _extract,
+    "Pad": _pad,
+    "Upsample": _upsample,
+}
+"""By the names of classes: a graph has few of these operators, and only theirs are loaded."""

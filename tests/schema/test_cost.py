@@ -107,7 +107,7 @@ def test_unknown_extents_cost_none() -> None:
 
 def test_every_operator_with_products_has_a_rule() -> None:
     """An operator that is named after products, cells or windows, and would silently cost nothing."""
-    from tpuconvert.schema.cost import _RULES
+    from tpuconvert.schema.cost import _rule_of
 
     words = ("conv", "matrix_mul", "matmul", "fc_", "attention", "_cell", "pool")
     by_data = ("roi_",)  # how large a window is stands in an operand
@@ -115,7 +115,13 @@ def test_every_operator_with_products_has_a_rule() -> None:
         kind for name, kind in all_ops().items() if any(word in name for word in words) and not name.startswith(by_data)
     ]
     assert len(named) > 12
-    assert [kind.name for kind in named if not any(issubclass(kind, ruled) for ruled, _ in _RULES)] == []
+    assert [kind.name for kind in named if _rule_of(kind) is None] == []
+
+
+def test_every_rule_is_of_a_class_that_there_is() -> None:
+    from tpuconvert.schema.cost import _RULES
+
+    assert set(_RULES) <= {family.__name__ for kind in all_ops().values() for family in kind.__mro__}
 
 
 def test_what_nodes_that_run_as_one_pass_on_does_not_count() -> None:
