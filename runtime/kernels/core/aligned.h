@@ -33,8 +33,15 @@ class AlignedBytes {
     std::memset(bytes_.get(), 0, size_);
   }
 
-  // Not zeroed but for the bytes behind it, and in one piece with other weights.
-  static AlignedBytes unwritten(std::size_t size) { return {size, allocate_part(padded(size))}; }
+  // In one piece with other weights and parameters.
+  static AlignedBytes part(std::size_t size) {
+    AlignedBytes part = unwritten_part(size);
+    std::memset(part.data(), 0, size);
+    return part;
+  }
+
+  // The same, not zeroed but for the bytes behind it.
+  static AlignedBytes unwritten_part(std::size_t size) { return {size, allocate_part(padded(size))}; }
 
   std::uint8_t* data() { return bytes_.get(); }
   const std::uint8_t* data() const { return bytes_.get(); }

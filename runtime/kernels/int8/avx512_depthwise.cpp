@@ -96,7 +96,7 @@ class Depthwise : public ConvInt8Kernel {
         groups_(groups_of(window_rows)),
         epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
         finish_(epilogue_),
-        padding_(static_cast<std::size_t>((g_.width - 1) * g_.in_pixel) + kBlock),
+        padding_(AlignedBytes::unwritten_part(static_cast<std::size_t>((g_.width - 1) * g_.in_pixel) + kBlock)),
         kind_(kind_of(spec.geometry)) {
     std::memset(padding_.data(), spec.input_zero, padding_.size());
     std::size_t weights = 0, parameters = 0;
@@ -109,8 +109,8 @@ class Depthwise : public ConvInt8Kernel {
       parameters += kVectors;
       first += width;
     }
-    weights_ = AlignedBytes(weights);
-    parameters_ = AlignedBytes(parameters * sizeof(LaneParameters));
+    weights_ = AlignedBytes::part(weights);
+    parameters_ = AlignedBytes::part(parameters * sizeof(LaneParameters));
     for (Block& block : blocks_) set_parameters(spec, values, &block);
   }
 

@@ -246,8 +246,8 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
       packed.panels.push_back(panel);
     }
   }
-  packed.weights = AlignedBytes::unwritten(weight_bytes);
-  packed.parameters = AlignedBytes(parameters * sizeof(LaneParameters));
+  packed.weights = AlignedBytes::unwritten_part(weight_bytes);
+  packed.parameters = AlignedBytes::part(parameters * sizeof(LaneParameters));
   WeightPacker packer(spec, layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);
   return packed;

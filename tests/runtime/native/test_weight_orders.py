@@ -1,4 +1,4 @@
-"""Weights in every memory order give the sums of their values: what packs them takes them straight from where they lie."""
+"""Weights in every memory order give the sums of their values: they are packed straight from where they lie."""
 
 import itertools
 
@@ -19,7 +19,7 @@ OUTPUTS = [1, 7, 8, 9, 17, 30, 40, 52, 57, 64, 100, 200]
 
 
 def in_order(rng, array, order):
-    """The same values, whose memory has the axes in an order, with gaps between its elements and turned round or not."""
+    """The same values, whose memory has the axes in an order, with gaps between elements and turned round or not."""
     steps = [int(rng.choice([1, 1, 1, 2])) for _ in order]
     shape = [array.shape[axis] * step + int(rng.integers(2)) for axis, step in zip(order, steps, strict=True)]
     memory = rng.integers(0, 256, shape, np.uint8).view(array.dtype)
@@ -80,7 +80,7 @@ def check(isa, seed):
     pads = (below[0], below[1], kernel[0] - 1 - below[0], kernel[1] - 1 - below[1])
     window = Window(kernel, pads=pads, groups=groups)
     expected = integer_convolution(data.transpose(2, 0, 1)[None], values, window, x_zero=input_zero, w_zero=zero)
-    np.testing.assert_array_equal(got, expected[0].transpose(1, 2, 0), err_msg=f"seed {seed}: {shape} {weights.strides}")
+    np.testing.assert_array_equal(got, expected[0].transpose(1, 2, 0), err_msg=f"seed {seed}: {weights.strides}")
 
 
 @pytest.mark.parametrize("isa", available_isas())
