@@ -71,9 +71,11 @@ def _placed(order: list[Buffer], sizes: dict[int, int]) -> tuple[int, dict[int, 
     for buffer in order:
         size, first, last = sizes[buffer.index], buffer.first, buffer.last
         busy = sorted(
-            (offsets[other.index], sizes[other.index])
-            for other in placed
-            if other.first <= last and first <= other.last
+            [
+                (offsets[other.index], sizes[other.index])
+                for other in placed
+                if other.first <= last and first <= other.last
+            ]
         )
         smallest, start, end = -1, 0, 0
         for offset, length in busy:

@@ -129,7 +129,7 @@ class Elements:
         steps = x.values[1:] - x.values[:-1]
         if not (steps == steps[0]).all() or abs(int(steps[0])) > _FACTOR:
             return None
-        return replace(x, values=None, factor=steps[:1], offset=x.values[:1])
+        return Term(x.dtype, x.low, x.high, operand=x.operand, factor=steps[:1], offset=x.values[:1])
 
     def value_of(self, x: Term) -> int:
         """The instruction that holds the limited value of a term."""
@@ -181,7 +181,7 @@ class Elements:
         high = dtype.max if high is None else high
         if x.values is not None or x.factor is not None:
             if x.low >= low and x.high <= high:
-                return replace(x, dtype=dtype)
+                return x if x.dtype is dtype else replace(x, dtype=dtype)
             if x.values is None:
                 x = Term(x.dtype, x.low, x.high, register=self.value_of(x))
             else:
@@ -189,7 +189,7 @@ class Elements:
                 return replace(x, dtype=dtype, values=values, low=int(values.min()), high=int(values.max()))
         is_limited = x.is_limited and x.low >= low and x.high <= high
         least, most = min(max(x.low, low), high), max(min(x.high, high), low)
-        return replace(x, dtype=dtype, low=least, high=most, is_limited=is_limited)
+        return Term(dtype, least, most, register=x.register, is_limited=is_limited)
 
     def real(self, register: int) -> Term:
         """A binary32 number that an instruction computes."""
@@ -212,7 +212,7 @@ class Elements:
         if twice:
             whole = self._exactly_linear(x, multiplier, shift, offset)
             if whole is not None:
-                return self.limit(replace(whole, dtype=I32), dtype)
+                return self.limit(whole, dtype)
         source, low, high = self.value_of(x), max(x.low, -(2**31)), x.high
         ends = np.asarray([[low], [high]], np.int64)
         rescaled = (
@@ -241,7 +241,7 @@ class Elements:
         return self.limit(Term(dtype, int(rescaled.min()), int(rescaled.max()), register=register), dtype)
 
     def _exactly_linear(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
-        """An operand times whole factors, which no rounding touches."""
+        """An operand times whole factors, which no rounding touches, in 32 bits."""
         linear = self.linear(x)
         if linear is None:
             return None
@@ -257,7 +257,7 @@ class Elements:
         rescaled = _range(before, before + span) if offset.any() else (low, high)
         if min(low, rescaled[0]) < -_LARGEST or max(high, rescaled[1]) > _LARGEST or np.abs(factor).max() > _FACTOR:
             return None
-        return replace(linear, low=low, high=high, factor=_shortest(factor), offset=_shortest(start))
+        return Term(I32, low, high, operand=x.operand, factor=_shortest(factor), offset=_shortest(start))
 
     def sum(self, a: Term, b: Term, sign: int, dtype: DType) -> Term:
         """``a + sign * b``, saturated to a type."""

@@ -103,8 +103,8 @@ def tree(node: Node, site: Site) -> Group | None:
         return None
     if any(0 in value.type.static_shape for value in (y, *filter(None, node.inputs))):
         return None
-    for restricted in (site, Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise)):
-        found = Tree(restricted)
+    for is_alone in (False, True):
+        found = Tree(Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise) if is_alone else site)
         try:
             term = found.term(node)
         except Inexpressible:
@@ -294,6 +294,8 @@ def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> T
 def _of_tensors(tree: Tree, node: Node) -> Term:
     op = node.op
     assert isinstance(op, BinaryArithmetic)
+    if node.outputs[0].dtype.is_float:
+        raise Inexpressible("real numbers")
     a, b = (tree.of(value) for value in node.inputs)
     return _combined(tree, op.arithmetic, a, b, node.outputs[0].dtype)
 

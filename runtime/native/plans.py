@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
+from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
 
@@ -53,8 +54,9 @@ class Plans:
         with self._lock:
             found = self._plans.get(key)
             if found is None:
-                graph = self._bound(extents) if extents else self._graph
-                found = self._plans[key] = NativePlan(graph, *self._settings, is_observed=is_observed)
+                with rarely_collected():
+                    graph = self._bound(extents) if extents else self._graph
+                    found = self._plans[key] = NativePlan(graph, *self._settings, is_observed=is_observed)
             self._plans.move_to_end(key)
             while len(self._plans) > _KEPT:
                 self._plans.popitem(last=False)

@@ -7,6 +7,7 @@ order, and bytes are copied only where a kernel needs an order that the memory d
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -135,25 +136,8 @@ class Stored:
         The result lists all elements in the same row-major order of the graph. Axes of both shapes fall into groups of
         equal size; the memory stays where each group is one block of memory in itself.
         """
-        if not self.is_dense:
-            return None
-        groups = _matching_groups(self.shape, shape)
-        position = {axis: index for index, axis in enumerate(self.order)}
-        blocks: list[tuple[int, list[int]]] = []
-        singles: list[int] = []
-        for own, new in groups:
-            wide = [axis for axis in own if self.shape[axis] != 1]
-            if not wide:
-                singles += new
-                continue
-            places = [position[axis] for axis in wide]
-            between = self.order[places[0] : places[-1] + 1]
-            is_block = all(self.shape[axis] == 1 or axis in wide for axis in between)
-            if places != sorted(places) or not is_block:
-                return None
-            blocks.append((places[0], new))
-        order = tuple(singles) + tuple(axis for _, new in sorted(blocks) for axis in new)
-        return Stored(self.buffer, self.dtype, shape, order, self.offset)
+        order = _reshaped(self.order, self.shape, shape) if self.is_dense else None
+        return None if order is None else Stored(self.buffer, self.dtype, shape, order, self.offset)
 
     def view(self, memory: Array) -> Array:
         """A NumPy view in the graph's axis order onto the bytes of the buffer; INT8 still has 128 added.
@@ -174,6 +158,25 @@ class Stored:
         if not self.size:
             return 0
         return sum((extent - 1) * step for extent, step in zip(self.shape, self.strides, strict=True)) + self.itemsize
+
+
+@lru_cache(1 << 10)
+def _reshaped(order: Order, old: tuple[int, ...], new: tuple[int, ...]) -> Order | None:
+    """The order of another shape in the same memory, or None; networks repeat their shapes layer by layer."""
+    position = {axis: index for index, axis in enumerate(order)}
+    blocks: list[tuple[int, list[int]]] = []
+    singles: list[int] = []
+    for own, made in _matching_groups(old, new):
+        wide = [axis for axis in own if old[axis] != 1]
+        if not wide:
+            singles += made
+            continue
+        places = [position[axis] for axis in wide]
+        is_block = all(old[axis] == 1 or axis in wide for axis in order[places[0] : places[-1] + 1])
+        if places != sorted(places) or not is_block:
+            return None
+        blocks.append((places[0], made))
+    return tuple(singles) + tuple(axis for _, made in sorted(blocks) for axis in made)
 
 
 def _matching_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:

@@ -93,7 +93,8 @@ def sliced(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
     It is along the innermost axis, whose rows then have a pitch, and along the outermost one.
     """
     wide = [position for position in stored.order if stored.shape[position] != 1]
-    part = replace(stored, offset=stored.offset + start * stored.strides[axis], shape=_set(stored.shape, axis, count))
+    shape, offset = _set(stored.shape, axis, count), stored.offset + start * stored.strides[axis]
+    part = Stored(stored.buffer, stored.dtype, shape, stored.order, offset, stored.pitch)
     if count == stored.shape[axis] or not wide:
         return part
     if axis == wide[0] and len(wide) > 1:
@@ -104,7 +105,7 @@ def sliced(stored: Stored, axis: int, start: int, count: int) -> Stored | None:
         if not stored.is_dense:
             return None
         stored = stored.in_order((*(other for other in stored.order if other != axis), axis))
-    return replace(part, order=stored.order, pitch=stored.row_bytes)
+    return Stored(stored.buffer, stored.dtype, shape, stored.order, offset, stored.row_bytes)
 
 
 def _set(values: Sequence[int], index: int, value: int) -> tuple[int, ...]:
