@@ -12,7 +12,7 @@ import numpy as np
 
 from tpuconvert.runtime.native import epilogue as forms
 from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
+from tpuconvert.runtime.native.epilogue import STORED_BIAS, Epilogue, bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
@@ -34,7 +34,7 @@ from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.quantized_modes import QCalMode
-from tpuconvert.schema.types import I8, U8, Array, Chip, DType
+from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
 
 PRODUCTS = (Conv, ConvV2, Deconv, DeconvV2, MatrixMul, MatrixMulV2, FcInt)
 FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut, DequantIntToFp32)
@@ -186,9 +186,54 @@ def _emit(builder: Builder, found: Product, result: Value) -> None:
         shape, out = x.shape, y.shape
     step: Callable[..., None] = phases
     if found.is_matrix:  # a reshape may have given the result other rows
+        if _is_corrected(builder, found, rows):
+            _multiply(builder, found, x, y, rows)
+            return
         pixel = len(found.weights) * y.itemsize
         step = partial(convolve, output_steps=(pixel, pixel * rows))
     step(builder, x, y, shape=shape, out_shape=out, **_operands(found))
+
+
+def _is_corrected(builder: Builder, found: Product, rows: int) -> bool:
+    """Whether a zero point of the weights costs less as a correction by the sum of each row than in the weights.
+
+    Less the zero point, weights need more than 8 bits: where bytes are multiplied that takes two products. What is
+    corrected for are 32-bit sums in memory, and the weights are packed in every run, which long and many rows outweigh.
+    """
+    depth = found.weights.shape[1]
+    if builder.isa not in ("avxvnni", "avx512vnni") or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
+        return False
+    zero, dtype = found.weight_zeros[0], DType.of(found.weights.dtype)
+    if zero + bias_of(dtype) == STORED_BIAS or not found.weights.size:
+        return False
+    if int(found.weights.min()) - zero >= -128 and int(found.weights.max()) - zero <= 127:
+        return False
+    farthest = [max(stored, 255 - stored) for stored in (found.zero + bias_of(found.x.dtype), zero + bias_of(dtype))]
+    largest_bias = 0 if found.bias is None else int(np.abs(found.bias.astype(np.int64)).max())
+    return 0 <= zero + bias_of(dtype) <= 255 and depth * farthest[0] * farthest[1] + largest_bias <= I32.max
+
+
+def _multiply(builder: Builder, found: Product, x: Stored, y: Stored, rows: int) -> None:
+    """Add a matrix product as that of two operands, of which the weights are a constant."""
+    columns, depth = found.weights.shape[:2]
+    dtype = DType.of(found.weights.dtype)
+    stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
+    is_by_rows = stored.strides[0] == 1
+    weights = builder.constant(stored.T if is_by_rows else stored)
+    described = builder.native.Product(
+        builder.place(x),
+        builder.place(weights),
+        builder.place(y),
+        [rows, depth, columns],
+        [depth],
+        [columns, 1] if is_by_rows else [1, depth],
+        [columns * y.itemsize],
+        found.epilogue.compiled(columns),
+        left_zero=found.zero + bias_of(found.x.dtype),
+        right_zero=found.weight_zeros[0] + bias_of(dtype),
+        bias=None if found.bias is None else found.bias.astype(np.int32),
+    )
+    builder.step(builder.native.product_int8(described, builder.isa), (x, weights), (y,))
 
 
 def _product(node: Node, chip: str) -> Product | None:
