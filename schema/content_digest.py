@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from xxhash import xxh3_128
 
-from tpuconvert.schema.types import Array
-
 ALGORITHM = "xxh3-128"
 """What files name it. Digests are in its canonical form, the most significant byte first."""
 
@@ -23,6 +21,6 @@ Digest = xxh3_128
 """As those of ``hashlib``: ``update``, ``digest`` and ``hexdigest``."""
 
 
-def digest_of(data: bytes | memoryview | Array) -> bytes:
+def digest_of(data: bytes | memoryview) -> bytes:
     """The digest of a content that lies in one piece."""
     return Digest(data).digest()

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+import numpy as np
+
 from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.errors import ShapeError
@@ -19,6 +21,7 @@ from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.long_fields import make_with_arrays
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
@@ -60,9 +63,11 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
         ValueError: naming the first thing that is wrong.
     """
     _check_buffers(tables.buffers, weights_size)
+    if not tables.chip:
+        raise ValueError("the model has no chip")
     return FileModel(
         graph=_GraphDecoder(tables, constant).graph(),
-        chip=Chip[_named(tables.chip, "the model has no chip")],
+        chip=Chip[tables.chip.name],
         tool_version=tables.tool_version,
         quantize=tables.quantize,
         preprocessing=_json_values(tables.preprocessing),
@@ -73,10 +78,14 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
     )
 
 
-def _named(number: tpum.Chip | tpum.DType, otherwise: str) -> str:
-    if not number:
+_DTYPES = {tpum.DType[dtype.name]: dtype for dtype in DType}
+
+
+def _dtype(number: tpum.DType, otherwise: str) -> DType:
+    found = _DTYPES.get(number)
+    if found is None:
         raise ValueError(otherwise)
-    return number.name
+    return found
 
 
 def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
@@ -193,19 +202,20 @@ class _GraphDecoder:
         return tuple(self._symbols[-1 - extent] if extent < 0 else extent for extent in stored)
 
     def _type(self, value: tpum.Value) -> TensorType:
-        type_ = self._types.get((value.dtype, value.shape))
+        key = value.dtype, tuple(value.shape)
+        type_ = self._types.get(key)
         if type_ is None:
-            shape = self._shape(value.shape)
+            shape = self._shape(key[1])
             if not shape:
                 raise ValueError(f"value {value.name!r} has rank 0")
-            type_ = TensorType(DType[_named(value.dtype, f"value {value.name!r} has no data type")], shape)
-            self._types[value.dtype, value.shape] = type_
+            type_ = TensorType(_dtype(value.dtype, f"value {value.name!r} has no data type"), shape)
+            self._types[key] = type_
         return type_
 
     def _port(self, port: tpum.Port) -> Port:
         if port.dtype not in PORT_TYPES:
             raise ValueError(f"port {port.name!r} has the unknown type {port.dtype!r}")
-        shape = self._shape(port.shape)
+        shape = self._shape(tuple(port.shape))
         return Port(port.name, port.dtype, shape, _quant(port.quantization, shape))
 
     def _add_constant(self, place: int, value: tpum.Value) -> None:
@@ -216,7 +226,7 @@ class _GraphDecoder:
         data = self._array(value.name, value.data, type_.dtype, type_.static_shape)
         integers = None
         if value.stored != -1:
-            dtype = DType[_named(value.stored_dtype, f"the integers of {value.name!r} have no data type")]
+            dtype = _dtype(value.stored_dtype, f"the integers of {value.name!r} have no data type")
             integers = self._array(value.name, value.stored, dtype, type_.static_shape)
         quant = _quant(value.quantization, type_.shape)
         self._values[place] = self._graph.constant(data, value.name, quant, integers)
@@ -237,20 +247,23 @@ class _GraphDecoder:
         if unknown:
             raise UnknownOperatorsError(unknown, self._tables.plugins)
         known = {name: definition for name, definition in definitions.items() if definition is not None}
+        values, count = self._values, len(self._values)
         for place, node in enumerate(nodes):
             what = f"node {place} ({node.op})"
             op = self._op(what, node, known[node.op])
-            inputs = [None if index == -1 else self._existing(index, what) for index in node.inputs]
+            inputs = [values[index] if 0 <= index < count else None for index in node.inputs]
+            if None in inputs:
+                inputs = [None if index == -1 else self._existing(index, what) for index in node.inputs]
             self._add_node(what, op, inputs, node)
 
     def _op(self, what: str, node: tpum.Node, definition: type[Op]) -> Op:
         known = self._ops.get((definition, node.attributes))
         if known is not None:
             return known
-        count = len(self._tables.attributes)
-        if any(not 0 <= place < count for place in node.attributes):
+        stored = self._tables.attributes
+        if node.attributes and not 0 <= min(node.attributes) <= max(node.attributes) < len(stored):
             raise ValueError(f"{what} refers to a parameter that is not there")
-        attributes = [self._tables.attributes[place] for place in node.attributes]
+        attributes = [stored[place] for place in node.attributes]
         try:
             op = op_attributes.decode(definition, attributes)
         except Exception as error:  # definitions, ours and a plugin's, run here on values that a file states
@@ -262,8 +275,8 @@ class _GraphDecoder:
         results = [self._new(place, what) for place in node.outputs]
         if len(set(node.outputs)) != len(results) or not results:
             raise ValueError(f"{what} has no results, or one twice")
-        types = [self._type(result) for result in results]
-        sources = tuple(Source(source.file, source.node, source.op) for source in node.sources)
+        types = list(map(self._type, results))
+        sources = tuple([Source(*source) for source in node.sources])
         try:
             made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
         except ShapeError as error:
@@ -271,10 +284,11 @@ class _GraphDecoder:
         except Exception as error:  # as above: ``infer`` runs on types that a file states
             raise ValueError(f"{what} does not fit its operands: {error}") from error
         for value, type_, result, place in zip(made, types, results, node.outputs, strict=True):
-            if not _agree(value.type, type_):
+            if value.type is not type_ and not _agree(value.type, type_):
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
             value.type = type_
-            value.quant = _quant(result.quantization, type_.shape)
+            if result.quantization is not None:
+                value.quant = _quant(result.quantization, type_.shape)
             self._values[place] = value
 
 
@@ -293,15 +307,21 @@ def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None
     if stored is None:
         return None
     axis = stored.axis if stored.per_axis else None
-    dtype = DType[_named(stored.dtype, "a quantization has no data type")]
-    zero_point = stored.zero_point
-    if len(zero_point) == 1:  # the same for every scale
-        zero_point *= len(stored.scale)
-    quant = QuantParams(stored.scale, zero_point, dtype, axis)
+    dtype = _dtype(stored.dtype, "a quantization has no data type")
+    scale, zero_point = stored.scale, stored.zero_point
+    if isinstance(scale, tuple):
+        if len(zero_point) == 1:  # the same for every scale
+            zero_point = tuple(zero_point) * len(scale)
+        quant = QuantParams(scale, tuple(zero_point), dtype, axis)
+    else:
+        zeros = np.empty(len(scale) if len(zero_point) == 1 else len(zero_point), np.int64)
+        zeros[:] = zero_point
+        arrays = {"scale": scale, "zero_point": zeros}
+        quant = make_with_arrays(QuantParams, {"dtype": dtype, "axis": axis}, arrays)
     if axis is not None:
         if not -len(shape) <= axis < len(shape):
             raise ValueError(f"quantization along axis {axis} of rank {len(shape)}")
         extent = shape[axis]
-        if isinstance(extent, int) and extent != len(stored.scale):
-            raise ValueError(f"{len(stored.scale)} scales along an axis of {extent}")
+        if isinstance(extent, int) and extent != len(scale):
+            raise ValueError(f"{len(scale)} scales along an axis of {extent}")
     return quant

@@ -6,7 +6,6 @@ nothing: whoever changes a file can change its digest too. Constants are read-on
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import stat
@@ -85,13 +84,13 @@ def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
 
 def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
     """Makes arrays that are views into the mapping. Offsets are Python integers: nothing ends at 2 GiB."""
+    little = {dtype: dtype.numpy.newbyteorder("<") for dtype in DType}
 
     def view(buffer: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
-        stored = dtype.numpy.newbyteorder("<")
+        stored = little[dtype]
         if not buffer.size:  # may stand at the very end of the file, where NumPy accepts no view
             return np.frombuffer(b"", stored).reshape(shape)
-        array = np.frombuffer(mapped, stored, math.prod(shape), weights_offset + buffer.offset)
-        return array.reshape(shape)
+        return np.ndarray(shape, stored, mapped, weights_offset + buffer.offset)
 
     return view
 

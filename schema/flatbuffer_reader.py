@@ -1,8 +1,9 @@
 """Reading a FlatBuffers file that nobody has verified: everything is proved in the moment in which it is read.
 
 The same proofs as in ``flatbuffer_verifier.py``, for formats without unions and structs whose tables cannot hold
-themselves, so that nesting has a bound. What a vtable says is proved once, and then describes all tables with that
-vtable: one call of ``struct`` reads all numbers and offsets of such a table.
+themselves, so that nesting has a bound. All tables of one kind that a field leads to are read at once, column by
+column: what a vtable says is proved once for all tables with that vtable, and where their fields lie and lead to is
+computed and compared by NumPy.
 
 Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 """
@@ -10,20 +11,27 @@ Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 from __future__ import annotations
 
 import enum
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tpuconvert.schema.flatbuffer_verifier import Field, FlatBufferError, Kind, Schema, Table
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import LONG
+from tpuconvert.schema.types import Array
 
-_U16 = struct.Struct("<H").unpack_from
-_U32 = struct.Struct("<I").unpack_from
-_I32 = struct.Struct("<i").unpack_from
-_CODES = {
-    **{"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"},
-    **{"f32": "f", "f64": "d"},
+_TYPES = {
+    **{"bool": "?", "i8": "i1", "u8": "u1", "i16": "<i2", "u16": "<u2", "i32": "<i4", "u32": "<u4", "i64": "<i8"},
+    **{"u64": "<u8", "f32": "<f4", "f64": "<f8"},
 }
+_MOST_VTABLES = 1024
+"""For one kind of table. A writer makes one for every set of fields that are stored; there are few."""
+
+_LEAST, _MOST, _BITS = np.minimum.reduce, np.maximum.reduce, np.bitwise_or.reduce
+
+Path = Callable[[int], str]
+"""Says where the table of a number is, in the words of the schema."""
 
 
 def read(
@@ -31,42 +39,31 @@ def read(
     schema: Schema,
     root: str,
     identifier: bytes,
-    classes: Mapping[str, type],
+    rows: Mapping[str, Any],
     enums: Mapping[tuple[str, str], type[enum.IntEnum]],
 ) -> Any:
-    """The root table of a buffer, with everything it holds.
+    """The root table of a buffer, with everything it holds. Nothing in it refers to the buffer.
 
     Args:
         buffer: the whole file.
         schema: description of the tables.
         root: name of the root table.
         identifier: the four bytes at offset 4.
-        classes: by table name, what is made of a table: objects whose attributes are its fields.
+        rows: by table name, a class of named tuples with the names of the table's fields, in any order. Vectors are
+            tuples, long ones of 64-bit numbers arrays.
         enums: by table and field name, what is made of a number.
 
     Raises:
-        FlatBufferError: the first offence, and where it is.
+        FlatBufferError: the first offence that was found, and where it is.
         ValueError: an enum number that does not exist.
     """
     if len(buffer) < 8:
         raise FlatBufferError(f"{len(buffer)} bytes are too few for a FlatBuffers file")
     if buffer[4:8] != identifier:
         raise FlatBufferError(f"the file identifier is {bytes(buffer[4:8])!r}, expected {identifier!r}")
-    reading = _Reading(buffer, schema, classes, enums)
-    try:
-        return reading.table(reading.target(0), schema.tables[root])
-    except _Offence as offence:
-        path = "".join(reversed(offence.path)).lstrip(".")
-        raise FlatBufferError(offence.reason, path) from None
-
-
-class _Offence(Exception):
-    """A finding on its way up; every level adds its part of the path, innermost first."""
-
-    def __init__(self, reason: str, path: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.path = [path] if path else []
+    reading = _Reading(bytes(buffer), schema, rows, enums)
+    target = reading.targets(np.zeros(1, np.int64), lambda _: "")
+    return reading.tables(target, schema.tables[root], lambda _: "")[0]
 
 
 class _Members(dict[int, enum.IntEnum]):
@@ -80,25 +77,11 @@ class _Members(dict[int, enum.IntEnum]):
         return self._kind(number)  # which says that it has no such member
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """What one vtable says about one kind of table.
-
-    Attributes:
-        size: bytes of the table.
-        unpack: gives its numbers and offsets in the order in which they lie in the table.
-        remainder: what its eight-byte fields leave when divided by eight; -1 when there is none.
-        absent: the values of fields that are not stored.
-        numbers: place among what ``unpack`` gives, name, and what makes the number another type, if anything.
-        followed: place, name, offset in the table, the method that reads what is referred to, and its argument.
-    """
+class _Layout(NamedTuple):
+    """What one vtable says about one kind of table: its bytes, and by field where it lies, 0 when it is not stored."""
 
     size: int
-    unpack: Callable[[memoryview, int], tuple[Any, ...]]
-    remainder: int
-    absent: dict[str, Any]
-    numbers: tuple[tuple[int, str, _Members | None], ...]
-    followed: tuple[tuple[int, str, int, Callable[[int, Any], Any], Any], ...]
+    offsets: tuple[int, ...]
 
 
 class _Reading:
@@ -111,184 +94,223 @@ class _Reading:
 
     def __init__(
         self,
-        view: memoryview,
+        content: bytes,
         schema: Schema,
-        classes: Mapping[str, type],
+        rows: Mapping[str, Any],
         enums: Mapping[tuple[str, str], type[enum.IntEnum]],
     ) -> None:
-        self.view = view
-        self.end = len(view)
-        self.left = len(view)
+        self.content = content
+        self.end = len(content)
+        self.left = len(content)
         self.schema = schema
-        self.classes = classes
-        self.enums = enums
-        self.layouts: dict[tuple[int, str], _Layout] = {}
+        self.rows = rows
+        self.enums = {field: _Members(kind) for field, kind in enums.items()}
         self.strings: dict[int, str] = {}
+        self.words = {name: self.view(type_) for name, type_ in _TYPES.items()}
 
-    def spend(self, size: int) -> None:
+    def view(self, type_: str) -> Array:
+        """The whole buffer as numbers of one type."""
+        size = np.dtype(type_).itemsize
+        return np.frombuffer(self.content, type_, self.end // size)
+
+    def spend(self, size: int, path: Path) -> None:
         self.left -= size
         if self.left < 0:
-            raise _Offence("parts of the metadata overlap")
+            raise FlatBufferError("parts of the metadata overlap", path(0))
 
-    def target(self, position: int) -> int:
-        """Follow the unsigned offset that stands at ``position``."""
-        return self.checked_target(position, _U32(self.view, position)[0])
+    def targets(self, places: Array, path: Path) -> Array:
+        """Follow the offsets that stand at these places; at least four bytes lie behind where each leads."""
+        offsets = self.words["u32"][places >> 2]
+        targets: Array = places + offsets
+        if targets.size and (not _LEAST(offsets) or _MOST(targets) + 4 > self.end or _BITS(targets) & 3):
+            first = int(np.flatnonzero((offsets == 0) | (targets + 4 > self.end) | (targets & 3 != 0))[0])
+            offset, place, target = int(offsets[first]), int(places[first]), int(targets[first])
+            what = f"offset {offset} at byte {place}"
+            if offset and target + 4 <= self.end:
+                raise FlatBufferError(f"{what} leads to byte {target}, which is not aligned to 4", path(first))
+            raise FlatBufferError(f"{what} leaves the file of {self.end} bytes", path(first))
+        return targets
 
-    def checked_target(self, position: int, offset: int) -> int:
-        """Where an offset leads; at least four bytes lie behind that place."""
-        target = position + offset
-        if offset == 0 or target + 4 > self.end:
-            raise _Offence(f"offset {offset} at byte {position} leaves the file of {self.end} bytes")
-        if target & 3:
-            raise _Offence(f"offset {offset} at byte {position} leads to byte {target}, which is not aligned to 4")
-        return target
+    def tables(self, targets: Array, table: Table, path: Path) -> list[Any]:
+        """What is made of the tables at these places."""
+        if not targets.size:
+            return []
+        vtables = targets - self.words["i32"][targets >> 2]
+        if _LEAST(vtables) < 0 or _MOST(vtables) + 4 > self.end or _BITS(vtables) & 1:
+            bad = (vtables < 0) | (vtables + 4 > self.end) | (vtables & 1 != 0)
+            first = int(np.flatnonzero(bad)[0])
+            raise FlatBufferError(
+                f"vtable at byte {vtables[first]} is outside the file or not aligned to 2", path(first)
+            )
+        if _LEAST(vtables) == _MOST(vtables):
+            return self.alike(targets, table, int(vtables[0]), path)
+        distinct, group, counts = np.unique(vtables, return_inverse=True, return_counts=True)
+        if distinct.size > _MOST_VTABLES:
+            raise FlatBufferError(f"{distinct.size} vtables, more than {_MOST_VTABLES}", path(0))
+        made: list[Any] = [None] * targets.size
+        members = np.split(np.argsort(group, kind="stable"), np.cumsum(counts)[:-1])
+        for vtable, places in zip(distinct.tolist(), members, strict=True):
+            rows = self.alike(targets[places], table, vtable, _chosen(path, places))
+            for place, row in zip(places.tolist(), rows, strict=True):
+                made[place] = row
+        return made
 
-    def table(self, position: int, table: Table) -> Any:
-        vtable = position - _I32(self.view, position)[0]
-        layout = self.layouts.get((vtable, table.name))
-        if layout is None:
-            layout = self.layouts[vtable, table.name] = self.layout(vtable, table)
-        self.spend(layout.size)
-        end = self.end
-        if position + layout.size > end:
-            raise _Offence(f"table of {layout.size} bytes at byte {position} leaves the file of {self.end} bytes")
-        if layout.remainder >= 0 and (position + layout.remainder) & 7:
-            raise _Offence(f"a field of the table at byte {position} is not aligned to 8")
-        read = layout.unpack(self.view, position)
-        item: Any = object.__new__(self.classes[table.name])
-        values = item.__dict__
-        values.update(layout.absent)
-        for place, name, kind in layout.numbers:
-            values[name] = read[place] if kind is None else kind[read[place]]
-        name = ""
-        try:
-            for place, name, offset, follow, argument in layout.followed:
-                target = position + offset + read[place]
-                if target & 3 or target + 4 > end or not read[place]:
-                    self.checked_target(position + offset, read[place])
-                values[name] = follow(target, argument)
-        except _Offence as offence:
-            offence.path.append(f".{name}")
-            raise
-        return item
-
-    def layout(self, vtable: int, table: Table) -> _Layout:
-        view = self.view
-        if vtable < 0 or vtable + 4 > self.end or vtable & 1:
-            raise _Offence(f"vtable at byte {vtable} is outside the file or not aligned to 2")
-        (vtable_size,), (table_size,) = _U16(view, vtable), _U16(view, vtable + 2)
-        if vtable_size < 4 or vtable_size & 1 or vtable + vtable_size > self.end or table_size < 4:
-            raise _Offence(f"vtable at byte {vtable} has the sizes {vtable_size} and {table_size}")
-        stored: list[tuple[int, Field]] = []
-        absent: dict[str, Any] = {}
-        for field in table.fields:
-            entry = 4 + 2 * field.slot
-            offset = _U16(view, vtable + entry)[0] if entry + 2 <= vtable_size else 0
+    def alike(self, targets: Array, table: Table, vtable: int, path: Path) -> list[Any]:
+        """What is made of tables with the same vtable."""
+        layout = self.layout(vtable, table, path)
+        count = targets.size
+        self.spend(layout.size * count, path)
+        if _MOST(targets) + layout.size > self.end:
+            last = int(targets.argmax())
+            reason = f"table of {layout.size} bytes at byte {targets[last]} leaves the file of {self.end} bytes"
+            raise FlatBufferError(reason, path(last))
+        columns: dict[str, Iterable[Any]] = {}
+        for field, offset in zip(table.fields, layout.offsets, strict=True):
             if offset:
-                _check_place(field, offset, table_size)
-                stored.append((offset, field))
-            elif field.required:
-                raise _Offence("required, but missing", f".{field.name}")
+                columns[field.name] = self.column(targets + offset, table, field, _inside(path, field.name))
             else:
-                absent[field.name] = self.default(table, field)
-        return self.described(table, table_size, sorted(stored, key=lambda item: item[0]), absent)
+                columns[field.name] = itertools.repeat(self.default(table, field), count)
+        row = self.rows[table.name]
+        return list(map(row, *map(columns.__getitem__, row._fields)))
 
-    def described(
-        self, table: Table, size: int, stored: Sequence[tuple[int, Field]], absent: dict[str, Any]
-    ) -> _Layout:
-        codes, position = "<", 0
-        remainder = -1
-        numbers: list[tuple[int, str, _Members | None]] = []
-        followed: list[tuple[int, str, int, Callable[[int, Any], Any], Any]] = []
-        for place, (offset, field) in enumerate(stored):
-            if offset < position:
-                raise _Offence("two fields overlap", f".{field.name}")
-            is_number = field.kind is Kind.SCALAR
-            codes += f"{offset - position}x" + (_CODES[field.type] if is_number else "I")
-            position = offset + (field.size if is_number else 4)
-            if is_number:
-                kind = self.enums.get((table.name, field.name))
-                numbers.append((place, field.name, None if kind is None else _Members(kind)))
-                if field.alignment == 8:
-                    if remainder not in (-1, offset & 7):
-                        raise _Offence(f"offset {offset} in its table is not aligned to 8", f".{field.name}")
-                    remainder = offset & 7
-            else:
-                followed.append((place, field.name, offset, *self.way(field)))
-        unpack = struct.Struct(codes).unpack_from
-        return _Layout(size, unpack, remainder, absent, tuple(numbers), tuple(followed))
+    def layout(self, vtable: int, table: Table, path: Path) -> _Layout:
+        words, end = self.words["u16"], self.end
+        vtable_size, table_size = int(words[vtable >> 1]), int(words[(vtable >> 1) + 1])
+        if vtable_size < 4 or vtable_size & 1 or vtable + vtable_size > end or table_size < 4:
+            reason = f"vtable at byte {vtable} has the sizes {vtable_size} and {table_size}"
+            raise FlatBufferError(reason, path(0))
+        entries = words[(vtable >> 1) + 2 : (vtable + vtable_size) >> 1].tolist()
+        offsets = []
+        for field in table.fields:
+            offset = entries[field.slot] if field.slot < len(entries) else 0
+            if offset:
+                _check_place(field, offset, table_size, path)
+            elif field.required:
+                raise FlatBufferError("required, but missing", _inside(path, field.name)(0))
+            offsets.append(offset)
+        return _Layout(table_size, tuple(offsets))
 
     def default(self, table: Table, field: Field) -> Any:
         """The value of a field that is not stored."""
         if field.kind is Kind.SCALAR:
             kind = self.enums.get((table.name, field.name))
-            return field.default if kind is None else kind(int(field.default))
+            return field.default if kind is None else kind[int(field.default)]
         if field.kind is Kind.STRING:
             return ""
         return None if field.kind is Kind.TABLE else ()
 
-    def way(self, field: Field) -> tuple[Callable[[int, Any], Any], Any]:
-        """How to read what a field refers to: a method and its second argument."""
+    def column(self, places: Array, table: Table, field: Field, path: Path) -> list[Any]:
+        """The values of one field, which is stored at these places."""
+        if field.kind is Kind.SCALAR:
+            if field.size == 8 and _BITS(places) & 7:
+                raise FlatBufferError("not aligned to 8", path(int(np.flatnonzero(places & 7)[0])))
+            numbers: list[Any] = self.words[field.type][places >> (field.size.bit_length() - 1)].tolist()
+            kind = self.enums.get((table.name, field.name))
+            return numbers if kind is None else list(map(kind.__getitem__, numbers))
+        targets = self.targets(places, path)
         if field.kind is Kind.STRING:
-            return self.string, None
+            return self.texts(targets, path)
         if field.kind is Kind.TABLE:
-            return self.table, self.schema.tables[field.type]
+            return self.tables(targets, self.schema.tables[field.type], path)
         if field.kind is Kind.SCALAR_VECTOR:
-            return self.numbers, (_CODES[field.type], field.size)
+            return self.numbers(targets, field, path)
+        return self.vectors(targets, field, path)
+
+    def lengths(self, targets: Array, size: int, path: Path) -> Array:
+        """Lengths of vectors of elements of that size, which lie inside the file."""
+        lengths: Array = self.words["u32"][targets >> 2].astype(np.int64)
+        starts, ends = targets + 4, targets + 4 + lengths * size
+        if not targets.size or (_MOST(ends) <= self.end and (size < 8 or not _BITS(starts) & 7)):
+            return lengths
+        bad = ends > self.end
+        if size == 8:
+            bad |= (lengths > 0) & (starts & 7 != 0)
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            what = f"{lengths[first]} elements of {size} bytes at byte {starts[first]}"
+            inside = ends[first] <= self.end
+            reason = f"{what} are not aligned to 8" if inside else f"{what} leave the file of {self.end} bytes"
+            raise FlatBufferError(reason, path(first))
+        return lengths
+
+    def texts(self, targets: Array, path: Path) -> list[str]:
+        """Strings, each of which is made once, however often it is referred to."""
+        ends = targets + 4 + self.lengths(targets, 1, path)
+        if targets.size and (_MOST(ends) >= self.end or _MOST(self.words["u8"][ends])):
+            first = next(i for i, end in enumerate(ends.tolist()) if end >= self.end or self.content[end])
+            raise FlatBufferError(f"string at byte {targets[first]} does not end with a zero byte", path(first))
+        content, known, asked = self.content, self.strings, targets.tolist()
+        for target, end in zip(asked, ends.tolist(), strict=True):
+            if target not in known:
+                self.spend(end - target, path)
+                try:
+                    known[target] = content[target + 4 : end].decode()
+                except UnicodeDecodeError as error:
+                    reason = f"string at byte {target} is not UTF-8: {error.reason}"
+                    raise FlatBufferError(reason, path(asked.index(target))) from None
+        return list(map(known.__getitem__, asked))
+
+    def numbers(self, targets: Array, field: Field, path: Path) -> list[Any]:
+        """Vectors of numbers: tuples, or arrays where many wide numbers are in them."""
+        lengths = self.lengths(targets, field.size, path)
+        self.spend(int(lengths.sum()) * field.size, path)
+        words = self.words[field.type]
+        starts = targets + 4 >> field.size.bit_length() - 1
+        if field.size == 8 and targets.size and _MOST(lengths) > LONG:
+            places = zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+            return [
+                words[start:end] if end - start > LONG else tuple(words[start:end].tolist()) for start, end in places
+            ]
+        items = words[_runs(starts, lengths)].tolist()
+        ends = np.cumsum(lengths)
+        return [tuple(items[start:end]) for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
+
+    def vectors(self, targets: Array, field: Field, path: Path) -> list[tuple[Any, ...]]:
+        """Vectors of strings or tables: one offset per element. Those of all vectors are followed together."""
+        lengths = self.lengths(targets, 4, path)
+        self.spend(4 * int(lengths.sum()), path)
+        ends = np.cumsum(lengths)
+        inner = _element(path, ends - lengths, ends)
+        found = self.targets(4 * _runs(targets + 4 >> 2, lengths), inner)
         if field.kind is Kind.STRING_VECTOR:
-            return self.vector, (self.string, None)
-        if field.kind is Kind.TABLE_VECTOR:
-            return self.vector, (self.table, self.schema.tables[field.type])
-        raise ValueError(f"{field.name}: a {field.kind.value} cannot be read here")
-
-    def length(self, target: int, size: int, alignment: int) -> int:
-        """Length of a vector of elements of that size, which lie inside the file."""
-        length: int = _U32(self.view, target)[0]
-        if target + 4 + length * size > self.end:
-            raise _Offence(f"{length} elements of {size} bytes at byte {target} leave the file of {self.end} bytes")
-        if length and (target + 4) % alignment:
-            raise _Offence(f"elements at byte {target + 4} are not aligned to {alignment}")
-        self.spend(length * size)
-        return length
-
-    def string(self, target: int, _: None) -> str:
-        known = self.strings.get(target)
-        if known is None:
-            after = target + 4 + self.length(target, 1, 1)
-            if after >= self.end or self.view[after] != 0:
-                raise _Offence(f"string at byte {target} does not end with a zero byte")
-            try:
-                known = str(self.view[target + 4 : after], "utf-8")
-            except UnicodeDecodeError as error:
-                raise _Offence(f"string at byte {target} is not UTF-8: {error.reason}") from None
-            self.strings[target] = known
-        return known
-
-    def numbers(self, target: int, kind: tuple[str, int]) -> tuple[Any, ...]:
-        code, size = kind
-        length = self.length(target, size, size)
-        return struct.unpack_from(f"<{length}{code}", self.view, target + 4)
-
-    def vector(self, target: int, way: tuple[Callable[[int, Any], Any], Any]) -> tuple[Any, ...]:
-        """Strings or tables: one offset per element."""
-        read, argument = way
-        length = self.length(target, 4, 4)
-        items = []
-        position = target + 4
-        try:
-            for offset in struct.unpack_from(f"<{length}I", self.view, position):
-                items.append(read(self.checked_target(position, offset), argument))
-                position += 4
-        except _Offence as offence:
-            offence.path.append(f"[{len(items)}]")
-            raise
-        return tuple(items)
+            items: Sequence[Any] = self.texts(found, inner)
+        else:
+            items = self.tables(found, self.schema.tables[field.type], inner)
+        bounds = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
+        return [tuple(items[start:end]) for start, end in bounds]
 
 
-def _check_place(field: Field, offset: int, table_size: int) -> None:
+def _check_place(field: Field, offset: int, table_size: int, path: Path) -> None:
     """Whether a field lies inside its table, aligned as far as that is the table's doing."""
     size, alignment = (field.size, field.alignment) if field.kind is Kind.SCALAR else (4, 4)
     if offset < 4 or offset + size > table_size:
-        raise _Offence(f"offset {offset} lies outside its table of {table_size} bytes", f".{field.name}")
-    if alignment <= 4 and offset % alignment:
-        raise _Offence(f"offset {offset} in its table is not aligned to {alignment}", f".{field.name}")
+        reason = f"offset {offset} lies outside its table of {table_size} bytes"
+    elif alignment <= 4 and offset % alignment:
+        reason = f"offset {offset} in its table is not aligned to {alignment}"
+    else:
+        return
+    raise FlatBufferError(reason, _inside(path, field.name)(0))
+
+
+def _runs(starts: Array, lengths: Array) -> Array:
+    """The numbers of all runs, which begin at these starts and are so long, one run after the other."""
+    ends = np.cumsum(lengths)
+    runs: Array = np.repeat(starts - (ends - lengths), lengths)
+    runs += np.arange(runs.size)
+    return runs
+
+
+def _inside(path: Path, name: str) -> Path:
+    return lambda place: f"{path(place)}.{name}".lstrip(".")
+
+
+def _chosen(path: Path, places: Array) -> Path:
+    return lambda place: path(int(places[place]))
+
+
+def _element(path: Path, starts: Array, ends: Array) -> Path:
+    def where(place: int) -> str:
+        owner = int(np.searchsorted(ends, place, side="right"))
+        return f"{path(owner)}[{place - int(starts[owner])}]"
+
+    return where

@@ -14,6 +14,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+import numpy as np
+
+from tpuconvert.schema.types import Array
+
 MAX_SIZE = (1 << 31) - 1
 """Bytes; offsets to vtables are signed 32-bit numbers."""
 
@@ -21,6 +25,10 @@ OFFSET = "O"
 """The code of a slot that refers to a string, a vector or a table."""
 
 _LAYOUTS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
+
+Integers = tuple[int, ...] | Array
+Reals = tuple[float, ...] | Array
+"""Vectors of 64-bit numbers; long ones that were read are arrays."""
 
 Slot = tuple[int, str, int | float | bool, int | float | bool]
 """Place in the schema, code (a letter of the struct module, or ``OFFSET``), value, default: not stored when equal."""
@@ -57,12 +65,16 @@ class FlatBufferWriter:
             self._strings[text] = place
         return place
 
-    def scalars(self, code: str, items: Sequence[int | float]) -> int:
+    def scalars(self, code: str, items: Sequence[int | float] | Array) -> int:
         """A vector of numbers; an empty one is not stored."""
-        if not items:
+        count = len(items)
+        if not count:
             return 0
-        data = struct.pack(f"<I{len(items)}{code}", len(items), *items)
-        return self._prepend(data, max(struct.calcsize("<" + code), 4), after=4)
+        if isinstance(items, np.ndarray):
+            data = _LAYOUTS["I"].pack(count) + items.astype("<" + code).tobytes()
+        else:
+            data = struct.pack(f"<I{count}{code}", count, *items)
+        return self._prepend(data, max(_LAYOUTS[code].size, 4), after=4)
 
     def offsets(self, places: Sequence[int]) -> int:
         """A vector of strings or tables; an empty one is not stored."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import LONG, has_arrays
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 
@@ -498,17 +499,15 @@ class Graph:
 
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
         types = tuple([None if value is None else value.type for value in inputs])
+        if has_arrays(op):
+            return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
         for item in op.__dict__.values():
-            if isinstance(item, tuple) and len(item) > _LONG:
-                return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
+            if isinstance(item, tuple) and len(item) > LONG:
+                return _infer(op, types)
         try:
             return _inferred(op, types)
         except TypeError:  # a parameter that cannot be hashed; any other mistake shows again
             return _infer(op, types)
-
-
-_LONG = 32
-"""Items of a parameter."""
 
 
 def _infer(op: Op, types: tuple[TensorType | None, ...]) -> tuple[TensorType, ...]:

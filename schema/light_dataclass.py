@@ -160,7 +160,7 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{name}={self.__dict__[name]!r}" for name in self.__field_names__)
+    shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__field_names__)
     return f"{type(self).__qualname__}({shown})"
 
 

@@ -13,6 +13,7 @@ import enum
 import functools
 import inspect
 import math
+import operator
 import sys
 import types
 import typing
@@ -23,9 +24,10 @@ import numpy as np
 
 from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import LONG, make_with_arrays
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.tpum_generated import AttributeKind as Kind
-from tpuconvert.schema.types import DType, Scalar
+from tpuconvert.schema.types import Array, DType, Scalar
 
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -184,47 +186,56 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
     """
     if definition not in _DECODERS:
         _DECODERS[definition] = _decoders(definition)
-    known, required = _DECODERS[definition]
+    known, required, may_hold_arrays = _DECODERS[definition]
     values: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
     for attribute in attributes:
         name = attribute.name
-        if name not in known or name in values:
+        how = known.get(name)
+        if how is None or name in values:
             raise ValueError(f"operator '{definition.name}' has no parameter {name!r}, or it is given twice")
         try:
-            values[name] = _decode(attribute, *known[name])
+            value = values[name] = how[2](attribute) if attribute.kind is how[1] else None
+            if attribute.kind is not how[1]:
+                _check_absent(attribute, how[0], how[1])
         except (ValueError, KeyError) as error:
             raise ValueError(f"parameter {name!r} of '{definition.name}': {error}") from None
+        if value.__class__ is np.ndarray:
+            arrays[name] = value
     for name in required:
         if name not in values:
             raise ValueError(f"operator '{definition.name}' lacks its parameter {name!r}")
-    return definition(**values)
+    if not arrays:
+        return definition(**values)
+    if may_hold_arrays:
+        return make_with_arrays(definition, values, arrays)
+    return definition(**{**values, **{name: tuple(array.tolist()) for name, array in arrays.items()}})
 
 
 _Decoder = Callable[[tpum.Attribute], Any]
-_Decoders = tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...]]
+_Decoders = tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...], bool]
 _DECODERS: dict[type[Op], _Decoders] = {}
 
 
 def _decoders(definition: type[Op]) -> _Decoders:
     """How to read the parameters of a definition: whether one may be None, how it is stored, and what reads it.
 
-    The second part names those without a default.
+    The second part names those without a default, the third says whether long tuples may be arrays at first.
     """
     missing = dataclasses.MISSING
     fields = dataclasses.fields(definition)
     required = [item.name for item in fields if item.default is missing and item.default_factory is missing]
     known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
-    return known, tuple(required)
+    may_hold_arrays = hasattr(definition, "__items__") and all(item.default_factory is missing for item in fields)
+    return known, tuple(required), may_hold_arrays
 
 
-def _decode(attribute: tpum.Attribute, is_optional: bool, kind: Kind, decoder: _Decoder) -> Any:
-    if attribute.kind is kind:
-        return decoder(attribute)
+def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
+    """Whether a parameter may be None, and is."""
     if attribute.kind is not Kind.NONE:
         raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
     if not is_optional:
         raise ValueError("it has no value")
-    return None
 
 
 def _decoder(form: Form) -> _Decoder:
@@ -238,13 +249,14 @@ def _decoder(form: Form) -> _Decoder:
         return lambda attribute: DType[attribute.dtype.name]
     if issubclass(base, enum.Enum):
         return lambda attribute: base[attribute.string]
-    return {
+    plain: dict[type, _Decoder] = {
         bool: lambda attribute: _bool(attribute.integer),
-        int: lambda attribute: attribute.integer,
-        float: lambda attribute: attribute.real,
-        str: lambda attribute: attribute.string,
+        int: operator.attrgetter("integer"),
+        float: operator.attrgetter("real"),
+        str: operator.attrgetter("string"),
         bytes: lambda attribute: bytes(attribute.octets),
-    }[base]
+    }
+    return plain[base]
 
 
 def _decode_scalar(attribute: tpum.Attribute) -> Scalar:
@@ -273,14 +285,14 @@ _KINDS = {
 }
 
 
-def _decode_tuple(form: Form, attribute: tpum.Attribute) -> tuple[Any, ...]:
-    items: tuple[Any, ...]
+def _decode_tuple(form: Form, attribute: tpum.Attribute) -> tuple[Any, ...] | Array:
+    items: tuple[Any, ...] | Array
     if form.base is bool:
         items = tuple(map(_bool, attribute.integers))
     elif form.base is int:
-        items = attribute.integers
+        items = attribute.integers if len(attribute.integers) > LONG else tuple(attribute.integers)
     elif form.base is float:
-        items = tuple(map(float, attribute.reals))
+        items = attribute.reals if len(attribute.reals) > LONG else tuple(attribute.reals)
     elif form.base is str:
         items = attribute.strings
     else:
@@ -294,4 +306,4 @@ def _decode_tuple(form: Form, attribute: tpum.Attribute) -> tuple[Any, ...]:
 def _bool(number: int) -> bool:
     if number not in (0, 1):
         raise ValueError(f"{number} is neither true nor false")
-    return number == 1
+    return bool(number)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
+from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, TensorType
 
@@ -24,9 +25,9 @@ def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) ->
     if x.rank < 2:
         raise ShapeError(f"{op.name}: parameters per channel need an axis 1, got {x}")
     for name in fields:
-        values = getattr(op, name)
-        if not may_equal(len(values), x.shape[1]):
-            raise ShapeError(f"{op.name}: {len(values)} values in {name} for {x.shape[1]} channels, got {x}")
+        count = len(numbers_of(op, name))
+        if not may_equal(count, x.shape[1]):
+            raise ShapeError(f"{op.name}: {count} values in {name} for {x.shape[1]} channels, got {x}")
 
 
 _BLOCK = 1 << 15

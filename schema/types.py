@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import numbers_of
 
 Array = npt.NDArray[Any]
 
@@ -86,7 +87,8 @@ class DType(enum.Enum):
         if self.is_float:
             with np.errstate(over="ignore"):
                 return math.isnan(value) or float(self.numpy.type(value)) == value
-        return float(value).is_integer() and self.min <= value <= self.max
+        low, high = _limits(self)
+        return low <= value <= high and float(value).is_integer()
 
     @staticmethod
     def of(numpy_type: npt.DTypeLike) -> DType:
@@ -244,15 +246,22 @@ class QuantParams:
     axis: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.scale) != len(self.zero_point) or not self.scale:
-            raise ValueError(f"{len(self.scale)} scales with {len(self.zero_point)} zero points")
-        if self.axis is None and len(self.scale) != 1:
-            raise ValueError(f"{len(self.scale)} scales need an axis")
-        # What is not a number would be both the least and the greatest.
-        scales = np.frombuffer(array("d", self.scale))  # tuples are long: one element per channel
-        if not (scales.min() > 0 and math.isfinite(scales.max())):
+        given, zeros = numbers_of(self, "scale"), numbers_of(self, "zero_point")
+        count = len(given)
+        if count != len(zeros) or not count:
+            raise ValueError(f"{count} scales with {len(zeros)} zero points")
+        if self.axis is None and count != 1:
+            raise ValueError(f"{count} scales need an axis")
+        least = most = given[0]
+        if count > 1:  # what is not a number would be both the least and the greatest
+            scales = given if isinstance(given, np.ndarray) else np.frombuffer(array("d", given))
+            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # quicker than the methods
+        if not (least > 0 and math.isfinite(most)):
             raise ValueError("scales must be positive and finite")
-        zeros = self.zero_point[:1] if self.zero_point.count(self.zero_point[0]) == len(self.scale) else self.zero_point
+        if isinstance(zeros, np.ndarray):
+            zeros = (np.minimum.reduce(zeros), np.maximum.reduce(zeros))
+        elif zeros.count(zeros[0]) == count:
+            zeros = zeros[:1]
         if self.dtype.is_float or not all(map(self.dtype.holds, set(zeros))):
             raise ValueError(f"zero points must lie in the range of {self.dtype.value}")
 

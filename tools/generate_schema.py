@@ -4,7 +4,7 @@
     python tools/generate_schema.py --check    only say whether it is up to date (exit code 1 when it is not)
 
 Understands what tpum.fbs uses of the FlatBuffers schema language: enums, tables, scalars, strings, vectors of these,
-defaults and ``(required)``. Every table becomes a frozen dataclass that packs itself into a buffer; the
+defaults and ``(required)``. Every table becomes a named tuple that packs itself into a buffer; the
 description that the reader proves and reads a buffer by comes from the same lines.
 """
 
@@ -186,11 +186,11 @@ def _head(schema: Schema, digest: str) -> str:
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -226,10 +226,10 @@ def _enum(item: EnumType) -> str:
 
 
 def _table(schema: Schema, table: TableType) -> str:
-    declared = "".join(f"    {item.name}: {_declared(schema, item)}\n" for item in table.fields)
+    fields = sorted((_declared(schema, item) for item in table.fields), key=lambda text: "=" in text)  # defaults last
+    declared = "".join(f"    {text}{_hides_method(text)}\n" for text in fields)
     slots = "".join(f"                {_slot(schema, slot, item)},\n" for slot, item in _widest_first(schema, table))
-    return f'''@dataclass(frozen=True, kw_only=True)
-class {table.name}:
+    return f'''class {table.name}(NamedTuple):
 {_doc(table.doc, f"The table {table.name}.")}
 {declared}
     def pack(self, writer: FlatBufferWriter) -> int:
@@ -250,7 +250,7 @@ def _tables(schema: Schema) -> str:
         for item in table.fields
         if item.type in schema.enums
     )
-    return f'''_CLASSES = {{
+    return f'''_ROWS = {{
 {classes}}}
 _ENUMS = {{
 {enums}}}
@@ -262,19 +262,29 @@ def unpack(buffer: memoryview) -> {schema.root}:
     Raises:
         ValueError: for anything in it that is not as it should be.
     """
-    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _CLASSES, _ENUMS)
+    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, {schema.root})
     return root
 '''
 
 
 def _declared(schema: Schema, item: FieldType) -> str:
+    """A field as it is declared in Python."""
+    return f"{item.name}: {_python_type(schema, item)}"
+
+
+def _hides_method(declaration: str) -> str:
+    is_one = declaration.startswith(("count:", "index:"))
+    return "  # type: ignore[assignment]  # the method of tuples of that name is not used" if is_one else ""
+
+
+def _python_type(schema: Schema, item: FieldType) -> str:
     inner = item.type.strip("[]")
     if inner in schema.enums:
         return f"{inner} = {inner}({item.default or 0})"
     word = {"bool": "bool", "double": "float", "string": "str"}.get(inner, "int" if inner in SCALARS else inner)
     if item.type.startswith("["):
-        return f"tuple[{word}, ...]" + ("" if item.required else " = ()")
+        return {"long": "Integers", "double": "Reals"}.get(inner, f"tuple[{word}, ...]") + " = ()"
     if inner in SCALARS:
         return f"{word} = {item.default or SCALARS[inner].zero}"
     if inner == "string":

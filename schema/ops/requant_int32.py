@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from array import array
 
 import numpy as np
 
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import range_of
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType
@@ -81,15 +81,16 @@ class RequantInt32(Op):
         if self.round_mode is RoundingMode.UNKNOWN:
             raise ValueError("requant_int32: round_mode UNKNOWN is reserved")
         highest = 0 if self.mode is RequantMode.TFLITE else 31
-        for shift in {self.shift_val, *self.shift_vec}:
+        for shift in (self.shift_val, *range_of(self, "shift_vec")):
             if not -64 <= shift <= highest:
                 raise ValueError(f"requant_int32: shifts lie in -64..{highest} in mode {self.mode.name}, found {shift}")
-        for vector in ((self.multiplier_val, self.offset_val), self.multiplier_vec, self.offset_vec):
-            try:
-                array("i", vector)  # one quick look at thousands of numbers
-            except OverflowError:
-                value = max(vector, key=abs)
-                raise ValueError(f"requant_int32: multipliers and offsets are INT32, found {value}") from None
+        for value in (
+            *(self.multiplier_val, self.offset_val),
+            *range_of(self, "multiplier_vec"),
+            *range_of(self, "offset_vec"),
+        ):
+            if not I32.min <= value <= I32.max:
+                raise ValueError(f"requant_int32: multipliers and offsets are INT32, found {value}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_channels(self, self.is_mul_shift_pc, x, "multiplier_vec", "shift_vec")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
+from typing import NamedTuple
 
 from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
 
 SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
@@ -73,8 +73,7 @@ class AttributeKind(enum.IntEnum):
     BYTES = 11
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attribute:
+class Attribute(NamedTuple):
     """A parameter of an operator. Every different (name, value) is stored once per file; nodes refer to it by its place."""
 
     name: str
@@ -83,8 +82,8 @@ class Attribute:
     real: float = 0.0
     dtype: DType = DType(0)
     string: str = ""
-    integers: tuple[int, ...] = ()
-    reals: tuple[float, ...] = ()
+    integers: Integers = ()
+    reals: Reals = ()
     strings: tuple[str, ...] = ()
     octets: tuple[int, ...] = ()
 
@@ -106,12 +105,11 @@ class Attribute:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quantization:
+class Quantization(NamedTuple):
     """real = (q - zero_point) * scale. One scale, or one for each index of `axis`; one zero point where all are equal."""
 
-    scale: tuple[float, ...] = ()
-    zero_point: tuple[int, ...] = ()
+    scale: Reals = ()
+    zero_point: Integers = ()
     dtype: DType = DType(0)
     per_axis: bool = False
     axis: int = 0
@@ -129,8 +127,7 @@ class Quantization:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Bytes in the weight segment, little-endian, C order. `offset` counts from the start of the segment."""
 
     offset: int = 0
@@ -146,8 +143,7 @@ class Buffer:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """Where a node came from: the file's name without its folder, the node's name and operator in that file."""
 
     file: str
@@ -165,8 +161,7 @@ class Source:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Note:
+class Note(NamedTuple):
     """Something the user should know about the model, for example why a node stayed float."""
 
     kind: str
@@ -184,8 +179,7 @@ class Note:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """A key and its value as JSON text."""
 
     key: str
@@ -201,14 +195,13 @@ class Entry:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
+class Group(NamedTuple):
     """Graph.nodes[first] and those behind it: they run together, part by part. Results are cut into `tiles_n` parts along
     axis 0, `tiles_c` along axis 1, `tiles_h` along axis 2.
     """
 
     first: int = 0
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]  # the method of tuples of that name is not used
     tiles_n: int = 1
     tiles_c: int = 1
     tiles_h: int = 1
@@ -228,13 +221,12 @@ class Group:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Value:
+class Value(NamedTuple):
     """A tensor between nodes. In `shape` a negative number -1-k is the symbolic dimension Graph.symbols[k]."""
 
     name: str
     dtype: DType = DType(0)
-    shape: tuple[int, ...] = ()
+    shape: Integers = ()
     quantization: Quantization | None = None
     data: int = -1
     stored: int = -1
@@ -255,8 +247,7 @@ class Value:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Node:
+class Node(NamedTuple):
     """One operation."""
 
     op: str
@@ -278,13 +269,12 @@ class Node:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Port:
+class Port(NamedTuple):
     """An input or output as the user sees it: `dtype` is a NumPy name (an int64 output stays int64)."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...] = ()
+    shape: Integers = ()
     quantization: Quantization | None = None
 
     def pack(self, writer: FlatBufferWriter) -> int:
@@ -299,8 +289,7 @@ class Port:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grouping:
+class Grouping(NamedTuple):
     """What stays in on-chip memory, in the order of Graph.nodes, and the memory that it was planned for."""
 
     lanes: int = 0
@@ -320,8 +309,7 @@ class Grouping:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(NamedTuple):
     """`file` is the base name of the source file, `notes` what a reader of the report must know."""
 
     name: str
@@ -355,15 +343,14 @@ class Graph:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(NamedTuple):
     """Everything but the bytes of the constants."""
 
     tool_version: str
-    chip: Chip = Chip(0)
     quantize: str
-    plugins: tuple[str, ...] = ()
     graph: Graph
+    chip: Chip = Chip(0)
+    plugins: tuple[str, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     buffers: tuple[Buffer, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -390,7 +377,7 @@ class Model:
         )
 
 
-_CLASSES = {
+_ROWS = {
     "Attribute": Attribute,
     "Quantization": Quantization,
     "Buffer": Buffer,
@@ -421,6 +408,6 @@ def unpack(buffer: memoryview) -> Model:
     Raises:
         ValueError: for anything in it that is not as it should be.
     """
-    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _CLASSES, _ENUMS)
+    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, Model)
     return root

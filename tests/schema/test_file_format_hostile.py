@@ -1,6 +1,5 @@
 """Damaged, hostile and mistaken files: every one ends in one clear CorruptInputError."""
 
-import dataclasses
 import hashlib
 import os
 import random
@@ -153,12 +152,12 @@ def repacked(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.M
 
 
 def in_graph(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
-    return lambda t: dataclasses.replace(t, graph=dataclasses.replace(t.graph, **changes))
+    return lambda t: t._replace(graph=t.graph._replace(**changes))
 
 
 def in_value(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
     def change(tables: tpum.Model) -> tpum.Model:
-        values = [dataclasses.replace(v, **changes) if v.name == name else v for v in tables.graph.values]
+        values = [v._replace(**changes) if v.name == name else v for v in tables.graph.values]
         return in_graph(values=tuple(values))(tables)
 
     return change
@@ -167,7 +166,7 @@ def in_value(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]
 def in_node(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
     def change(tables: tpum.Model) -> tpum.Model:
         nodes = list(tables.graph.nodes)
-        nodes[index] = dataclasses.replace(nodes[index], **changes)
+        nodes[index] = nodes[index]._replace(**changes)
         return in_graph(nodes=tuple(nodes))(tables)
 
     return change
@@ -175,8 +174,8 @@ def in_node(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]
 
 def in_attribute(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
     def change(tables: tpum.Model) -> tpum.Model:
-        attributes = [dataclasses.replace(a, **changes) if a.name == name else a for a in tables.attributes]
-        return dataclasses.replace(tables, attributes=tuple(attributes))
+        attributes = [a._replace(**changes) if a.name == name else a for a in tables.attributes]
+        return tables._replace(attributes=tuple(attributes))
 
     return change
 
@@ -184,14 +183,14 @@ def in_attribute(name: str, /, **changes: Any) -> Callable[[tpum.Model], tpum.Mo
 def in_buffer(index: int, /, **changes: Any) -> Callable[[tpum.Model], tpum.Model]:
     def change(tables: tpum.Model) -> tpum.Model:
         buffers = list(tables.buffers)
-        buffers[index] = dataclasses.replace(buffers[index], **changes)
-        return dataclasses.replace(tables, buffers=tuple(buffers))
+        buffers[index] = buffers[index]._replace(**changes)
+        return tables._replace(buffers=tuple(buffers))
 
     return change
 
 
 def in_model(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
-    return lambda t: dataclasses.replace(t, **changes)
+    return lambda t: t._replace(**changes)
 
 
 K = tpum.AttributeKind
@@ -229,7 +228,7 @@ LIES: dict[str, tuple[Callable[[tpum.Model], tpum.Model], str]] = {
     "stored, but no data": (in_value("a", stored=0), "no data"),
     "result is a constant": (in_value("a", data=0, shape=(4, 3), stored=-1), "made twice"),
     "scale of another length": (in_value("w", quantization=PER_AXIS), "2 scales along"),
-    "axis out of range": (in_value("w", quantization=dataclasses.replace(PER_AXIS, axis=2)), "axis 2"),
+    "axis out of range": (in_value("w", quantization=PER_AXIS._replace(axis=2)), "axis 2"),
     "no scale": (in_value("a", quantization=tpum.Quantization(dtype=tpum.DType.INT8)), "0 scales"),
     "negative scale": (
         in_value("a", quantization=tpum.Quantization(scale=(-1.0,), zero_point=(0,), dtype=tpum.DType.INT8)),

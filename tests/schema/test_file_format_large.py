@@ -1,6 +1,5 @@
 """Files beyond 2 GiB."""
 
-import dataclasses
 import os
 import struct
 from pathlib import Path
@@ -35,7 +34,7 @@ def sparse(tmp_path: Path) -> Path:
 def test_a_constant_beyond_two_gibibytes(sparse: Path) -> None:
     model = tiny_model(elements=1000)
     tables, blobs = encode(model)
-    tables = dataclasses.replace(tables, buffers=(tpum.Buffer(offset=FAR, size=blobs[0].size),))
+    tables = tables._replace(buffers=(tpum.Buffer(offset=FAR, size=blobs[0].size),))
     metadata = file_writer._pack(tables)
     start = HEADER_SIZE + len(metadata)
     size = start + FAR + blobs[0].size

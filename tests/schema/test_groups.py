@@ -74,10 +74,10 @@ def zeros(dtype: DType, shape: tuple[int, ...]) -> Array:
 )
 def test_hostile_tables(change: dict[str, object]) -> None:
     tables, _ = encode(model_with(Group(0, 1)))
-    grouping = dataclasses.replace(tables.grouping, **change)
+    grouping = tables.grouping._replace(**change)
     with pytest.raises(ValueError, match=r"group|memory"):
         decode(
-            dataclasses.replace(tables, grouping=grouping),
+            tables._replace(grouping=grouping),
             1 << 40,
             lambda _, *array: np.zeros(array[1], array[0].numpy),
         )
