@@ -292,9 +292,9 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]
 def find_op(name: str) -> type[Op] | None:
     """The definition of that name, or None. Definitions of the set are loaded when they are first asked for."""
     if name not in _REGISTRY:
-        _load_definitions(name)  # most operators have a module of their name,
+        _load_definitions(name)
     if name not in _REGISTRY:
-        _load_definitions()  # and the others are in one with their family
+        _load_definitions()  # where there are no sources, or the name is that of no operator
     return _REGISTRY.get(name)
 
 

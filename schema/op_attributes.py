@@ -69,14 +69,13 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
     """The types of the fields. Most are a name, which is found without the compiler that longer ones need."""
+    modules = {name: base.__module__ for base in reversed(definition.__mro__) for name in inspect.get_annotations(base)}
     hints = {}
     for item in dataclasses.fields(definition):
-        module = next(base.__module__ for base in definition.__mro__ if item.name in inspect.get_annotations(base))
-        text: Any = item.type
-        known = vars(sys.modules[module])
-        hint = known.get(text, getattr(builtins, text, None)) if isinstance(text, str) else text
-        if hint is None:
-            return typing.get_type_hints(definition)
+        hint: Any = item.type
+        if isinstance(hint, str):
+            known = vars(sys.modules[modules[item.name]])
+            hint = known.get(item.type, getattr(builtins, hint, None)) or eval(hint, known)
         hints[item.name] = hint
     return hints
 
