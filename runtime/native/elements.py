@@ -23,6 +23,7 @@ from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 
@@ -204,9 +205,9 @@ class Elements:
 
     def rescale(self, x: Term, op: RequantInt32) -> Term:
         """requant_int32 of any term."""
-        multiplier = _integers(op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,))
-        shift = _integers(op.shift_vec if op.is_mul_shift_pc else (op.shift_val,))
-        offset = _integers(op.offset_vec if op.is_offset_pc else (op.offset_val,))
+        multiplier = _integers(numbers_of(op, "multiplier_vec") if op.is_mul_shift_pc else (op.multiplier_val,))
+        shift = _integers(numbers_of(op, "shift_vec") if op.is_mul_shift_pc else (op.shift_val,))
+        offset = _integers(numbers_of(op, "offset_vec") if op.is_offset_pc else (op.offset_val,))
         dtype = op.out_dtype or I8
         twice = op.mode is not RequantMode.MULTIPLIER_SHIFT
         if twice:
@@ -399,7 +400,9 @@ def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Ord
     return builder.place(stored), ELEMENT_TYPES[stored.dtype], strides
 
 
-def _integers(values: Sequence[int]) -> Array:
+def _integers(values: Sequence[int] | Array) -> Array:
+    if isinstance(values, np.ndarray):
+        return values.astype(np.int64, copy=False)
     return np.fromiter(values, np.int64, len(values))
 
 

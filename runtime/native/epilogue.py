@@ -12,6 +12,7 @@ from tpuconvert.runtime.native.loader import native
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast
@@ -52,8 +53,8 @@ class Epilogue:
     dtype: DType
     rescale: str = NO_RESCALE
     rounding: int = int(RoundingMode.HALF_UP)
-    multiplier: Sequence[int] = ()
-    shift: Sequence[int] = ()
+    multiplier: Sequence[int] | Array = ()
+    shift: Sequence[int] | Array = ()
     offset: Sequence[int] = ()
     scale: float = 1.0
     late_bias: Sequence[float] = ()
@@ -149,8 +150,10 @@ class Epilogue:
 _SUMS = Epilogue.of(I32)
 
 
-def _vector(values: Sequence[float], dtype: type[np.generic]) -> Array | None:
-    return np.fromiter(values, dtype, len(values)) if len(values) else None
+def _vector(values: Sequence[float] | Array, dtype: type[np.generic]) -> Array | None:
+    if isinstance(values, np.ndarray):  # of an operator, which has checked that they fit
+        return values.astype(dtype)
+    return np.fromiter(values, dtype, len(values)) if values else None
 
 
 def _requantized(op: RequantInt32) -> Epilogue:
@@ -161,7 +164,7 @@ def _requantized(op: RequantInt32) -> Epilogue:
         dtype,
         rescale=TWO_ROUNDINGS if two else ONE_ROUNDING,
         rounding=int(op.round_mode),
-        multiplier=op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,),
-        shift=op.shift_vec if op.is_mul_shift_pc else (op.shift_val,),
+        multiplier=numbers_of(op, "multiplier_vec") if op.is_mul_shift_pc else (op.multiplier_val,),
+        shift=numbers_of(op, "shift_vec") if op.is_mul_shift_pc else (op.shift_val,),
         offset=tuple(value + bias for value in (op.offset_vec if op.is_offset_pc else (op.offset_val,))),
     )
