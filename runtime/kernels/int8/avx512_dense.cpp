@@ -66,12 +66,7 @@ class Dense : public ConvInt8Kernel {
     are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
-    for (const Panel& panel : packed_.panels) {
-      PanelKernels kernels{spec.residual && is_residual_in_tile(panel), {}};
-      for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
-        kernels.of_rows[rows - 1] = tile_kernel(panel, rows, kernels.adds_residual);
-      kernels_.push_back(kernels);
-    }
+    prepare_panels();
     if (packed_.weights.size() > kCacheShare) {
       rows_per_pass_ = std::numeric_limits<std::int64_t>::max();
     } else {
@@ -101,7 +96,8 @@ class Dense : public ConvInt8Kernel {
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  std::size_t scratch_bytes() const override { return windows_.address_bytes() + kSumBytes + windows_.band_bytes(); }
+  // Addresses, sums, arguments and a band, in this order.
+  std::size_t scratch_bytes() const override { return arguments_at() + argument_bytes() + windows_.band_bytes(); }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + packed_.parameters.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
   }
@@ -109,6 +105,9 @@ class Dense : public ConvInt8Kernel {
 
  private:
   static constexpr std::size_t kSumBytes = 28 * 64;  // of the largest tile
+
+  std::size_t arguments_at() const { return windows_.address_bytes() + kSumBytes; }
+  std::size_t argument_bytes() const { return (arguments_.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
   std::int64_t positions() const { return rows() * g_.out_width; }
@@ -133,7 +132,7 @@ class Dense : public ConvInt8Kernel {
       }
       return;
     }
-    std::uint8_t* band = scratch + windows_.address_bytes() + kSumBytes;
+    std::uint8_t* band = scratch + arguments_at() + argument_bytes();
     const std::int64_t end = rows() * (part + 1) / parts;
     for (std::int64_t row = rows() * part / parts; row < end;) {
       const std::int64_t image = row / g_.out_height;
@@ -166,49 +165,66 @@ class Dense : public ConvInt8Kernel {
 
     const std::uint8_t** inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     std::int32_t* sums = reinterpret_cast<std::int32_t*>(scratch + windows_.address_bytes());
-    std::uint8_t* outputs[kMaxRows];
-    const std::uint8_t* others[kMaxRows];
-    Position position = windows_.position_of(first);
-    const int band_y = position.y;
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    Walk walk;
+    windows_.begin(at, first, &walk);
+    for (int i = run.first; i < run.last; ++i) {
+      arguments[i] = arguments_[static_cast<std::size_t>(i)];
+      arguments[i].inputs = inputs;
+      arguments[i].outputs = walk.output;
+      arguments[i].sums = sums;
+      arguments[i].residual.others = walk.other;
+    }
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      const int rows = fewer + (tile < with_one_more ? 1 : 0);
+      if (residual_) fetch_others(run, rows, walk.other);
+      const Segments segments = windows_.place(walk, rows, inputs);
+      for (int i = run.first; i < run.last; ++i) {
+        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+        arguments[i].segments = segments.count;
+        arguments[i].segment_bytes = segments.bytes;
+        kernels.of_rows[rows - 1](arguments[i]);
+        if (kernels.are_complete) continue;
+        const Panel& panel = packed_.panels[static_cast<std::size_t>(i)];
+        if (panel.form == TileForm::kSums)
+          finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, walk.output);
+        if (residual_) add_residual(i, panel, rows, walk.output, walk.other);
+      }
+      windows_.advance(&walk, rows);
+    }
+  }
 
+  TileArguments arguments_of(const Panel& panel) const {
     TileArguments arguments{};
-    arguments.inputs = inputs;
-    arguments.outputs = outputs;
-    arguments.sums = sums;
+    arguments.input_offset = panel.input_offset;
+    arguments.weights = packed_.weights.as<std::int8_t>() + panel.weights;
+    arguments.parameters = packed_.lanes(panel);
+    arguments.output_offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
+    arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
+    arguments.offset = panel.offset;
+    arguments.is_adjacent = are_rows_adjacent_ && panel.columns == kLanes * panel.accumulators() &&
+                            g_.out_pixel == panel.columns;
     arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
     arguments.low = static_cast<int>(epilogue_.spec().low);
     arguments.high = static_cast<int>(epilogue_.spec().high);
-    TileResidual added{};
-    if (residual_) added = {nullptr, nullptr, others, residual_->shift(), residual_->low(), residual_->high()};
-    arguments.residual = &added;
-    int rows = 0;
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      rows = fewer + (tile < with_one_more ? 1 : 0);
-      if (residual_) place_others(at.other, run, rows, position, others);
-      const Segments segments = windows_.place(at.input, at.output, rows, band_y, &position, inputs, outputs);
-      arguments.segments = segments.count;
-      arguments.segment_bytes = segments.bytes;
-      for (int i = run.first; i < run.last; ++i) {
-        const Panel& panel = packed_.panels[static_cast<std::size_t>(i)];
-        arguments.input_offset = panel.input_offset;
-        arguments.weights = packed_.weights.as<std::int8_t>() + panel.weights;
-        arguments.parameters = packed_.lanes(panel);
-        arguments.output_offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
-        arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
-        arguments.offset = panel.offset;
-        arguments.is_adjacent = are_rows_adjacent_ && panel.columns == kLanes * panel.accumulators() &&
-                                g_.out_pixel == panel.columns;
-        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
-        if (kernels.adds_residual) {
-          const Residual::Panel& parameters = residual_panels_[static_cast<std::size_t>(i)];
-          added.factors = residual_->factors(parameters);
-          added.offsets = residual_->offsets(parameters);
-        }
-        kernels.of_rows[rows - 1](arguments);
-        if (panel.form == TileForm::kSums)
-          finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, outputs);
-        if (residual_ && !kernels.adds_residual) add_residual(i, panel, rows, outputs, others);
+    return arguments;
+  }
+
+  void prepare_panels() {
+    for (const Panel& panel : packed_.panels) {
+      TileArguments arguments = arguments_of(panel);
+      PanelKernels kernels{};
+      const bool adds = residual_ && is_residual_in_tile(panel);
+      kernels.are_complete = panel.form != TileForm::kSums && (adds || !residual_);
+      for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
+        kernels.of_rows[rows - 1] = tile_kernel(panel, rows, adds);
+      if (adds) {
+        const Residual::Panel& parameters = residual_panels_[kernels_.size()];
+        arguments.residual = {residual_->factors(parameters), residual_->offsets(parameters), nullptr,
+                              residual_->shift(), residual_->low(), residual_->high()};
       }
+      kernels_.push_back(kernels);
+      arguments_.push_back(arguments);
     }
   }
 
@@ -231,20 +247,13 @@ class Dense : public ConvInt8Kernel {
     return panel.accumulators() > 2 || (is_one_run_ && panel.columns == kLanes * panel.accumulators());
   }
 
-  // Addresses of the other tensor's pixels at the next `rows` results, which are brought near meanwhile.
-  void place_others(const std::uint8_t* other, PanelRun run, int rows, Position at, const std::uint8_t** others) const {
+  // Brings the other tensor near while sums are computed.
+  void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others) const {
     const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
     const int last = last_panel.first + last_panel.columns;
-    for (int row = 0; row < rows; ++row) {
-      others[row] = other + at.image * residual_spec_.image + at.y * residual_spec_.row + at.x * residual_spec_.pixel;
+    for (int row = 0; row < rows; ++row)
       for (int byte = first; byte < last; byte += 64) __builtin_prefetch(others[row] + byte);
-      if (++at.x < g_.out_width) continue;
-      at.x = 0;
-      if (++at.y < g_.out_height) continue;
-      at.y = 0;
-      ++at.image;
-    }
   }
 
   void add_residual(int index, const Panel& panel, int rows, std::uint8_t* const* outputs,
@@ -258,7 +267,7 @@ class Dense : public ConvInt8Kernel {
   }
 
   struct PanelKernels {
-    bool adds_residual;
+    bool are_complete;  // nothing is left to be done with their results
     TileKernel of_rows[kMaxRows];
   };
 
@@ -267,7 +276,8 @@ class Dense : public ConvInt8Kernel {
   PackedConv packed_;
   Windows windows_;
   std::vector<PanelRun> runs_;
-  std::vector<PanelKernels> kernels_;  // of the panels
+  std::vector<PanelKernels> kernels_;     // of the panels
+  std::vector<TileArguments> arguments_;  // of the panels, less what changes from tile to tile
   Finish finish_;
   std::int64_t rows_per_pass_ = 0;   // results that all panels are computed for before the next ones
   bool are_rows_adjacent_ = false;   // results follow each other at out_pixel bytes

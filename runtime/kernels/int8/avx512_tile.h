@@ -52,7 +52,7 @@ struct TileArguments {
   const std::uint8_t* lut;            // 256 bytes or null
   int offset;                         // kTwoFactors, kKinked
   int low, high;
-  const TileResidual* residual;       // tile_one_factor_residual
+  TileResidual residual;              // tile_one_factor_residual
 };
 
 using TileKernel = void (*)(const TileArguments&);

@@ -158,11 +158,11 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       }
     });
     if constexpr (Residual) {
-      const ResidualRegisters residual(*arguments.residual);
+      const ResidualRegisters residual(arguments.residual);
       unrolled<kGroups>([&](auto group) TPU_INLINED {
         constexpr int kRow = decltype(group)::value * kRowsAtOnce;
         constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
-        const std::uint8_t* others = arguments.residual->others[kRow] + arguments.output_offset;
+        const std::uint8_t* others = arguments.residual.others[kRow] + arguments.output_offset;
         const __mmask64 mask = mask_of<kAccumulators, kCount>(arguments);
         store_rows<kAccumulators, kRow, kCount>(
             arguments, residual.add(bytes[group], _mm512_maskz_loadu_epi8(mask, others)));

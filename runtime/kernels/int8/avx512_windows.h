@@ -7,17 +7,12 @@
 
 #include "core/aligned.h"
 #include "int8/avx512_packing.h"
+#include "int8/avx512_walk.h"
 #include "int8/conv_int8.h"
 
 namespace tpuconvert::avx512 {
 
 constexpr int kMaxRows = 12;  // of a tile
-
-// A result among those of all images.
-struct Position {
-  std::int64_t image;
-  int y, x;
-};
 
 struct Segments {
   std::size_t count;
@@ -28,15 +23,17 @@ class Windows {
  public:
   Windows(const ConvInt8Spec& spec, const SegmentLayout& layout);
 
-  // Of the array that `place` writes, rounded up to 64.
+  // Of the array that `place` writes, a multiple of 64.
   std::size_t address_bytes() const;
 
-  Position position_of(std::int64_t index) const;
+  // The walk over results from `index` on, among those of all images. With a padded copy, `at.input` is a band that
+  // begins with the input rows of the row of that result.
+  void begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const;
 
-  // Addresses of the next `rows` results and, [segment][row], of the segments under them; moves `position` on. With a
-  // padded copy, `input` is a band that begins with the rows of result row `band_y`.
-  Segments place(const std::uint8_t* input, std::uint8_t* output, int rows, int band_y, Position* position,
-                 const std::uint8_t** inputs, std::uint8_t** outputs) const;
+  // Addresses of the segments under the next `rows` results, [segment][row].
+  Segments place(const Walk& walk, int rows, const std::uint8_t** inputs) const;
+
+  void advance(Walk* walk, int rows) const { walk_on(shape_, walk, rows); }
 
   // For layouts of padded rows: how many result rows a band suffices for, and its size (0 for other layouts).
   int band_rows() const { return band_rows_; }
@@ -48,26 +45,13 @@ class Windows {
   std::size_t bytes() const { return padding_.size(); }
 
  private:
-  // Neighbouring results of one row, from `begin` on among those of a tile.
-  struct Stretch {
-    int begin, end;
-    int top, left;  // input position of the first tap
-  };
-
   bool needs_no_padding() const;
-  void advance(Position* position, int count) const;
-  std::ptrdiff_t tap_step(int y, int x) const;
-  int place_kernel_rows(int rows, std::ptrdiff_t step, const std::uint8_t** to) const;
-  int place_kernel_rows_at_edge(int rows, const Stretch* stretches, int count, const std::uint8_t** to) const;
-  int place_taps(int rows, const std::uint8_t** to) const;
-  int place_taps_at_edge(int rows, const Stretch* stretches, int count, const std::uint8_t** to) const;
 
   ConvGeometry g_;
   SegmentLayout layout_;
   int zero_;
-  bool joins_taps_;             // a row of the kernel lies without gaps in the input: one segment
-  std::ptrdiff_t column_step_;  // bytes of the input from result to result of a row
-  AlignedBytes padding_;        // the longest segment of pixels outside of the image
+  WalkShape shape_{};
+  AlignedBytes padding_;  // the longest segment of pixels outside of the image
   std::size_t band_row_bytes_ = 0;
   int band_rows_ = 0;
   std::size_t band_bytes_ = 0;

@@ -1,0 +1,48 @@
+// Addresses of the bytes under results that follow each other, sixteen at once and without branches for edges.
+//
+// Included by files compiled for AVX512 as well as by baseline ones, so it holds plain data only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tpuconvert::avx512 {
+
+constexpr int kWalkLanes = 16;
+
+// How an address goes on: from result to result, and what comes on top at the end of a row and of an image.
+struct WalkSteps {
+  std::ptrdiff_t result, row, image;
+};
+
+// Coordinates are those of the first tap of a window in the input. Where windows cannot leave it, height and width may be
+// anything larger than all coordinates.
+struct WalkShape {
+  int height, width;
+  int stride_h, stride_w;
+  int top_end, left_end;        // coordinates of the results behind the last of an image and of a row
+  int image_extent, row_extent; // from the first result of an image or row to the one behind its last
+  int kernel_h, kernel_w;
+  int dilation_h, dilation_w;
+  std::ptrdiff_t tap_row, tap_column;  // bytes from tap to tap
+  bool joins_taps;              // a row of the kernel that lies in the input is one segment
+  const std::uint8_t* padding;  // in place of segments outside of the input
+  WalkSteps input, output, other;
+};
+
+// Of the next results: coordinates and addresses of their windows, and where they and their counterparts in another
+// tensor are. Lanes behind the last result of all may hold anything.
+struct alignas(64) Walk {
+  std::int32_t top[kWalkLanes], left[kWalkLanes];
+  const std::uint8_t* input[kWalkLanes];
+  std::uint8_t* output[kWalkLanes];
+  const std::uint8_t* other[kWalkLanes];
+};
+
+// Addresses of the segments under the next `rows` results, [segment][row], with room for kWalkLanes more behind them.
+// Returns how many segments there are: one per tap, or per row of the kernel where `joined` says so.
+int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined);
+
+void walk_on(const WalkShape& shape, Walk* walk, int rows);
+
+}  // namespace tpuconvert::avx512

@@ -1,0 +1,95 @@
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include "int8/avx512_walk.h"
+
+namespace tpuconvert::avx512 {
+namespace {
+
+// Sixteen addresses.
+struct Addresses {
+  __m512i lower, upper;
+};
+
+inline __attribute__((always_inline)) Addresses load(const void* from) {
+  return {_mm512_load_si512(from), _mm512_load_si512(static_cast<const char*>(from) + 64)};
+}
+
+inline __attribute__((always_inline)) void store(void* to, const Addresses& a) {
+  _mm512_store_si512(to, a.lower);
+  _mm512_store_si512(static_cast<char*>(to) + 64, a.upper);
+}
+
+inline __attribute__((always_inline)) void add(Addresses* a, __mmask16 lanes, std::ptrdiff_t bytes) {
+  const __m512i step = _mm512_set1_epi64(bytes);
+  a->lower = _mm512_mask_add_epi64(a->lower, static_cast<__mmask8>(lanes), a->lower, step);
+  a->upper = _mm512_mask_add_epi64(a->upper, static_cast<__mmask8>(lanes >> 8), a->upper, step);
+}
+
+constexpr __mmask16 kAll = 0xffff;
+
+}  // namespace
+
+int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined) {
+  const __mmask16 used = static_cast<__mmask16>((1u << rows) - 1);
+  const __m512i height = _mm512_set1_epi32(shape.height), width = _mm512_set1_epi32(shape.width);
+  const __m512i padding = _mm512_set1_epi64(reinterpret_cast<std::intptr_t>(shape.padding));
+  const __m512i first_left = _mm512_load_si512(walk.left);
+  const __m512i last_left = _mm512_add_epi32(first_left, _mm512_set1_epi32((shape.kernel_w - 1) * shape.dilation_w));
+  // Compared as unsigned numbers, negative coordinates are outside, too.
+  const __mmask16 inside = _mm512_cmplt_epu32_mask(first_left, width) & _mm512_cmplt_epu32_mask(last_left, width);
+  *joined = shape.joins_taps && (inside & used) == used;
+  const int columns = *joined ? 1 : shape.kernel_w;
+  __m512i top = _mm512_load_si512(walk.top);
+  Addresses row = load(walk.input);
+  for (int y = 0; y < shape.kernel_h; ++y) {
+    const __mmask16 rows_inside = _mm512_cmplt_epu32_mask(top, height);
+    __m512i left = first_left;
+    Addresses tap = row;
+    for (int x = 0; x < columns; ++x, to += rows) {
+      const __mmask16 found = rows_inside & _mm512_cmplt_epu32_mask(left, width);
+      _mm512_storeu_si512(to, _mm512_mask_blend_epi64(static_cast<__mmask8>(found), padding, tap.lower));
+      if (rows > 8)
+        _mm512_storeu_si512(to + 8, _mm512_mask_blend_epi64(static_cast<__mmask8>(found >> 8), padding, tap.upper));
+      left = _mm512_add_epi32(left, _mm512_set1_epi32(shape.dilation_w));
+      add(&tap, kAll, shape.tap_column);
+    }
+    top = _mm512_add_epi32(top, _mm512_set1_epi32(shape.dilation_h));
+    add(&row, kAll, shape.tap_row);
+  }
+  return shape.kernel_h * columns;
+}
+
+void walk_on(const WalkShape& shape, Walk* walk, int rows) {
+  __m512i top = _mm512_load_si512(walk->top);
+  __m512i left = _mm512_add_epi32(_mm512_load_si512(walk->left), _mm512_set1_epi32(rows * shape.stride_w));
+  Addresses input = load(walk->input), output = load(walk->output), other = load(walk->other);
+  add(&input, kAll, rows * shape.input.result);
+  add(&output, kAll, rows * shape.output.result);
+  add(&other, kAll, rows * shape.other.result);
+  for (;;) {
+    const __mmask16 next = _mm512_cmpge_epi32_mask(left, _mm512_set1_epi32(shape.left_end));
+    if (next == 0) break;
+    left = _mm512_mask_sub_epi32(left, next, left, _mm512_set1_epi32(shape.row_extent));
+    top = _mm512_mask_add_epi32(top, next, top, _mm512_set1_epi32(shape.stride_h));
+    add(&input, next, shape.input.row);
+    add(&output, next, shape.output.row);
+    add(&other, next, shape.other.row);
+    const __mmask16 ends = _mm512_mask_cmpge_epi32_mask(next, top, _mm512_set1_epi32(shape.top_end));
+    if (ends == 0) continue;
+    top = _mm512_mask_sub_epi32(top, ends, top, _mm512_set1_epi32(shape.image_extent));
+    add(&input, ends, shape.input.image);
+    add(&output, ends, shape.output.image);
+    add(&other, ends, shape.other.image);
+  }
+  _mm512_store_si512(walk->top, top);
+  _mm512_store_si512(walk->left, left);
+  store(walk->input, input);
+  store(walk->output, output);
+  store(walk->other, other);
+}
+
+}  // namespace tpuconvert::avx512
+
+#endif
