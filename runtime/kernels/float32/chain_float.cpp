@@ -87,9 +87,7 @@ class ChainFloatStep final : public Step {
     for (const ChainOp& op : ops_)
       if (op.operand >= static_cast<int>(operands_.size()))
         throw std::invalid_argument("chain_float32: there is no such operand");
-    const bool is_zero_small = start_.zero > -kLargestZero && start_.zero < kLargestZero;
-    if (start_.source != ChainSource::kReal && (operands_.size() != 1 || !is_zero_small))
-      throw std::invalid_argument("chain_float32: integers with other operands, or their zero point is too large");
+    if (start_.source != ChainSource::kReal) check_integers();
     function_ = spec.is_precise ? chain_kernels(isa).run_precise : chain_kernels(isa).run;
     read_ = chain_kernels(isa).read;
     std::int64_t elements = 1;
@@ -109,6 +107,7 @@ class ChainFloatStep final : public Step {
       are_single_[k] = step == 0;
     }
     kind_ = "elementwise_float32";
+    if (start_.source == ChainSource::kByte) tabulate();
   }
 
   void run(const Run& run) const override {
@@ -120,7 +119,9 @@ class ChainFloatStep final : public Step {
     run.parallel(parts, [&](int part, int) {
       const std::int64_t all = divides_rows ? inner : outer;
       const std::int64_t begin = all * part / parts, end = all * (part + 1) / parts;
-      const auto rows = start_.source == ChainSource::kReal ? &ChainFloatStep::run_rows : &ChainFloatStep::run_integers;
+      const auto rows = start_.source == ChainSource::kReal   ? &ChainFloatStep::run_rows
+                        : start_.source == ChainSource::kByte ? &ChainFloatStep::run_bytes
+                                                              : &ChainFloatStep::run_integers;
       if (divides_rows) {
         (this->*rows)(run, 0, outer, begin, end);
       } else {
@@ -209,11 +210,40 @@ class ChainFloatStep final : public Step {
     }
   }
 
+  void tabulate() {
+    table_.resize(256);
+    std::uint8_t bytes[256];
+    for (int byte = 0; byte < 256; ++byte) bytes[byte] = static_cast<std::uint8_t>(byte);
+    float numbers[256];
+    read_(start_, bytes, numbers, 256);
+    const float* from = numbers;
+    const bool is_single = false;
+    function_({ops_.data(), static_cast<int>(ops_.size()), &from, &is_single, table_.data(), 256});
+  }
+
+  void run_bytes(const Run& run, std::int64_t first, std::int64_t last, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t inner = axes_.back().extent, step = are_single_[0] ? 0 : 1;
+    Rows rows(*this, first);
+    for (std::int64_t index = first; index < last; ++index) {
+      const std::uint8_t* bytes = run.at<const std::uint8_t>(operands_[0].place) + *rows.next();
+      float* output = run.at<float>(output_) + index * inner;
+      for (std::int64_t place = begin; place < end; ++place) output[place] = table_[bytes[place * step]];
+    }
+  }
+
   // `count` numbers of the row of integers at `from`, beginning with number `place`.
   void read_piece(const std::uint8_t* from, std::int64_t place, std::int64_t count, float* to) const {
     if (!are_single_[0]) return read_(start_, from + place * item_bytes(start_.source), to, count);
     read_(start_, from, to, 1);
     std::fill(to + 1, to + count, to[0]);
+  }
+
+  void check_integers() const {
+    if (operands_.size() != 1) throw std::invalid_argument("chain_float32: integers and other operands");
+    if (start_.zero <= -kLargestZero || start_.zero >= kLargestZero)
+      throw std::invalid_argument("chain_float32: the zero point is too large");
+    if (static_cast<std::int64_t>(operands_[0].place.offset) % item_bytes(start_.source) != 0)
+      throw std::invalid_argument("chain_float32: integers do not lie at a multiple of their size");
   }
 
   // Neighbouring axes that are one run in all tensors become one axis.
@@ -269,6 +299,7 @@ class ChainFloatStep final : public Step {
   ChainStart start_;
   ChainFunction function_ = nullptr;
   ChainReader read_ = nullptr;
+  std::vector<float> table_;  // of bytes: the chain's results
   std::string kind_;
 };
 

@@ -16,9 +16,8 @@ class Finish {
   // addresses of the pixels.
   void run(int first, int channels, int rows, const std::int32_t* sums, std::ptrdiff_t stride,
            std::uint8_t* const* outputs) const {
-    for (int row = 0; row < rows; ++row)
-      epilogue_.apply_row(sums + row * stride, first, channels,
-                          outputs[row] + static_cast<std::size_t>(first) * static_cast<std::size_t>(epilogue_.bytes()));
+    const std::size_t offset = static_cast<std::size_t>(first) * static_cast<std::size_t>(epilogue_.bytes());
+    epilogue_.apply_rows({sums, stride, rows, outputs, offset}, first, channels);
   }
 
   std::size_t bytes() const { return 0; }

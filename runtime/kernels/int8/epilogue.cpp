@@ -289,8 +289,9 @@ void Epilogue::prepare_rows(Isa isa) {
                            : spec_.bytes == 2 ? RowResult::kWord
                                               : RowResult::kInteger;
   const bool is_uniform = spec_.multiplier.size() == 1 && spec_.shift.size() == 1 && spec_.offset.size() <= 1;
-  const RowForm form{is_twice, is_uniform, is_lifted, result, has_one_factor};
+  const RowForm form{is_twice, is_uniform, is_lifted, result};
   rows->function = isa == Isa::kAvx512Vnni ? row_function_avx512(form) : row_function_avx2(form);
+  if (has_one_factor) rows->block = block_function_avx512(result);
   rows_ = std::move(rows);
 #else
   static_cast<void>(isa);
@@ -361,9 +362,22 @@ std::int64_t Epilogue::apply(std::int32_t sum, int channel) const {
   return spec_.lut.empty() ? value : spec_.lut[static_cast<std::size_t>(value)];
 }
 
+void Epilogue::apply_rows(const RowBlock& block, int channel, int count) const {
+  if (rows_ && rows_->block != nullptr && spec_.lut.empty()) {
+    rows_->block(rows_->parameters, channel, count, block);
+    return;
+  }
+  for (int row = 0; row < block.rows; ++row)
+    apply_row(block.sums + row * block.stride, channel, count, block.outputs[row] + block.offset);
+}
+
 void Epilogue::apply_row(const std::int32_t* sums, int channel, int count, std::uint8_t* out) const {
   if (is_identity_) {
     std::memcpy(out, sums, static_cast<std::size_t>(count) * 4);
+    return;
+  }
+  if (rows_ && rows_->block != nullptr && spec_.lut.empty()) {
+    rows_->block(rows_->parameters, channel, count, {sums, 0, 1, &out, 0});
     return;
   }
   if (rows_) {

@@ -71,6 +71,9 @@ class Epilogue {
   // apply() for `count` neighbouring channels from `channel` on, written as elements of bytes() bytes.
   void apply_row(const std::int32_t* sums, int channel, int count, std::uint8_t* out) const;
 
+  // The same for several rows.
+  void apply_rows(const RowBlock& block, int channel, int count) const;
+
   // What the table or the last scale is applied to.
   std::int64_t before_table(std::int32_t sum, int channel) const;
 
@@ -101,6 +104,7 @@ class Epilogue {
     std::vector<float> factor, addend;  // of the form with one factor
     RowParameters parameters;
     RowFunction function;
+    BlockFunction block = nullptr;  // null without the form with one factor
   };
 
   std::shared_ptr<const Rows> rows_;

@@ -4,6 +4,7 @@
 // baseline.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tpuconvert {
@@ -29,7 +30,7 @@ struct RowParameters {
   const std::int32_t* offset;
   std::int32_t zero;  // |result - zero| < 2^31
   float scale;
-  // For has_one_factor: floor(factor * float(x) + addend), rounded downwards once, limited to low..high.
+  // For block_function_avx512: floor(factor * float(x) + addend), rounded downwards once, limited to low..high.
   const float* factor;
   const float* addend;
   float low, high;
@@ -39,15 +40,27 @@ struct RowParameters {
 using RowFunction = void (*)(const RowParameters& parameters, int first, const std::int32_t* sums, int count,
                              std::uint8_t* out);
 
+// Rows of sums, `stride` elements apart, whose results go to `outputs` plus `offset` bytes.
+struct RowBlock {
+  const std::int32_t* sums;
+  std::ptrdiff_t stride;
+  int rows;
+  std::uint8_t* const* outputs;
+  std::size_t offset;
+};
+
+// The same for several rows, whose parameters are read once.
+using BlockFunction = void (*)(const RowParameters& parameters, int first, int count, const RowBlock& block);
+
 struct RowForm {
   bool rounds_twice;
   bool is_uniform;  // all channels have the same parameters
   bool is_lifted;
   RowResult result;
-  bool has_one_factor;  // asks AVX-512 for the form with a factor in binary32
 };
 
 RowFunction row_function_avx2(const RowForm& form);
 RowFunction row_function_avx512(const RowForm& form);
+BlockFunction block_function_avx512(RowResult result);
 
 }  // namespace tpuconvert

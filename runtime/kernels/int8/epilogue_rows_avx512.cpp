@@ -59,42 +59,49 @@ struct Lanes {
 #include "int8/epilogue_rows.inl"
 
 // The form with one factor. Limits come first, so that no conversion leaves 32 bits.
-template <RowResult Result, bool IsUniform>
-void row_by_factor(const RowParameters& p, int first, const std::int32_t* sums, int count, std::uint8_t* out) {
-  constexpr int kBytes = Result == RowResult::kByte ? 1 : Result == RowResult::kWord ? 2 : 4;
+inline Lanes::Integer by_factor(const RowParameters& p, int channel, Lanes::Integer sums) {
   constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
-  const __m512 low = _mm512_set1_ps(p.low), high = _mm512_set1_ps(p.high);
-  const auto rescaled_at = [&](__m512i x, int channel) __attribute__((always_inline)) {
-    const __m512 factor = _mm512_loadu_ps(p.factor + channel), addend = _mm512_loadu_ps(p.addend + channel);
-    const __m512 real = _mm512_fmadd_round_ps(_mm512_cvtepi32_ps(x), factor, addend, kDown);
-    return _mm512_cvt_roundps_epi32(_mm512_min_ps(_mm512_max_ps(real, low), high), kDown);
-  };
-  int at = 0;
-  for (; at + Lanes::kCount <= count; at += Lanes::kCount, out += Lanes::kCount * kBytes)
-    store<Result>(rescaled_at(Lanes::load(sums + at), IsUniform ? 0 : first + at), p, out);
-  if (at == count) return;
-  const Lanes::Integer rest = rescaled_at(Lanes::load_first(sums + at, count - at), IsUniform ? 0 : first + at);
-  alignas(64) std::uint8_t results[Lanes::kCount * kBytes];
-  store<Result>(rest, p, results);
-  Lanes::copy(out, results, (count - at) * kBytes);
+  const __m512 factor = _mm512_loadu_ps(p.factor + channel), addend = _mm512_loadu_ps(p.addend + channel);
+  const __m512 real = _mm512_fmadd_round_ps(_mm512_cvtepi32_ps(sums), factor, addend, kDown);
+  const __m512 limited = _mm512_min_ps(_mm512_max_ps(real, _mm512_set1_ps(p.low)), _mm512_set1_ps(p.high));
+  return _mm512_cvt_roundps_epi32(limited, kDown);
 }
 
-template <bool IsUniform>
-RowFunction by_factor(RowResult result) {
-  switch (result) {
-    case RowResult::kByte: return row_by_factor<RowResult::kByte, IsUniform>;
-    case RowResult::kWord: return row_by_factor<RowResult::kWord, IsUniform>;
-    case RowResult::kInteger: return row_by_factor<RowResult::kInteger, IsUniform>;
-    case RowResult::kReal: return row_by_factor<RowResult::kReal, IsUniform>;
+template <RowResult Result>
+void block_by_factor(const RowParameters& given, int first, int count, const RowBlock& block) {
+  constexpr int kBytes = Result == RowResult::kByte ? 1 : Result == RowResult::kWord ? 2 : 4;
+  const RowParameters p = given;  // in registers, whatever is stored
+  const RowBlock b = block;
+  if (count < Lanes::kCount) {
+    for (int row = 0; row < b.rows; ++row) {
+      alignas(64) std::uint8_t results[Lanes::kCount * kBytes];
+      store<Result>(by_factor(p, first, Lanes::load_first(b.sums + row * b.stride, count)), p, results);
+      Lanes::copy(b.outputs[row] + b.offset, results, count * kBytes);
+    }
+    return;
   }
-  return nullptr;
+  for (int next = 0; next < count; next += Lanes::kCount) {
+    const int at = next + Lanes::kCount <= count ? next : count - Lanes::kCount;  // the last ones, some once more
+    const std::size_t offset = b.offset + static_cast<std::size_t>(at) * kBytes;
+    for (int row = 0; row < b.rows; ++row)
+      store<Result>(by_factor(p, first + at, Lanes::load(b.sums + row * b.stride + at)), p, b.outputs[row] + offset);
+  }
 }
 
 }  // namespace
 
 RowFunction row_function_avx512(const RowForm& form) {
-  if (form.has_one_factor) return form.is_uniform ? by_factor<true>(form.result) : by_factor<false>(form.result);
   return form.rounds_twice ? function_for<true>(form) : function_for<false>(form);
+}
+
+BlockFunction block_function_avx512(RowResult result) {
+  switch (result) {
+    case RowResult::kByte: return block_by_factor<RowResult::kByte>;
+    case RowResult::kWord: return block_by_factor<RowResult::kWord>;
+    case RowResult::kInteger: return block_by_factor<RowResult::kInteger>;
+    case RowResult::kReal: return block_by_factor<RowResult::kReal>;
+  }
+  return nullptr;
 }
 
 }  // namespace tpuconvert
