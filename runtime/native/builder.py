@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from tpuconvert.schema.types import I8, Array, DType
 ARENA, CONSTANT, EXTERNAL = "arena", "constant", "external"
 
 
-@dataclass(frozen=True)
-class NativeStep:
+class NativeStep(NamedTuple):
     """A compiled kernel with its operands, and the nodes that it computes (none for a change of layout)."""
 
     step: Any
@@ -146,11 +144,11 @@ class Builder:
             self._keep(whole, self._dense(self._buffer(ARENA, _bytes_of(whole)), whole, channels_last(whole.rank)))
         target = self._stored[whole][0]
         item = target.itemsize
-        return replace(target, shape=self.shape(value), offset=target.offset + start * item, pitch=target.row_bytes)
+        return target._replace(shape=self.shape(value), offset=target.offset + start * item, pitch=target.row_bytes)
 
     def alias(self, value: Value, stored: Stored) -> None:
         """State that a result is memory that exists already: a permutation, a reshape, a slice."""
-        self._keep(value, stored if stored.dtype is value.dtype else replace(stored, dtype=value.dtype))
+        self._keep(value, stored if stored.dtype is value.dtype else stored._replace(dtype=value.dtype))
 
     def temporary(self, dtype: DType, shape: tuple[int, ...]) -> Stored:
         """Memory for the steps of this group only."""

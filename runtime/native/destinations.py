@@ -6,7 +6,6 @@ their results are where they belong.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from tpuconvert.runtime.native.storage import Buffer, Stored, row_major
@@ -58,4 +57,4 @@ def _before(node: Node, index: int, behind: Stored) -> Stored | None:
     if not behind.is_dense or prod(behind.shape[other] for other in outside) != 1:
         return None  # parts are not blocks
     start = sum(static(value.shape)[axis] for value in node.inputs[:index] if value is not None)
-    return replace(behind, shape=shape, offset=behind.offset + start * behind.strides[axis])
+    return behind._replace(shape=shape, offset=behind.offset + start * behind.strides[axis])

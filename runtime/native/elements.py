@@ -13,7 +13,7 @@ by their references.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,7 @@ class Inexpressible(Exception):
     """An operator, a type or a range that the instructions do not cover."""
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """What one operand, or the result of an operator, is.
 
     Args:
@@ -52,8 +51,8 @@ class Term:
         high: the largest value of an integer.
         register: the instruction that computes it, or of which ``values`` is a function.
         operand: the operand of which ``values`` or ``factor`` is a function, for terms without an instruction.
-        values: for every stored byte of the operand, or of the instruction's result of type ``index``.
-        index: type of the argument of ``values``.
+        values: for every stored byte of the operand, or of the instruction's result of type ``argument``.
+        argument: type of the argument of ``values``.
         factor: with ``offset``, an exact linear function of the stored bytes of the operand; one number, or one per
             channel, in 64 bits.
         is_limited: whether the instruction's result is within low..high already.
@@ -65,7 +64,7 @@ class Term:
     register: int | None = None
     operand: int | None = None
     values: Array | None = None
-    index: DType = U8
+    argument: DType = U8
     factor: Array | None = None
     offset: Array | None = None
     is_limited: bool = True
@@ -111,14 +110,14 @@ class Elements:
             if x.dtype.bits != 8 or x.operand is not None:
                 return None
             values = np.clip(_OF_BYTES[x.dtype], x.low, x.high)
-            x = replace(x, index=x.dtype, values=values)
+            x = x._replace(argument=x.dtype, values=values)
         assert x.values is not None
         values = reference(x.values.astype(x.dtype.numpy))
         if dtype.is_float:
-            return replace(x, dtype=dtype, low=0, high=0, values=values.astype(np.float32))
+            return x._replace(dtype=dtype, low=0, high=0, values=values.astype(np.float32))
         values = values.astype(np.int64)
         # Values that the argument never takes do not matter, but keep the range simple.
-        return replace(x, dtype=dtype, low=int(values.min()), high=int(values.max()), values=values)
+        return x._replace(dtype=dtype, low=int(values.min()), high=int(values.max()), values=values)
 
     def linear(self, x: Term) -> Term | None:
         """An operand as an exact linear function with factors of 16 bits, or None."""
@@ -154,8 +153,8 @@ class Elements:
         if x.operand is not None:
             return self.add("table", x.operand, table=table)
         assert x.register is not None
-        source = self.value_of(replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max))
-        bias = bias_of(x.index)
+        source = self.value_of(x._replace(values=None, dtype=x.argument, low=x.argument.min, high=x.argument.max))
+        bias = bias_of(x.argument)
         source = self.add("add_parameter", source, parameters=[[bias]]) if bias else source
         return self.add("look_up", source, table=table)
 
@@ -182,12 +181,12 @@ class Elements:
         high = dtype.max if high is None else high
         if x.values is not None or x.factor is not None:
             if x.low >= low and x.high <= high:
-                return x if x.dtype is dtype else replace(x, dtype=dtype)
+                return x if x.dtype is dtype else x._replace(dtype=dtype)
             if x.values is None:
                 x = Term(x.dtype, x.low, x.high, register=self.value_of(x))
             else:
                 values = np.clip(x.values, low, high)
-                return replace(x, dtype=dtype, values=values, low=int(values.min()), high=int(values.max()))
+                return x._replace(dtype=dtype, values=values, low=int(values.min()), high=int(values.max()))
         is_limited = x.is_limited and x.low >= low and x.high <= high
         least, most = min(max(x.low, low), high), max(min(x.high, high), low)
         return Term(dtype, least, most, register=x.register, is_limited=is_limited)
@@ -318,10 +317,10 @@ class Elements:
         table, bias = [], 0 if x.dtype.is_float else bias_of(x.dtype)
         if x.values is not None and x.operand is None and x.dtype.bits == 8:
             stored = (x.values + bias_of(x.dtype)).astype(np.uint8)
-            table, bias = stored.tolist(), bias_of(x.index)
-            x = replace(x, values=None, dtype=x.index, low=x.index.min, high=x.index.max)
+            table, bias = stored.tolist(), bias_of(x.argument)
+            x = x._replace(values=None, dtype=x.argument, low=x.argument.min, high=x.argument.max)
         if x.values is not None or x.factor is not None:
-            x = replace(x, register=self.value_of(x), operand=None, values=None, factor=None, is_limited=True)
+            x = x._replace(register=self.value_of(x), operand=None, values=None, factor=None, is_limited=True)
         assert x.register is not None
         low, high = (0, 0) if x.dtype.bits == 32 else (x.low, x.high)
         register = self.value_of(x) if x.dtype.bits == 32 else x.register

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -43,8 +41,7 @@ def bias_of(dtype: DType) -> int:
     return STORED_BIAS if dtype is I8 else 0
 
 
-@dataclass(frozen=True)
-class Epilogue:
+class Epilogue(NamedTuple):
     """Parameters of int8/epilogue.h; limits and offsets in terms of stored values.
 
     ``real`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
@@ -61,7 +58,7 @@ class Epilogue:
     narrow: tuple[int, int] = (0, 0)
     low: int = 0
     high: int = 0
-    lut: Array = field(default_factory=lambda: _NO_TABLE)
+    lut: Array = _NO_TABLE
     real: tuple[int, float] | None = None
 
     @staticmethod
@@ -117,20 +114,20 @@ class Epilogue:
         if table is not None and table.is_constant and table.dtype.bits == 8 and self.dtype.bits == 8:
             entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
             middle = bias_of(self.dtype)  # entry 0 of a signed index stands there
-            return replace(self, dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
+            return self._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
         return None
 
     def _dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
         if op.is_scale_pc or op.is_offset_pc or self.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
             return None
-        return replace(self, dtype=F32, real=(op.offset_val + bias_of(self.dtype), op.scale_val))
+        return self._replace(dtype=F32, real=(op.offset_val + bias_of(self.dtype), op.scale_val))
 
     def _limited(self, low: float, high: float) -> Epilogue | None:
         bias = bias_of(self.dtype)
         if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
         least, most = int(low) + bias, int(high) + bias
-        return replace(self, low=min(max(self.low, least), most), high=min(max(self.high, least), most))
+        return self._replace(low=min(max(self.low, least), most), high=min(max(self.high, least), most))
 
     def _cast(self, dtype: DType) -> Epilogue | None:
         if dtype.bits > 16:
@@ -138,8 +135,7 @@ class Epilogue:
         move = bias_of(dtype) - bias_of(self.dtype)
         low, high = self.low + move, self.high + move
         least, most = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
-        return replace(
-            self,
+        return self._replace(
             dtype=dtype,
             offset=tuple(value + move for value in self.offset),
             low=min(max(low, least), most),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.light_dataclass import dataclass
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.builder import Builder
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Nodes that are planned together.
 
     Args:

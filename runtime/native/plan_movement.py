@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -325,7 +324,7 @@ def _fill(builder: Builder, target: View, value: Scalar) -> None:
     element = value.array.astype(target.stored.dtype.numpy).reshape(1)
     if target.stored.dtype is I8:
         element = element.view(np.uint8) ^ np.uint8(STORED_BIAS)
-    constant = replace(builder.constant(element), dtype=target.stored.dtype)
+    constant = builder.constant(element)._replace(dtype=target.stored.dtype)
     source = View(constant, 0, target.shape, (0,) * len(target.shape))
     if 0 not in target.shape:
         copy_view(builder, source, target)

@@ -15,8 +15,8 @@ def deciding_nodes(graph: Graph) -> set[Node]:
     """
     deciding: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
-        operands = [value for value in node.inputs if value is not None and value.producer is not None]
-        floats = [value.producer for value in operands if value.dtype in _FLOATS]
+        values = [value for value in node.inputs if value is not None and value.dtype in _FLOATS]
+        floats = [value.producer for value in values if value.producer is not None]
         if floats and (node in deciding or any(value.dtype not in _FLOATS for value in node.outputs)):
             deciding.update(floats)
     return deciding

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import I8, Array, DType
 
 Order = tuple[int, ...]
@@ -44,8 +44,7 @@ class Buffer:
         self.arena_offset = 0
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """A tensor in memory.
 
     Args:
