@@ -14,8 +14,8 @@ namespace tpuconvert {
 
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
 
-// 64-byte aligned memory of undefined content. From kHugePage on it is advised to be of huge pages: weights are read once
-// per run, and with pages of 4 KB their addresses cost more than their bytes.
+// 64-byte aligned memory of undefined content. From kHugePage on it is advised to be of huge pages: weights are read
+// once per run, and with pages of 4 KB their addresses cost more than their bytes.
 std::shared_ptr<std::uint8_t> allocate_aligned(std::size_t bytes);
 
 // The same as a part of larger pieces, which live as long as one of their parts: a thousand pages that are touched for

@@ -40,7 +40,8 @@ TPU_INLINE void transpose(__m512i (&x)[16]) {
   // x[4 * i + j] has in 128-bit lane l dword 4 * l + j of rows 4 * i .. 4 * i + 3.
   unrolled<4>([&](auto j) TPU_INLINED {
     const __m512i a = _mm512_shuffle_i32x4(x[j], x[4 + j], 0x88), b = _mm512_shuffle_i32x4(x[j], x[4 + j], 0xDD);
-    const __m512i c = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88), d = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xDD);
+    const __m512i c = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0x88);
+    const __m512i d = _mm512_shuffle_i32x4(x[8 + j], x[12 + j], 0xDD);
     y[j] = _mm512_shuffle_i32x4(a, c, 0x88);
     y[4 + j] = _mm512_shuffle_i32x4(b, d, 0x88);
     y[8 + j] = _mm512_shuffle_i32x4(a, c, 0xDD);

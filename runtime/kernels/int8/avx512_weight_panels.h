@@ -11,7 +11,7 @@ namespace tpuconvert::avx512 {
 
 struct WeightPanelTask {
   const std::uint8_t* weights;               // those of the first channel
-  std::ptrdiff_t out, in, y, x;              // bytes to the next output channel, input channel, row and column of the window
+  std::ptrdiff_t out, in, y, x;              // bytes to the next output channel, input channel, row, column
   int columns;                               // output channels, at most 64
   int inputs;
   int kernel_h, kernel_w;
@@ -24,8 +24,8 @@ struct WeightPanelTask {
   std::int32_t* magnitudes;                  // of their magnitudes
 };
 
-// Whether weights in this order are covered: input channels or output channels are neighbours, or each output channel is
-// one run of [input][tap] with at most 16 taps. Sums of at most 2^23 weights per channel fit 32 bits.
+// Whether weights in this order are covered: input channels or output channels are neighbours, or each output channel
+// is one run of [input][tap] with at most 16 taps. Sums of at most 2^23 weights per channel fit 32 bits.
 bool covers_weights(const WeightPanelTask& task);
 
 void pack_weights_avx512vnni(const WeightPanelTask& task);

@@ -4,10 +4,12 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr int kQuads = 16;    // groups of four inputs that a register holds
-constexpr int kMostTaps = 16; // of four inputs that a register holds
+constexpr int kQuads = 16;     // groups of four inputs that a register holds
+constexpr int kMostTaps = 16;  // of four inputs that a register holds
 
-std::size_t step_bytes(const WeightPanelTask& task) { return static_cast<std::size_t>(64 * task.full + 32 * task.half); }
+std::size_t step_bytes(const WeightPanelTask& task) {
+  return static_cast<std::size_t>(64 * task.full + 32 * task.half);
+}
 
 std::uint8_t* segment(const WeightPanelTask& task, int tap) {
   return task.to + static_cast<std::size_t>(tap) * (task.segment_bytes / 4) * step_bytes(task);
@@ -17,8 +19,8 @@ const std::uint8_t* tap_weights(const WeightPanelTask& task, int tap) {
   return task.weights + tap / task.kernel_w * task.y + tap % task.kernel_w * task.x;
 }
 
-// Into the second-level cache, from any address: output channels are read in sixteens, too many places for processors to
-// see by themselves what comes next.
+// Into the second-level cache, from any address: weights are read at sixteen places at once or at distant ones, where
+// processors do not see by themselves what comes next.
 TPU_INLINE void bring_near(const std::uint8_t* weights) {
   _mm_prefetch(reinterpret_cast<const char*>(weights), _MM_HINT_T1);
 }
@@ -90,6 +92,8 @@ void pack_runs(const WeightPanelTask& task, int accumulator) {
   _mm512_storeu_si512(task.magnitudes + accumulator * kLanes, magnitudes);
 }
 
+constexpr int kAhead = 64;  // inputs that are brought near before they are needed
+
 // Output channels are neighbours: four inputs of all columns interleaved.
 template <int Accumulators>
 void pack_outputs(const WeightPanelTask& task) {
@@ -104,6 +108,7 @@ void pack_outputs(const WeightPanelTask& task) {
       __m512i rows[4];
       unrolled<4>([&](auto i) TPU_INLINED {
         rows[i] = input + i < task.inputs ? bytes_without(zero, from + i * task.in, mask) : _mm512_setzero_si512();
+        bring_near(from + (kAhead + i) * task.in);
       });
       interleave(rows);
       unrolled<Accumulators>([&](auto i) TPU_INLINED {
