@@ -239,7 +239,7 @@ void Epilogue::prepare_rows(Isa isa) {
   auto rows = std::make_shared<Rows>();
   for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
                                             &rows->least, &rows->most, &rows->offset})
-    values->reserve(static_cast<std::size_t>(channels_) + kRowLanes);
+    values->resize(static_cast<std::size_t>(channels_) + kRowLanes);
   bool is_lifted = false;
   for (int channel = 0; channel < channels_; ++channel) {
     std::int64_t factor = multiplier(channel);
@@ -259,17 +259,15 @@ void Epilogue::prepare_rows(Isa isa) {
       if (bits < 1 || (reach * factor) >> bits < farthest) return;
       is_lifted = true;
     }
-    rows->reach.push_back(static_cast<std::int32_t>(reach));
-    rows->lift.push_back(lift);
-    rows->multiplier.push_back(static_cast<std::int32_t>(factor));
-    rows->first_shift.push_back(first);
-    rows->least.push_back(static_cast<std::int32_t>(least));
-    rows->most.push_back(static_cast<std::int32_t>(most));
-    rows->offset.push_back(static_cast<std::int32_t>(own_offset));
+    const auto at = static_cast<std::size_t>(channel);
+    rows->reach[at] = static_cast<std::int32_t>(reach);
+    rows->lift[at] = lift;
+    rows->multiplier[at] = static_cast<std::int32_t>(factor);
+    rows->first_shift[at] = first;
+    rows->least[at] = static_cast<std::int32_t>(least);
+    rows->most[at] = static_cast<std::int32_t>(most);
+    rows->offset[at] = static_cast<std::int32_t>(own_offset);
   }
-  for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
-                                            &rows->least, &rows->most, &rows->offset})
-    values->resize(values->size() + kRowLanes);
   const bool has_one_factor = is_once && isa == Isa::kAvx512Vnni && find_factors(&rows->factor, &rows->addend);
   rows->parameters = {rows->reach.data(),
                       rows->lift.data(),
