@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
 
@@ -36,7 +35,7 @@ class Blob:
     @property
     def size(self) -> int:
         """Bytes in the file."""
-        return math.prod(self.array.shape) * self.dtype.bits // 8
+        return self.array.nbytes
 
     def bytes(self) -> memoryview:
         """The elements in C order, little-endian."""

@@ -11,8 +11,12 @@ Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +34,65 @@ Integers = tuple[int, ...] | Array
 Reals = tuple[float, ...] | Array
 """Vectors of 64-bit numbers; long ones that were read are arrays."""
 
-Slot = tuple[int, str, int | float | bool, int | float | bool]
-"""Place in the schema, code (a letter of the struct module, or ``OFFSET``), value, default: not stored when equal."""
+Slot = tuple[int, str, int | float | bool]
+"""Place in the schema, code (a letter of the struct module, or ``OFFSET``), default: not stored when equal."""
+
+
+class _Layout(NamedTuple):
+    """Where the stored fields of a table lie.
+
+    Attributes:
+        vtable: as it is written.
+        size: of the table, in bytes.
+        alignment: of its widest field.
+        pack: makes the table of the distance to the vtable and the values.
+        offsets: for every stored field where it lies, 0 for one that holds its value itself.
+    """
+
+    vtable: bytes
+    size: int
+    alignment: int
+    pack: Callable[..., bytes]
+    offsets: tuple[int, ...]
+
+
+class TableForm:
+    """The slots of one kind of table, in the order in which its fields are laid out.
+
+    Which of them are stored differs from table to table; what follows from that is computed once.
+    """
+
+    def __init__(self, *slots: Slot) -> None:
+        self._slots = slots
+        self._reals = tuple(index for index, (_, code, _) in enumerate(slots) if code in "fd")
+        self.defaults = tuple(default for *_, default in slots)
+        self._layouts: dict[tuple[bool, ...], _Layout] = {}
+
+    def layout(self, values: Sequence[int | float | bool]) -> tuple[tuple[bool, ...], _Layout]:
+        """Which of these values are stored, and where."""
+        stored = tuple(map(operator.ne, values, self.defaults))
+        for index in self._reals:  # bits are compared: -0.0 equals 0.0, but is another value
+            if not stored[index] and math.copysign(1.0, values[index]) != math.copysign(1.0, self.defaults[index]):
+                stored = (*stored[:index], True, *stored[index + 1 :])
+        known = self._layouts.get(stored)
+        if known is None:
+            known = self._layouts[stored] = self._laid_out(list(itertools.compress(self._slots, stored)))
+        return stored, known
+
+    def _laid_out(self, slots: list[Slot]) -> _Layout:
+        position, alignment, codes = 4, 4, "<i"
+        offsets: dict[int, int] = {}
+        for slot, code, _ in slots:
+            size = 4 if code == OFFSET else _LAYOUTS[code].size
+            padding = -position % size
+            codes += f"{padding}x{'I' if code == OFFSET else code}"
+            offsets[slot] = position + padding
+            position += padding + size
+            alignment = max(alignment, size)
+        entries = [offsets.get(slot, 0) for slot in range(1 + max(offsets, default=-1))]
+        vtable = struct.pack(f"<{len(entries) + 2}H", 4 + 2 * len(entries), position, *entries)
+        places = tuple(offsets[slot] if code == OFFSET else 0 for slot, code, _ in slots)
+        return _Layout(vtable, position, alignment, struct.Struct(codes).pack, places)
 
 
 class FlatBufferWriter:
@@ -85,41 +146,18 @@ class FlatBufferWriter:
         relative = (start - 4 - 4 * index - place for index, place in enumerate(places))
         return self._prepend(struct.pack(f"<{len(places) + 1}I", len(places), *relative), 4)
 
-    def table(self, slots: Sequence[Slot]) -> int:
-        """A table. Its fields are laid out in the order given."""
-        stored: list[tuple[int, int, str, int | float | bool]] = []  # slot, offset in the table, code, value
-        position, alignment = 4, 4
-        for slot, code, value, default in slots:
-            if code == OFFSET:
-                size, is_default = 4, not value
-            else:  # bits are compared: -0.0 equals 0.0, but is another value
-                layout = _LAYOUTS[code]
-                size, is_default = layout.size, value is default or layout.pack(value) == layout.pack(default)
-            if not is_default:
-                position += -position % size
-                stored.append((slot, position, code, value))
-                position += size
-                alignment = max(alignment, size)
-        vtable = self._vtable(stored, position)
-        place = self._size + (-(self._size + position) % alignment) + position
-        data = bytearray(position)
-        struct.pack_into("<i", data, 0, vtable - place)
-        for _, offset, code, value in stored:
-            if code == OFFSET:
-                _LAYOUTS["I"].pack_into(data, offset, place - offset - int(value))
-            else:
-                _LAYOUTS[code].pack_into(data, offset, value)
-        return self._prepend(bytes(data), alignment)
-
-    def _vtable(self, stored: Sequence[tuple[int, int, str, int | float | bool]], table_size: int) -> int:
-        """A vtable. The same one is written once."""
-        offsets = {slot: offset for slot, offset, _, _ in stored}
-        entries = [offsets.get(slot, 0) for slot in range(1 + max(offsets, default=-1))]
-        data = struct.pack(f"<{len(entries) + 2}H", 4 + 2 * len(entries), table_size, *entries)
-        place = self._vtables.get(data)
-        if place is None:
-            place = self._vtables[data] = self._prepend(data, 2)
-        return place
+    def table(self, form: TableForm, *values: int | float | bool) -> int:
+        """A table, with the values of its slots in the order of the form; of what it refers to, the place."""
+        stored, layout = form.layout(values)
+        vtable = self._vtables.get(layout.vtable)
+        if vtable is None:  # the same one is written once
+            vtable = self._vtables[layout.vtable] = self._prepend(layout.vtable, 2)
+        place = self._size + (-(self._size + layout.size) % layout.alignment) + layout.size
+        fields = [
+            place - offset - value if offset else value
+            for value, offset in zip(itertools.compress(values, stored), layout.offsets, strict=True)
+        ]
+        return self._prepend(layout.pack(vtable - place, *fields), layout.alignment)
 
     def finish(self, root: int, identifier: bytes) -> bytes:
         """The whole buffer: its size is a multiple of eight, which makes all alignments hold."""

@@ -190,7 +190,7 @@ from typing import NamedTuple
 
 from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -228,16 +228,21 @@ def _enum(item: EnumType) -> str:
 def _table(schema: Schema, table: TableType) -> str:
     fields = sorted((_declared(schema, item) for item in table.fields), key=lambda text: "=" in text)  # defaults last
     declared = "".join(f"    {text}{_hides_method(text)}\n" for text in fields)
-    slots = "".join(f"                {_slot(schema, slot, item)},\n" for slot, item in _widest_first(schema, table))
+    ordered = _widest_first(schema, table)
+    slots = "".join(f"    {_slot(schema, slot, item)},\n" for slot, item in ordered)
+    values = "".join(f"            {_written(schema, item)},\n" for _, item in ordered)
     return f'''class {table.name}(NamedTuple):
 {_doc(table.doc, f"The table {table.name}.")}
 {declared}
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-{slots}            ]
-        )
+            _{table.name.upper()},
+{values}        )
+
+
+_{table.name.upper()} = TableForm(
+{slots})
 '''
 
 
@@ -302,23 +307,31 @@ def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType
     return sorted(enumerate(table.fields), key=lambda entry: (-size(entry[1]), entry[0]))
 
 
+def _scalar_of(schema: Schema, item: FieldType) -> Scalar | None:
+    """The scalar that a field is stored as, if it holds its value itself."""
+    if item.type in schema.enums:
+        return SCALARS[schema.enums[item.type].scalar]
+    return SCALARS.get(item.type)
+
+
 def _slot(schema: Schema, slot: int, item: FieldType) -> str:
     """What the writer is told about a field."""
+    scalar = _scalar_of(schema, item)
+    return f'({slot}, "O", 0)' if scalar is None else f'({slot}, "{scalar.code}", {item.default or scalar.zero})'
+
+
+def _written(schema: Schema, item: FieldType) -> str:
+    """The value of a field, or the place of what it refers to."""
     inner, is_vector, name = item.type.strip("[]"), item.type.startswith("["), f"self.{item.name}"
-    if not is_vector and (inner in SCALARS or inner in schema.enums):
-        scalar = SCALARS[schema.enums[inner].scalar if inner in schema.enums else inner]
-        return f'({slot}, "{scalar.code}", {name}, {item.default or scalar.zero})'
+    if _scalar_of(schema, item) is not None:
+        return name
     if is_vector and item.required:
         raise ValueError(f"{item.name}: an empty vector is not stored, so none can be required")
     if is_vector and inner in SCALARS:
-        place = f'writer.scalars("{SCALARS[inner].code}", {name})'
-    elif is_vector:
-        place = f"writer.offsets([{_place(inner, 'item')} for item in {name}])"
-    elif item.required:
-        place = _place(inner, name)
-    else:
-        place = f"{_place(inner, name)} if {name} else 0"
-    return f'({slot}, "O", {place}, 0)'
+        return f'writer.scalars("{SCALARS[inner].code}", {name})'
+    if is_vector:
+        return f"writer.offsets([{_place(inner, 'item')} for item in {name}])"
+    return _place(inner, name) if item.required else f"{_place(inner, name)} if {name} else 0"
 
 
 def _place(type_: str, name: str) -> str:

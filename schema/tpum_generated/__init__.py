@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tpuconvert.schema.flatbuffer_reader import read
 from tpuconvert.schema.flatbuffer_verifier import Schema
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
 
 SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
@@ -90,19 +90,32 @@ class Attribute(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (2, "q", self.integer, 0),
-                (3, "d", self.real, 0.0),
-                (0, "O", writer.string(self.name), 0),
-                (5, "O", writer.string(self.string) if self.string else 0, 0),
-                (6, "O", writer.scalars("q", self.integers), 0),
-                (7, "O", writer.scalars("d", self.reals), 0),
-                (8, "O", writer.offsets([writer.string(item) for item in self.strings]), 0),
-                (9, "O", writer.scalars("B", self.octets), 0),
-                (1, "B", self.kind, 0),
-                (4, "B", self.dtype, 0),
-            ]
+            _ATTRIBUTE,
+            self.integer,
+            self.real,
+            writer.string(self.name),
+            writer.string(self.string) if self.string else 0,
+            writer.scalars("q", self.integers),
+            writer.scalars("d", self.reals),
+            writer.offsets([writer.string(item) for item in self.strings]),
+            writer.scalars("B", self.octets),
+            self.kind,
+            self.dtype,
         )
+
+
+_ATTRIBUTE = TableForm(
+    (2, "q", 0),
+    (3, "d", 0.0),
+    (0, "O", 0),
+    (5, "O", 0),
+    (6, "O", 0),
+    (7, "O", 0),
+    (8, "O", 0),
+    (9, "O", 0),
+    (1, "B", 0),
+    (4, "B", 0),
+)
 
 
 class Quantization(NamedTuple):
@@ -117,14 +130,22 @@ class Quantization(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (4, "q", self.axis, 0),
-                (0, "O", writer.scalars("d", self.scale), 0),
-                (1, "O", writer.scalars("q", self.zero_point), 0),
-                (2, "B", self.dtype, 0),
-                (3, "?", self.per_axis, False),
-            ]
+            _QUANTIZATION,
+            self.axis,
+            writer.scalars("d", self.scale),
+            writer.scalars("q", self.zero_point),
+            self.dtype,
+            self.per_axis,
         )
+
+
+_QUANTIZATION = TableForm(
+    (4, "q", 0),
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "B", 0),
+    (3, "?", False),
+)
 
 
 class Buffer(NamedTuple):
@@ -136,11 +157,16 @@ class Buffer(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "Q", self.offset, 0),
-                (1, "Q", self.size, 0),
-            ]
+            _BUFFER,
+            self.offset,
+            self.size,
         )
+
+
+_BUFFER = TableForm(
+    (0, "Q", 0),
+    (1, "Q", 0),
+)
 
 
 class Source(NamedTuple):
@@ -153,12 +179,18 @@ class Source(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.file), 0),
-                (1, "O", writer.string(self.node), 0),
-                (2, "O", writer.string(self.op), 0),
-            ]
+            _SOURCE,
+            writer.string(self.file),
+            writer.string(self.node),
+            writer.string(self.op),
         )
+
+
+_SOURCE = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "O", 0),
+)
 
 
 class Note(NamedTuple):
@@ -171,12 +203,18 @@ class Note(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.kind), 0),
-                (1, "O", writer.string(self.node), 0),
-                (2, "O", writer.string(self.message), 0),
-            ]
+            _NOTE,
+            writer.string(self.kind),
+            writer.string(self.node),
+            writer.string(self.message),
         )
+
+
+_NOTE = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "O", 0),
+)
 
 
 class Entry(NamedTuple):
@@ -188,11 +226,16 @@ class Entry(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.key), 0),
-                (1, "O", writer.string(self.json), 0),
-            ]
+            _ENTRY,
+            writer.string(self.key),
+            writer.string(self.json),
         )
+
+
+_ENTRY = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+)
 
 
 class Group(NamedTuple):
@@ -210,15 +253,24 @@ class Group(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "i", self.first, 0),
-                (1, "i", self.count, 0),
-                (2, "i", self.tiles_n, 1),
-                (3, "i", self.tiles_c, 1),
-                (4, "i", self.tiles_h, 1),
-                (5, "?", self.keeps_constants, False),
-            ]
+            _GROUP,
+            self.first,
+            self.count,
+            self.tiles_n,
+            self.tiles_c,
+            self.tiles_h,
+            self.keeps_constants,
         )
+
+
+_GROUP = TableForm(
+    (0, "i", 0),
+    (1, "i", 0),
+    (2, "i", 1),
+    (3, "i", 1),
+    (4, "i", 1),
+    (5, "?", False),
+)
 
 
 class Value(NamedTuple):
@@ -235,16 +287,26 @@ class Value(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.name), 0),
-                (2, "O", writer.scalars("q", self.shape), 0),
-                (3, "O", self.quantization.pack(writer) if self.quantization else 0, 0),
-                (4, "i", self.data, -1),
-                (5, "i", self.stored, -1),
-                (1, "B", self.dtype, 0),
-                (6, "B", self.stored_dtype, 0),
-            ]
+            _VALUE,
+            writer.string(self.name),
+            writer.scalars("q", self.shape),
+            self.quantization.pack(writer) if self.quantization else 0,
+            self.data,
+            self.stored,
+            self.dtype,
+            self.stored_dtype,
         )
+
+
+_VALUE = TableForm(
+    (0, "O", 0),
+    (2, "O", 0),
+    (3, "O", 0),
+    (4, "i", -1),
+    (5, "i", -1),
+    (1, "B", 0),
+    (6, "B", 0),
+)
 
 
 class Node(NamedTuple):
@@ -259,14 +321,22 @@ class Node(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.op), 0),
-                (1, "O", writer.scalars("i", self.attributes), 0),
-                (2, "O", writer.scalars("i", self.inputs), 0),
-                (3, "O", writer.scalars("i", self.outputs), 0),
-                (4, "O", writer.offsets([item.pack(writer) for item in self.sources]), 0),
-            ]
+            _NODE,
+            writer.string(self.op),
+            writer.scalars("i", self.attributes),
+            writer.scalars("i", self.inputs),
+            writer.scalars("i", self.outputs),
+            writer.offsets([item.pack(writer) for item in self.sources]),
         )
+
+
+_NODE = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "O", 0),
+    (3, "O", 0),
+    (4, "O", 0),
+)
 
 
 class Port(NamedTuple):
@@ -280,13 +350,20 @@ class Port(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.name), 0),
-                (1, "O", writer.string(self.dtype), 0),
-                (2, "O", writer.scalars("q", self.shape), 0),
-                (3, "O", self.quantization.pack(writer) if self.quantization else 0, 0),
-            ]
+            _PORT,
+            writer.string(self.name),
+            writer.string(self.dtype),
+            writer.scalars("q", self.shape),
+            self.quantization.pack(writer) if self.quantization else 0,
         )
+
+
+_PORT = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "O", 0),
+    (3, "O", 0),
+)
 
 
 class Grouping(NamedTuple):
@@ -300,13 +377,20 @@ class Grouping(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (1, "q", self.lane_bytes, 0),
-                (0, "i", self.lanes, 0),
-                (2, "i", self.row_bytes, 0),
-                (3, "O", writer.offsets([item.pack(writer) for item in self.groups]), 0),
-            ]
+            _GROUPING,
+            self.lane_bytes,
+            self.lanes,
+            self.row_bytes,
+            writer.offsets([item.pack(writer) for item in self.groups]),
         )
+
+
+_GROUPING = TableForm(
+    (1, "q", 0),
+    (0, "i", 0),
+    (2, "i", 0),
+    (3, "O", 0),
+)
 
 
 class Graph(NamedTuple):
@@ -327,20 +411,34 @@ class Graph(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.name), 0),
-                (1, "O", writer.string(self.file), 0),
-                (2, "O", writer.string(self.rescale), 0),
-                (3, "O", writer.offsets([writer.string(item) for item in self.symbols]), 0),
-                (4, "O", writer.offsets([item.pack(writer) for item in self.values]), 0),
-                (5, "O", writer.offsets([item.pack(writer) for item in self.nodes]), 0),
-                (6, "O", writer.scalars("i", self.inputs), 0),
-                (7, "O", writer.scalars("i", self.outputs), 0),
-                (8, "O", writer.offsets([item.pack(writer) for item in self.input_ports]), 0),
-                (9, "O", writer.offsets([item.pack(writer) for item in self.output_ports]), 0),
-                (10, "O", writer.offsets([writer.string(item) for item in self.notes]), 0),
-            ]
+            _GRAPH,
+            writer.string(self.name),
+            writer.string(self.file),
+            writer.string(self.rescale),
+            writer.offsets([writer.string(item) for item in self.symbols]),
+            writer.offsets([item.pack(writer) for item in self.values]),
+            writer.offsets([item.pack(writer) for item in self.nodes]),
+            writer.scalars("i", self.inputs),
+            writer.scalars("i", self.outputs),
+            writer.offsets([item.pack(writer) for item in self.input_ports]),
+            writer.offsets([item.pack(writer) for item in self.output_ports]),
+            writer.offsets([writer.string(item) for item in self.notes]),
         )
+
+
+_GRAPH = TableForm(
+    (0, "O", 0),
+    (1, "O", 0),
+    (2, "O", 0),
+    (3, "O", 0),
+    (4, "O", 0),
+    (5, "O", 0),
+    (6, "O", 0),
+    (7, "O", 0),
+    (8, "O", 0),
+    (9, "O", 0),
+    (10, "O", 0),
+)
 
 
 class Model(NamedTuple):
@@ -361,20 +459,34 @@ class Model(NamedTuple):
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
-            [
-                (0, "O", writer.string(self.tool_version), 0),
-                (2, "O", writer.string(self.quantize), 0),
-                (3, "O", writer.offsets([writer.string(item) for item in self.plugins]), 0),
-                (4, "O", self.graph.pack(writer), 0),
-                (5, "O", writer.offsets([item.pack(writer) for item in self.attributes]), 0),
-                (6, "O", writer.offsets([item.pack(writer) for item in self.buffers]), 0),
-                (7, "O", writer.offsets([item.pack(writer) for item in self.notes]), 0),
-                (8, "O", writer.offsets([item.pack(writer) for item in self.preprocessing]), 0),
-                (9, "O", writer.offsets([item.pack(writer) for item in self.metadata]), 0),
-                (10, "O", self.grouping.pack(writer) if self.grouping else 0, 0),
-                (1, "B", self.chip, 0),
-            ]
+            _MODEL,
+            writer.string(self.tool_version),
+            writer.string(self.quantize),
+            writer.offsets([writer.string(item) for item in self.plugins]),
+            self.graph.pack(writer),
+            writer.offsets([item.pack(writer) for item in self.attributes]),
+            writer.offsets([item.pack(writer) for item in self.buffers]),
+            writer.offsets([item.pack(writer) for item in self.notes]),
+            writer.offsets([item.pack(writer) for item in self.preprocessing]),
+            writer.offsets([item.pack(writer) for item in self.metadata]),
+            self.grouping.pack(writer) if self.grouping else 0,
+            self.chip,
         )
+
+
+_MODEL = TableForm(
+    (0, "O", 0),
+    (2, "O", 0),
+    (3, "O", 0),
+    (4, "O", 0),
+    (5, "O", 0),
+    (6, "O", 0),
+    (7, "O", 0),
+    (8, "O", 0),
+    (9, "O", 0),
+    (10, "O", 0),
+    (1, "B", 0),
+)
 
 
 _ROWS = {

@@ -20,7 +20,7 @@ from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, TableForm
 
 MUTATIONS = 1500  # per model
 
@@ -323,12 +323,12 @@ def test_many_tables_that_share_one_long_vector_are_refused(tmp_path: Path) -> N
     """100,000 values of 100,000 extents each would be 10^10 numbers out of one megabyte."""
     writer = FlatBufferWriter()
     shape, name = writer.scalars("q", range(100_000)), writer.string("v")
-    value = writer.table([(0, "O", name, 0), (2, "O", shape, 0)])
+    value = writer.table(TableForm((0, "O", 0), (2, "O", 0)), name, shape)
     empty = writer.string("")
     graph = writer.table(
-        [(0, "O", empty, 0), (1, "O", empty, 0), (2, "O", empty, 0), (4, "O", _many(writer, value), 0)]
+        TableForm(*((slot, "O", 0) for slot in (0, 1, 2, 4))), empty, empty, empty, _many(writer, value)
     )
-    root = writer.table([(0, "O", empty, 0), (1, "B", 1, 0), (2, "O", empty, 0), (4, "O", graph, 0)])
+    root = writer.table(TableForm((0, "O", 0), (1, "B", 0), (2, "O", 0), (4, "O", 0)), empty, 1, empty, graph)
     metadata = writer.finish(root, b"TPUM")
     assert "overlap" in refusal(tmp_path / "m.tpum", framed(metadata, b""))
     with pytest.raises(ValueError, match="overlap"):
