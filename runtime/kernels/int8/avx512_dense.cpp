@@ -96,7 +96,7 @@ class Dense : public ConvInt8Kernel {
 
   bool adds_residual() const override { return residual_.has_value(); }
 
-  // Addresses, sums, arguments and a band, in this order.
+  // Addresses of two tiles, sums, arguments and a band, in this order.
   std::size_t scratch_bytes() const override { return arguments_at() + argument_bytes() + windows_.band_bytes(); }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + packed_.parameters.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
@@ -106,7 +106,7 @@ class Dense : public ConvInt8Kernel {
  private:
   static constexpr std::size_t kSumBytes = 28 * 64;  // of the largest tile
 
-  std::size_t arguments_at() const { return windows_.address_bytes() + kSumBytes; }
+  std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
   std::size_t argument_bytes() const { return (arguments_.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
@@ -163,34 +163,46 @@ class Dense : public ConvInt8Kernel {
     const int fewer = static_cast<int>(count / tiles);
     const std::int64_t with_one_more = count % tiles;  // so that no tile is much smaller than the others
 
-    const std::uint8_t** inputs = reinterpret_cast<const std::uint8_t**>(scratch);
-    std::int32_t* sums = reinterpret_cast<std::int32_t*>(scratch + windows_.address_bytes());
+    std::int32_t* sums = reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    Walk walk;
-    windows_.begin(at, first, &walk);
     for (int i = run.first; i < run.last; ++i) {
       arguments[i] = arguments_[static_cast<std::size_t>(i)];
-      arguments[i].inputs = inputs;
-      arguments[i].outputs = walk.output;
       arguments[i].sums = sums;
-      arguments[i].residual.others = walk.other;
     }
+    // The addresses of a tile are stored long before they are read: it would wait for them.
+    struct {
+      Walk walk;
+      const std::uint8_t** inputs;
+      Segments segments;
+    } places[2];
+    places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
+    places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
+    windows_.begin(at, first, &places[0].walk);
+    const auto rows_of = [&](std::int64_t tile) { return fewer + (tile < with_one_more ? 1 : 0); };
+    places[0].segments = windows_.place(places[0].walk, rows_of(0), places[0].inputs);
     for (std::int64_t tile = 0; tile < tiles; ++tile) {
-      const int rows = fewer + (tile < with_one_more ? 1 : 0);
-      if (residual_) fetch_others(run, rows, walk.other);
-      const Segments segments = windows_.place(walk, rows, inputs);
+      auto& here = places[tile % 2];
+      const int rows = rows_of(tile);
+      if (tile + 1 < tiles) {
+        auto& next = places[(tile + 1) % 2];
+        windows_.advance(here.walk, rows, &next.walk);
+        next.segments = windows_.place(next.walk, rows_of(tile + 1), next.inputs);
+      }
+      if (residual_) fetch_others(run, rows, here.walk.other);
       for (int i = run.first; i < run.last; ++i) {
         const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
-        arguments[i].segments = segments.count;
-        arguments[i].segment_bytes = segments.bytes;
+        arguments[i].inputs = here.inputs;
+        arguments[i].segments = here.segments.count;
+        arguments[i].segment_bytes = here.segments.bytes;
+        arguments[i].outputs = here.walk.output;
+        arguments[i].residual.others = here.walk.other;
         kernels.of_rows[rows - 1](arguments[i]);
         if (kernels.are_complete) continue;
         const Panel& panel = packed_.panels[static_cast<std::size_t>(i)];
         if (panel.form == TileForm::kSums)
-          finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, walk.output);
-        if (residual_) add_residual(i, panel, rows, walk.output, walk.other);
+          finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, here.walk.output);
+        if (residual_) add_residual(i, panel, rows, here.walk.output, here.walk.other);
       }
-      windows_.advance(&walk, rows);
     }
   }
 

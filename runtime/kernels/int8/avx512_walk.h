@@ -43,6 +43,7 @@ struct alignas(64) Walk {
 // Returns how many segments there are: one per tap, or per row of the kernel where `joined` says so.
 int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std::uint8_t** to, bool* joined);
 
-void walk_on(const WalkShape& shape, Walk* walk, int rows);
+// The walk `rows` results further on.
+void walk_on(const WalkShape& shape, const Walk& from, int rows, Walk* to);
 
 }  // namespace tpuconvert::avx512

@@ -61,10 +61,10 @@ int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std
   return shape.kernel_h * columns;
 }
 
-void walk_on(const WalkShape& shape, Walk* walk, int rows) {
-  __m512i top = _mm512_load_si512(walk->top);
-  __m512i left = _mm512_add_epi32(_mm512_load_si512(walk->left), _mm512_set1_epi32(rows * shape.stride_w));
-  Addresses input = load(walk->input), output = load(walk->output), other = load(walk->other);
+void walk_on(const WalkShape& shape, const Walk& from, int rows, Walk* to) {
+  __m512i top = _mm512_load_si512(from.top);
+  __m512i left = _mm512_add_epi32(_mm512_load_si512(from.left), _mm512_set1_epi32(rows * shape.stride_w));
+  Addresses input = load(from.input), output = load(from.output), other = load(from.other);
   add(&input, kAll, rows * shape.input.result);
   add(&output, kAll, rows * shape.output.result);
   add(&other, kAll, rows * shape.other.result);
@@ -83,11 +83,11 @@ void walk_on(const WalkShape& shape, Walk* walk, int rows) {
     add(&output, ends, shape.output.image);
     add(&other, ends, shape.other.image);
   }
-  _mm512_store_si512(walk->top, top);
-  _mm512_store_si512(walk->left, left);
-  store(walk->input, input);
-  store(walk->output, output);
-  store(walk->other, other);
+  _mm512_store_si512(to->top, top);
+  _mm512_store_si512(to->left, left);
+  store(to->input, input);
+  store(to->output, output);
+  store(to->other, other);
 }
 
 }  // namespace tpuconvert::avx512

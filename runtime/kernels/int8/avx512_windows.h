@@ -33,7 +33,8 @@ class Windows {
   // Addresses of the segments under the next `rows` results, [segment][row].
   Segments place(const Walk& walk, int rows, const std::uint8_t** inputs) const;
 
-  void advance(Walk* walk, int rows) const { walk_on(shape_, walk, rows); }
+  // The walk `rows` results further on.
+  void advance(const Walk& from, int rows, Walk* to) const { walk_on(shape_, from, rows, to); }
 
   // For layouts of padded rows: how many result rows a band suffices for, and its size (0 for other layouts).
   int band_rows() const { return band_rows_; }
