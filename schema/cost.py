@@ -7,7 +7,6 @@ runs costs ``None``.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Iterable
 
@@ -44,7 +43,7 @@ def macs(node: Node) -> int | None:
     Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
     that work element by element have none.
     """
-    count = _rule_of(type(node.op))
+    count = _rule_of(node.op)
     if count is None:
         return 0
     operands = [_extents(value) for value in node.inputs if value is not None]
@@ -104,10 +103,9 @@ def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
     return max(computing, moved / hardware.bytes_per_second)
 
 
-@functools.cache
-def _rule_of(definition: type[Op]) -> _Count | None:
+def _rule_of(op: Op) -> _Count | None:
     """What counts the steps of an operator, or of the family that its class is derived from."""
-    return next((_RULES[kind.__name__] for kind in definition.__mro__ if kind.__name__ in _RULES), None)
+    return next((_RULES[kind.__name__] for kind in type(op).__mro__ if kind.__name__ in _RULES), None)
 
 
 def _convolution(op: Op, operands: list[Extents], results: list[Extents]) -> int:

@@ -252,7 +252,9 @@ class Graph:
 
     def is_output(self, value: Value) -> bool:
         """Whether the value leaves the graph."""
-        return bool(self._output_positions(value))
+        if self._positions_of != len(self.outputs):
+            self._output_positions(value)
+        return id(value) in self._positions
 
     def is_sole_use(self, value: Value) -> bool:
         """Whether exactly one operand reads the value and it does not leave the graph."""
@@ -321,7 +323,7 @@ class Graph:
         """Add a node and return all its results. Arguments and errors as ``add``."""
         types = self._infer(op, inputs)
         given = (op.name,) * len(types) if names is None else names
-        outputs = tuple(self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True))
+        outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
         node = Node(op, inputs, outputs, self._sources if sources is None else sources)
         for value in outputs:
             value.producer = node

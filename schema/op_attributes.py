@@ -75,7 +75,7 @@ def _hints(definition: type[Op]) -> dict[str, Any]:
         hint: Any = item.type
         if isinstance(hint, str):
             known = vars(sys.modules[modules[item.name]])
-            hint = known.get(item.type, getattr(builtins, hint, None)) or eval(hint, known)
+            hint = known.get(hint, getattr(builtins, hint, None)) or eval(hint, known)
         hints[item.name] = hint
     return hints
 

@@ -158,11 +158,16 @@ class TensorType:
     dtype: DType
     shape: Shape
 
-    # Made, compared and looked up more often than anything else: without walking over the fields.
+    # Made, looked at and compared more often than anything else: without walking over the fields, and without a
+    # dictionary for each.
+    __slots__ = ("dtype", "shape")
 
     def __init__(self, dtype: DType, shape: Shape) -> None:
-        values = self.__dict__
-        values["dtype"], values["shape"] = dtype, shape
+        _set_dtype(self, dtype)
+        _set_shape(self, shape)
+
+    def __reduce__(self) -> tuple[type[TensorType], tuple[DType, Shape]]:
+        return TensorType, (self.dtype, self.shape)
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not TensorType:
@@ -197,6 +202,10 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype.value}{format_shape(self.shape)}"
+
+
+_set_dtype = TensorType.__dict__["dtype"].__set__
+_set_shape = TensorType.__dict__["shape"].__set__
 
 
 def format_shape(shape: Iterable[Dim]) -> str:

@@ -120,7 +120,7 @@ def next_step(files: Files, *, is_verified: bool) -> str:
 def _said_again() -> list[str]:
     """The options of this call about how the source is read: verify needs the same."""
     context = click.get_current_context()
-    given = [
+    given: list[tuple[click.Option, Any]] = [
         (parameter, context.params.get(parameter.name))
         for parameter in context.command.params
         if isinstance(parameter, click.Option) and parameter.name is not None and parameter.name not in NOT_SAID_AGAIN

@@ -288,7 +288,6 @@ class _Importer:
             materializer=self._materializer,
             reader=self._model.tensors,
             limits=self._limits,
-            outputs_used=tuple(bool(key) for key in proto.output),
             attributes=self._attributes(proto, scope),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
         )

@@ -1,7 +1,6 @@
 """What a converter sees: one source node with its inputs and attributes, and the decorators that register it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field
 from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends.limits import Limits
@@ -100,6 +99,12 @@ class Result:
     is_scalar: bool = False
     quant: QuantParams | None = None
 
+    def __init__(
+        self, value: Value, element: Element | None = None, is_scalar: bool = False, quant: QuantParams | None = None
+    ) -> None:  # written out: most nodes have one
+        values = self.__dict__
+        values["value"], values["element"], values["is_scalar"], values["quant"] = value, element, is_scalar, quant
+
 
 @dataclass(frozen=True)
 class Folded:
@@ -143,33 +148,48 @@ def _narrow(array: Array, name: str) -> Array:
         ) from error
 
 
-@dataclass()
 class OnnxNode:
-    """One source node. Attributes that no converter read are reported when it is done."""
+    """One source node. Attributes that no converter read are reported when it is done.
 
-    proto: NodeProto
-    name: str
-    version: int
-    inputs: tuple[OnnxTensor | None, ...]
-    graph: Graph
-    materializer: Materializer
-    reader: TensorReader
-    limits: Limits
-    outputs_used: tuple[bool, ...]
-    attributes: dict[str, AttributeProto]
-    inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]]
-    read: set[str] = field(default_factory=set)
-    read_inputs: set[int] = field(default_factory=set)
+    Attributes:
+        op_type: the source operator.
+        output_names: names of the result tensors; empty where the model does not want one.
+        read, read_inputs: attributes and inputs that a converter has looked at.
+    """
+
+    def __init__(
+        self,
+        *,
+        proto: NodeProto,
+        name: str,
+        version: int,
+        inputs: tuple[OnnxTensor | None, ...],
+        graph: Graph,
+        materializer: Materializer,
+        reader: TensorReader,
+        limits: Limits,
+        attributes: dict[str, AttributeProto],
+        inline: Callable[[GraphProto, Sequence[OnnxTensor], str], list[OnnxTensor]],
+    ) -> None:
+        self.proto = proto
+        self.op_type = proto.op_type
+        self.name = name
+        self.version = version
+        self.inputs = inputs
+        self.graph = graph
+        self.materializer = materializer
+        self.reader = reader
+        self.limits = limits
+        self.output_names = tuple(proto.output)
+        self.attributes = attributes
+        self.inline = inline
+        self.read: set[str] = set()
+        self.read_inputs: set[int] = set()
 
     @property
-    def op_type(self) -> str:
-        """The source operator."""
-        return self.proto.op_type
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the result tensors; empty where the model does not want one."""
-        return tuple(self.proto.output)
+    def outputs_used(self) -> tuple[bool, ...]:
+        """Which results the model wants."""
+        return tuple(map(bool, self.output_names))
 
     # Inputs
 
@@ -255,7 +275,7 @@ class OnnxNode:
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input in the file: () for rank 0. One may be open (see ``open_extents``)."""
         shape = self.tensor(index).shape
-        if not any(isinstance(extent, str) for extent in shape):
+        if str not in map(type, shape):
             return cast("tuple[int, ...]", shape)
         if any("?" in str(extent) for extent in shape):
             raise CannotConvertError(
@@ -428,8 +448,8 @@ _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
     AttributeProto.TENSOR: ("t", lambda tensor: tensor),
     AttributeProto.GRAPH: ("g", lambda graph: graph),
     AttributeProto.SPARSE_TENSOR: ("sparse_tensor", lambda sparse: sparse),
-    AttributeProto.FLOATS: ("floats", lambda items: tuple(float(item) for item in items)),
-    AttributeProto.INTS: ("ints", lambda items: tuple(int(item) for item in items)),
+    AttributeProto.FLOATS: ("floats", tuple),
+    AttributeProto.INTS: ("ints", tuple),
     AttributeProto.STRINGS: ("strings", lambda items: tuple(_text(item) for item in items)),
 }
 

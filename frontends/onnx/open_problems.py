@@ -104,6 +104,9 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
 
 
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
 def check_parameters(nodes: Iterable[Node]) -> None:
     """Whether the parameters of new nodes are numbers.
 
@@ -112,5 +115,5 @@ def check_parameters(nodes: Iterable[Node]) -> None:
     """
     for node in nodes:
         for parameter in vars(node.op).values():
-            if extent := open_extents.open_within(parameter):
+            if parameter.__class__ not in _PLAIN and (extent := open_extents.open_within(parameter)):
                 raise OpenExtentError(extent)

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError
 from tpuconvert.frontends import sniffing
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.messages import (
+    AttributeProto,
     FunctionProto,
     GraphProto,
     ModelProto,
@@ -201,12 +202,22 @@ def node_domain(node: NodeProto) -> str:
     return _domain(node.domain)
 
 
+_WITHOUT_GRAPHS = frozenset(
+    {
+        *(AttributeProto.FLOAT, AttributeProto.INT, AttributeProto.STRING, AttributeProto.TENSOR),
+        *(AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS, AttributeProto.TENSORS),
+    }
+)
+"""Types of attributes. Before IR version 2 none was stated: graphs are looked for then."""
+
+
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     """The graphs that a node holds as attributes."""
     for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+        if attribute.type not in _WITHOUT_GRAPHS:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
 
 
 def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:

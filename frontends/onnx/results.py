@@ -70,7 +70,7 @@ class Results:
             self._claim(value, name)
         if result.quant is not None:
             value.quant = result.quant
-        if math.prod(extent for extent in value.shape if isinstance(extent, int)) > self._most_elements:
+        if math.prod([extent for extent in value.shape if isinstance(extent, int)]) > self._most_elements:
             raise CannotConvertError(TOO_LARGE, f"its result would have the shape {format_shape(value.shape)}")
         element = result.element or default_element(node, value)
         shape = () if result.is_scalar else value.shape
@@ -90,7 +90,8 @@ class Results:
 
 def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
     """Inputs of the model that some tensors are computed from."""
-    return frozenset().union(*(tensor.roots for tensor in tensors if tensor is not None))
+    found = [tensor.roots for tensor in tensors if tensor is not None and tensor.roots]
+    return found[0] if len(found) == 1 else frozenset().union(*found)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:

@@ -6,6 +6,7 @@ A tensor's elements stand in ``raw_data`` (little endian), in the typed field of
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ class TensorReader:
             CorruptInputError: a negative extent, or too many axes.
             ResourceLimitError: too many bytes.
         """
-        shape = tuple(int(extent) for extent in tensor.dims)
-        if any(extent < 0 for extent in shape):
+        shape = tuple(tensor.dims)
+        if min(shape, default=0) < 0:
             raise self._corrupt(tensor, f"has a negative extent in its shape {list(shape)}")
         if len(shape) > 64:
             raise self._corrupt(tensor, f"has {len(shape)} axes")
@@ -202,7 +203,8 @@ def _from_bytes(element: Element, data: Array, count: int) -> Array:
         return (_view(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
     if element.bits == 8 and element.is_float:
         return _float8_values(element)[data]
-    return _view(data, element.numpy.newbyteorder("<")).astype(element.numpy, copy=False)
+    stored = element.numpy if sys.byteorder == "little" else element.numpy.newbyteorder("<")
+    return _view(data, stored).astype(element.numpy, copy=False)
 
 
 def _view(data: Array, numpy_type: Any) -> Array:

@@ -74,7 +74,7 @@ class Segment:
         # What a step takes never shrinks: those that are not changed have been looked at.
         self._peak = np.maximum(self._peak, np.maximum.reduce(self._used[changed : step + 1]))
         self._possible &= self._peak + self._kept <= self._candidates.memory.lane_bytes
-        return np.count_nonzero(self._possible) > 0
+        return bool(np.count_nonzero(self._possible))
 
     def best(self) -> tuple[float, int] | None:
         """The least weight and the way that has it; None when the nodes are not connected."""

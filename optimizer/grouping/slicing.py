@@ -9,7 +9,6 @@ Operators without a rule can be in a group, which is then not cut.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -67,19 +66,18 @@ Rule = tuple[Cut | None, ...] | None
 
 def row_multiple(node: Node) -> int:
     """How many rows of the result come at a time: a part begins and ends at a multiple."""
-    return cast("Upsample", node.op).scale if _rule_of(type(node.op)) is _upsample else 1
+    return cast("Upsample", node.op).scale if _rule_of(node.op) is _upsample else 1
 
 
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
     """The rules of a node for N, C and H. All extents must be numbers."""
-    rule = _rule_of(type(node.op))
+    rule = _rule_of(node.op)
     return (None, None, None) if rule is None else (rule(node, N), rule(node, C), rule(node, H))
 
 
-@functools.cache
-def _rule_of(definition: type[Op]) -> Callable[[Node, int], Rule] | None:
+def _rule_of(op: Op) -> Callable[[Node, int], Rule] | None:
     """The rule of an operator, or of the family that its class is derived from."""
-    return next((_RULES[kind.__name__] for kind in definition.__mro__ if kind.__name__ in _RULES), None)
+    return next((_RULES[kind.__name__] for kind in type(op).__mro__ if kind.__name__ in _RULES), None)
 
 
 def _shape(value: Value) -> tuple[int, ...]:

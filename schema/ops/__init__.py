@@ -26,7 +26,7 @@ def load(name: str = "") -> None:
 @functools.cache
 def _modules() -> dict[str, str]:
     """The module of every operator, as the sources say it: to look there takes a fraction of loading them all."""
-    found = {}
+    found: dict[str, str] = {}
     for folder in __path__:
         for path in Path(folder).glob("*.py"):
             found.update((name.decode(), path.stem) for name in _DEFINITION.findall(path.read_bytes()))

@@ -1,6 +1,9 @@
 """Data types, scalars and quantization parameters."""
 
+import copy
+import dataclasses
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -71,3 +74,10 @@ def test_symbolic_shapes_say_so():
     assert not type_.is_static
     with pytest.raises(ValueError, match=r"\[N, 3\] is not known"):
         _ = type_.static_shape
+
+
+def test_tensor_types_can_be_copied_and_sent() -> None:
+    made = TensorType(F32, (1, "N"))
+    assert pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made) == dataclasses.replace(made)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.shape = ()  # type: ignore[misc]  # that it does not change
