@@ -6,6 +6,7 @@ Every firing of a rule makes its measure smaller, and measures cannot fall for e
   (a rule that passes over a node which others still read makes the way shorter), an operand counting one itself;
 - way of permutes: for every reader of a permute, a large number to the power of the longest way from it to an output: a
   permute that moves behind its reader is replaced by ones that are nearer to the outputs;
+- way of reshapes: the same of reshapes to fewer axes, which are no part of the ways themselves;
 - constants in front: operands of sums and products that are constant and come first;
 - elements: how many numbers all operators compute that do more than repeat some, and how many the constants have.
 
@@ -65,14 +66,33 @@ def weight(graph: Graph) -> tuple[int, ...]:
 
 def way_of_permutes(graph: Graph) -> tuple[int, ...]:
     """How far the permutes are from the outputs, the farthest counting most."""
+    return _way(graph, lambda node: isinstance(node.op, Permute), 1)
+
+
+def way_of_reshapes(graph: Graph) -> tuple[int, ...]:
+    """How far the reshapes to fewer axes are from the outputs, the farthest counting most."""
+    return _way(graph, _drops_axes, 0)
+
+
+def _drops_axes(node: Node) -> bool:
+    x = node.inputs[0] if isinstance(node.op, Reshape) else None
+    return x is not None and x.rank > node.output.rank
+
+
+def _way(graph: Graph, counts: Callable[[Node], bool], length: int) -> tuple[int, ...]:
+    """For every reader of a node that counts, a large number to the power of its distance from an output.
+
+    ``length`` is what such a node itself adds to the distance of those above it.
+    """
     nodes = graph.sorted_nodes()
     base = 2 + sum(len(value.uses) + graph.is_output(value) for node in nodes for value in node.outputs)
     height: dict[Node, int] = {}
     total = 0
     for node in reversed(nodes):
         readers = [user for value in node.outputs for user in value.users]
-        height[node] = 1 + max((height[user] for user in readers), default=0)
-        if isinstance(node.op, Permute):
+        is_counted = counts(node)
+        height[node] = (length if is_counted else 1) + max((height[user] for user in readers), default=0)
+        if is_counted:
             total += sum(base ** height[user] for user, _ in node.output.uses) + graph.is_output(node.output)
     return (total,)
 
@@ -94,6 +114,8 @@ _LOWER_ANOTHER: Mapping[str, Measure] = MappingProxyType(
     {
         "constant_second": constants_in_front,
         "shorten_repeated_constant": elements,
+        "sink_reshape_through_concat": way_of_reshapes,
+        "sink_reshape_through_function": way_of_reshapes,
         "sink_through_axes": way_of_permutes,
         "sink_through_binary": way_of_permutes,
         "sink_through_concat": way_of_permutes,

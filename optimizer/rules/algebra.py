@@ -1,14 +1,17 @@
 """Identities of arithmetic on floats, each exact or off by one rounding.
 
 x + x = 2x, x * x = square(x), max(x, x) = min(x, x) = x; c - (d - x) = x + (c - d), c / (d / x) = x * (c / d);
-x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); and functions that change nothing any more: |x|, and
-limits from below at or under 0, of what is never negative; rounding of what is rounded.
+x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); 0 * x = 0 for integers; and functions that
+change nothing any more: |x|, and limits from below at or under 0, of what is never negative; rounding of what is
+rounded.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+
+import numpy as np
 
 from tpuconvert.optimizer.annotations import same_meaning
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
@@ -78,6 +81,19 @@ def merge_quotients(graph: Graph, m: Match) -> Replacement:
     if not _SMALLEST <= abs(factor) <= _LARGEST:
         return Skip("the quotient of the numbers is beyond the range of binary32")
     return graph.add(Muls(Scalar.f32(factor)), m.x)
+
+
+def _is_zero_of_integers(node: Node) -> bool:
+    return isinstance(node.op, Muls) and node.op.scalar.value == 0 and node.output.dtype.is_integer
+
+
+@rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize")
+def integer_product_with_zero(graph: Graph, m: Match) -> Replacement:
+    """0 * x = 0 for integers: some exporters make the zeros of a shape like this."""
+    result = m.op.output
+    if graph.is_output(result) or result.quant is not None or not result.type.is_static:
+        return Skip("it leaves the graph, is quantized, or its shape is not known before the model runs")
+    return graph.constant(np.zeros(result.type.static_shape, result.dtype.numpy), f"{result.name}:zeros")
 
 
 def _negates(node: Node) -> bool:

@@ -4,24 +4,32 @@
   = reshape(reshape([..., M, K], [rows, K]) @ [K, N]).
 - A fully connected layer between reshapes from [N, C, 1, 1] and back to it is a 1x1 convolution: on a plane of one
   element, both sum over the channels.
+- So are several of them with functions of one element between, as in the gates of squeeze and excitation; where a
+  reduction over the plane drops its axes before them, it keeps them.
 - A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back to it is a fully connected
   layer: its weights [N, K, 1, 1], transposed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
+from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.optimizer.rules.permutes import UNARY
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Array
+
+_LONGEST = 12
 
 
 @rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize")
@@ -79,6 +87,71 @@ def product_as_convolution(graph: Graph, m: Match) -> Replacement:
     w = _moved(graph, m.W, (1, 0), (outer, inner, 1, 1))
     operands = [w] if bias is None else [w, _vector(graph, bias, 4)]
     return graph.add(Conv(), m.x, *operands)
+
+
+def _gate(node: Node) -> list[Node]:
+    """Fully connected layers and functions upwards from a reshape to what makes a matrix of planes, the last one first.
+
+    Empty where they are not all of one reader, or there is but a single layer, which has a rule of its own.
+    """
+    found: list[Node] = []
+    value = node.inputs[0]
+    while value is not None and len(value.uses) == 1 and value.producer is not None and len(found) < _LONGEST:
+        producer = value.producer
+        found.append(producer)
+        if isinstance(producer.op, (Reduce, Reshape)):
+            layers = sum(isinstance(item.op, MatrixMul) for item in found)
+            return found if layers and (len(found) > 2 or isinstance(producer.op, Reduce)) else []
+        if not isinstance(producer.op, (MatrixMul, *UNARY)) or (isinstance(producer.op, MatrixMul) and _why(producer)):
+            return []
+        value = producer.inputs[0]
+    return []
+
+
+def _why(product: Node) -> str | None:
+    """Why a fully connected layer has no form as a 1x1 convolution."""
+    x, w, *rest = product.inputs
+    constants = [value for value in (w, *rest) if value is not None]
+    if x is None or product.op != MatrixMul() or not x.dtype.is_float or not x.type.is_static:
+        return "it is no plain product of reals"
+    if not all(value.is_constant and value.stored is None for value in constants):
+        return "its weights are computed, or quantized by the source"
+    return None
+
+
+def _ends_a_gate(node: Node) -> bool:
+    return bool(_gate(node))
+
+
+@rule(
+    p(Reshape, p((MatrixMul, *UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate),
+    stage="fuse",
+)
+def gate_as_convolutions(graph: Graph, m: Match) -> Replacement:
+    """Fully connected layers and functions between them, from [N, C, 1, 1] to [N, K, 1, 1], are 1x1 convolutions."""
+    *layers, first = _gate(m.after)
+    x = first.inputs[0]
+    assert x is not None
+    samples, channels = first.output.shape[0], first.output.shape[-1]
+    if m.after.output.shape != (*m.last.output.shape, 1, 1) or len(m.last.output.shape) != 2:
+        return Skip("it does not lead to planes of one element")
+    if any(rounds(node) or graph.is_output(node.output) for node in (first, *layers)):
+        return Skip("the source file quantizes what lies inside, or it leaves the graph")
+    if isinstance(first.op, Reduce):
+        x = graph.add(dataclasses.replace(first.op, keep_dims=True), x, name=f"{first.name}:plane")
+    if x.shape != (samples, channels, 1, 1):
+        return Skip("it does not begin with planes of one element")
+    for node in reversed(layers):
+        name = f"{node.name}:plane"
+        if isinstance(node.op, MatrixMul):
+            w, *bias = node.inputs[1:]
+            assert w is not None
+            inner, outer = w.array.shape
+            operands = [_moved(graph, w, (1, 0), (outer, inner, 1, 1)), *(_vector(graph, value, 4) for value in bias)]
+            x = graph.add(Conv(), x, *operands, name=name)
+        else:
+            x = graph.add(node.op, x, name=name)
+    return x
 
 
 @rule(p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")

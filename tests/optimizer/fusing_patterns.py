@@ -34,6 +34,16 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Reshape((3, 4)), d.add(Conv(), y, d.constant(4, 5, 1, 1), *bias))
 
 
+@pattern("gate_as_convolutions", (2, 6, 3, 4))
+def _(d: Draw, x: Value) -> Value:
+    y = d.add(Reduce((2, 3), ReduceMethodType(int(d.rng.integers(4))), keep_dims=(kept := d.often())), x)
+    y = d.add(Reshape((2, 6)), y) if kept else y
+    for outputs in (4, 6):
+        y = d.dense(y, outputs)
+        y = d.unary(y) if d.often(0.7) else y
+    return d.pair(Mul(), x, d.add(Reshape((2, 6, 1, 1)), y))
+
+
 @pattern("product_as_convolution", (3, 5, 1, 1))
 def _(d: Draw, x: Value) -> Value:
     return d.add(Reshape((3, 4, 1, 1)), d.dense(d.add(Reshape((3, 5)), x), 4))

@@ -1,4 +1,4 @@
-"""Patterns of the rules that move, join and drop transposes."""
+"""Patterns of the rules that move, join and drop transposes and reshapes."""
 
 from __future__ import annotations
 
@@ -86,3 +86,28 @@ def _(d: Draw, x: Value) -> Value:
     for _ in range(int(d.rng.integers(1, 3))):
         y = d.unary(y)
     return y
+
+
+def _lines(d: Draw, x: Value) -> Value:
+    """A convolution over one axis, as converters read it: the result has three axes."""
+    y = d.add(Reshape((2, 3, 1, 6)), x) if x.rank == 3 else x
+    return d.add(Reshape((2, 3, 6)), d.conv(y, 3, padded=False, kernel=1))
+
+
+@pattern("sink_reshape_through_function", (2, 3, 6))
+def _(d: Draw, x: Value) -> Value:
+    y = _lines(d, x)
+    kind = d.one_of("function", "constant", "pair", "input")
+    if kind == "function":
+        return d.unary(y)
+    if kind == "constant":
+        return d.pair(d.one_of(Add(), Max(), Mul(), Sub()), y, d.constant(*d.one_of((1, 3, 1), (2, 3, 6), (1, 1, 6))))
+    if kind == "pair":
+        return d.pair(d.one_of(Add(), Max(), Mul(), Sub()), y, _lines(d, d.unary(x)))
+    return d.pair(Add(), y, x)
+
+
+@pattern("sink_reshape_through_concat", (2, 3, 6))
+def _(d: Draw, x: Value) -> Value:
+    parts = [_lines(d, d.unary(x)) for _ in range(d.one_of(2, 3))]
+    return d.add(Concat(d.one_of(0, 1, 2, -1)), *parts)

@@ -51,6 +51,12 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(Mul(), d.add(GroupNorm(d.one_of(1, 3), 1e-3), x), d.constant(1, 3, 1, 1))
 
 
+@pattern("integer_product_with_zero")
+def _(d: Draw, x: Value) -> Value:
+    zeros = d.add(Muls(Scalar(I32, 0)), d.add(Cast(I32), x))
+    return d.pair(Add(), x, d.add(Cast(F32), zeros))
+
+
 @pattern("join_of_all_parts", moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(0, 2, 3)

@@ -5,13 +5,15 @@ import pytest
 from optimizer.graphs import RELU, TANH, annotated, graph_of, ops, optimized, reasons
 
 from tpuconvert.optimizer import optimize
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs
+from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import F32, I32, Scalar, TensorType
 
 SHAPE = (2, 3, 5)
 SQUARE, SQRT = Active(ActiveType.ACTIVE_SQUARE), Active(ActiveType.ACTIVE_SQRT)
@@ -110,3 +112,23 @@ def test_the_root_of_a_square_does_not_overflow():
     optimize(graph)
     assert graph.nodes[0].op == ABS
     assert np.isfinite(graph.nodes[0].op.evaluate(np.array([[1e30, -1e-30]], np.float32))[0]).all()
+
+
+def test_integers_times_zero_are_zeros():
+    """As an exporter makes the zeros of a shape; a float may be no number, which 0 times it is too."""
+
+    def build(g, x):
+        zeros = g.add(Cast(F32), g.add(Muls(Scalar(I32, 0)), g.add(Cast(I32), x)))
+        return g.add(Add(), x, zeros), g.add(Muls(s(0)), x)
+
+    graph, trace = optimized(build, SHAPE, rtol=0)
+    assert ops(graph).count("muls") == 1 and "cast" not in ops(graph)
+    assert trace.fired["integer_product_with_zero"] == 1
+
+
+def test_zeros_that_leave_the_graph_stay():
+    graph = Graph("test")
+    graph.output(graph.add(Muls(Scalar(I32, 0)), graph.input("x", TensorType(I32, SHAPE))))
+    trace = optimize(graph)
+    assert ops(graph) == ["muls"]
+    assert len(reasons(trace, "integer_product_with_zero")) == 1

@@ -1,11 +1,17 @@
 """Products in the form with the fewest operators around them."""
 
 import pytest
-from optimizer.graphs import TANH, conv, ops, optimized, random_constant, reasons
+from optimizer.graphs import RELU, TANH, Q, conv, graph_of, ops, optimized, random_constant, reasons
 
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
+
+SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
 
 
 @pytest.mark.parametrize("is_transposed", [False, True])
@@ -85,3 +91,57 @@ def test_a_product_that_is_read_elsewhere_stays():
 
     _, trace = optimized(build, (2, 4, 1, 1))
     assert reasons(trace, "product_as_convolution") == {"product has other users"}
+
+
+def gate(g, x, begin=None, middle=RELU, end=SIGMOID, after=(2, 8, 1, 1)):
+    """Squeeze and excitation as it is exported: pooling, two fully connected layers, and a reshape back."""
+    y = g.add(Reshape((2, 8)), g.add(Reduce((2, 3)), x)) if begin is None else begin(g, x)
+    return g.add(Mul(), x, g.add(Reshape(after), g.add(end, dense(g, g.add(middle, dense(g, y, 4)), 8))))
+
+
+def without_axes(g, x):
+    return g.add(Reduce((2, 3), keep_dims=False), x)
+
+
+@pytest.mark.parametrize("begin", [None, without_axes])
+def test_a_gate_is_convolutions(begin):
+    graph, _ = optimized(lambda g, x: gate(g, x, begin), (2, 8, 3, 3))
+    assert ops(graph) == ["reduce", "conv", "active", "conv", "active", "mul"]
+    assert graph.nodes[1].inputs[1].shape == (4, 8, 1, 1) and graph.nodes[3].inputs[2].shape == (1, 8, 1, 1)
+
+
+def test_a_matrix_that_is_no_plane_stays():
+    def build(g, x):
+        return gate(g, x, lambda g, x: g.add(Reduce((1, 3), keep_dims=False), x))
+
+    trace = optimized(build, (2, 8, 8, 3))[1]
+    assert reasons(trace, "gate_as_convolutions") == {"it does not begin with planes of one element"}
+
+
+def test_another_shape_at_the_end_stays():
+    def build(g, x):
+        y = dense(g, g.add(Reshape((2, 8)), g.add(Reduce((2, 3)), x)), 4)
+        return g.add(Reshape((2, 1, 1, 8)), g.add(SIGMOID, dense(g, g.add(RELU, y), 8)))
+
+    trace = optimized(build, (2, 8, 3, 3))[1]
+    assert reasons(trace, "gate_as_convolutions") == {"it does not lead to planes of one element"}
+
+
+def test_a_gate_of_which_a_value_is_seen_stays():
+    def build(g, x):
+        y = dense(g, g.add(Reshape((2, 8)), g.add(Reduce((2, 3)), x)), 4)
+        return g.add(Reshape((2, 8, 1, 1)), g.add(SIGMOID, dense(g, g.add(RELU, y), 8))), y
+
+    assert ops(optimized(build, (2, 8, 3, 3))[0]).count("matrix_mul") == 2
+
+
+def test_a_gate_that_the_source_quantizes_stays():
+    graph = graph_of(lambda g, x: gate(g, x, middle=RELU), (2, 8, 3, 3))
+    for value in graph.values:
+        if value.name.startswith("matrix_mul"):
+            value.quant = Q
+    trace = optimize(graph)
+    assert "conv" not in ops(graph)
+    assert reasons(trace, "gate_as_convolutions") == {
+        "the source file quantizes what lies inside, or it leaves the graph"
+    }

@@ -41,7 +41,7 @@ def test_declines(first, second, reason):
 @pytest.mark.parametrize("keeps", [True, False])
 def test_axes_of_one_element(keeps):
     graph, _ = optimized(lambda g, x: g.add(TANH, g.add(Reduce((1,), MAX, keep_dims=keeps), x)), (2, 1, 4), rtol=0)
-    assert ops(graph) == (["active"] if keeps else ["reshape", "active"])
+    assert ops(graph) == (["active"] if keeps else ["active", "reshape"])
 
 
 @pytest.mark.parametrize(("shape", "fires"), [((2, 3), True), ((2, 1, 3), False), ((6,), False)])
