@@ -233,7 +233,7 @@ class Dense : public ConvInt8Kernel {
       if (adds) {
         const Residual::Panel& parameters = residual_panels_[kernels_.size()];
         arguments.residual = {residual_->factors(parameters), residual_->offsets(parameters), nullptr,
-                              residual_->shift(), residual_->low(), residual_->high()};
+                              residual_->shift(), residual_->low(), residual_->high(), is_one_run_};
       }
       kernels_.push_back(kernels);
       arguments_.push_back(arguments);
@@ -248,15 +248,14 @@ class Dense : public ConvInt8Kernel {
     is_one_run_ = are_rows_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
                   g_.out_pixel == g_.out_channels;
     for (const Panel& panel : packed_.panels) {
-      const bool repeats = is_one_run_ && (!is_residual_in_tile(panel) || panel.accumulators() <= 2);
+      const bool repeats = is_residual_in_tile(panel) ? panel.accumulators() <= 2 : is_one_run_;
       residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, repeats));
     }
   }
 
-  // Tiles add the other tensor to whole vectors of bytes only.
-  bool is_residual_in_tile(const Panel& panel) const {
+  static bool is_residual_in_tile(const Panel& panel) {
     if (panel.form != TileForm::kOneFactor || panel.half) return false;
-    return panel.accumulators() > 2 || (is_one_run_ && panel.columns == kLanes * panel.accumulators());
+    return panel.accumulators() > 2 || panel.columns == kLanes * panel.accumulators();
   }
 
   // Brings the other tensor near while sums are computed.

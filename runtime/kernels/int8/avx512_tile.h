@@ -27,14 +27,15 @@ struct LaneParameters {
   float kink[kLanes];
 };
 
-// What is added to the results, see ResidualSpec. Only for tiles whose results are stored in byte vectors: those of three
-// or four accumulators, and those whose rows follow each other in both tensors.
+// What is added to the results, see ResidualSpec. Only for tiles that store three or four accumulators, or all channels of
+// one or two.
 struct TileResidual {
   const std::int32_t* factors;         // [kResidualBlock], in the order of ResidualRows, for the elements of a vector
   const std::int32_t* offsets;         // the same
   const std::uint8_t* const* others;   // [row], to which output_offset is added
   int shift;
   std::uint8_t low, high;
+  bool is_adjacent;                    // as for the results
 };
 
 struct TileArguments {

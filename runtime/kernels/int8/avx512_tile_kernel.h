@@ -77,6 +77,27 @@ TPU_INLINE void store_rows(const TileArguments& arguments, __m512i bytes) {
   }
 }
 
+// The bytes of the other tensor that belong to the same vector.
+template <int Accumulators, int Row, int Count>
+TPU_INLINE __m512i load_others(const TileArguments& arguments) {
+  const std::uint8_t* const* others = arguments.residual.others + Row;
+  const std::size_t offset = arguments.output_offset;
+  if (Accumulators > 2 || arguments.residual.is_adjacent)
+    return _mm512_maskz_loadu_epi8(mask_of<Accumulators, Count>(arguments), others[0] + offset);
+  if constexpr (Accumulators == 2) {
+    const __m256i lower = _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(others[0] + offset));
+    if constexpr (Count == 1) return _mm512_zextsi256_si512(lower);
+    return _mm512_inserti64x4(_mm512_zextsi256_si512(lower),
+                              _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(others[Count - 1] + offset)), 1);
+  } else {
+    __m512i found = _mm512_setzero_si512();
+    unrolled<Count>([&](auto i) TPU_INLINED {
+      found = _mm512_inserti32x4(found, _mm_loadu_si128(reinterpret_cast<const __m128i_u*>(others[i] + offset)), i);
+    });
+    return found;
+  }
+}
+
 template <int Rows, int Full, bool Half, TileForm Form, bool Residual>
 __attribute__((noinline)) void tile(const TileArguments& arguments) {
   constexpr int kAccumulators = Full + Half;
@@ -162,10 +183,8 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       unrolled<kGroups>([&](auto group) TPU_INLINED {
         constexpr int kRow = decltype(group)::value * kRowsAtOnce;
         constexpr int kCount = Rows - kRow < kRowsAtOnce ? Rows - kRow : kRowsAtOnce;
-        const std::uint8_t* others = arguments.residual.others[kRow] + arguments.output_offset;
-        const __mmask64 mask = mask_of<kAccumulators, kCount>(arguments);
-        store_rows<kAccumulators, kRow, kCount>(
-            arguments, residual.add(bytes[group], _mm512_maskz_loadu_epi8(mask, others)));
+        const __m512i others = load_others<kAccumulators, kRow, kCount>(arguments);
+        store_rows<kAccumulators, kRow, kCount>(arguments, residual.add(bytes[group], others));
       });
     }
   }
