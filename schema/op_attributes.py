@@ -194,11 +194,14 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
         if how is None or name in values:
             raise ValueError(f"operator '{definition.name}' has no parameter {name!r}, or it is given twice")
         try:
-            value = values[name] = how[2](attribute) if attribute.kind is how[1] else None
-            if attribute.kind is not how[1]:
+            if attribute.kind is how[1]:
+                value = how[2](attribute)
+            else:
                 _check_absent(attribute, how[0], how[1])
+                value = None
         except (ValueError, KeyError) as error:
             raise ValueError(f"parameter {name!r} of '{definition.name}': {error}") from None
+        values[name] = value
         if value.__class__ is np.ndarray:
             arrays[name] = value
     for name in required:

@@ -1,0 +1,42 @@
+"""Looking for cycles is put off, and nothing of it is left behind."""
+
+import gc
+
+from tpuconvert.schema.garbage import OBJECTS, rarely_collected
+
+
+def test_what_was_made_counts_as_old() -> None:
+    before = gc.get_threshold()
+    with rarely_collected():
+        assert gc.get_threshold()[0] == OBJECTS
+        made: list[list[int]] = [[number] for number in range(1000)]
+    assert gc.get_threshold() == before and gc.get_freeze_count() == 0
+    old = {id(item) for item in gc.get_objects(generation=2)}
+    assert {id(item) for item in made} <= old
+
+
+def test_who_has_changed_it_is_left_alone() -> None:
+    before = gc.get_threshold()
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        with rarely_collected():
+            pass
+        assert gc.get_freeze_count() >= frozen > 0
+        gc.set_threshold(0)
+        with rarely_collected():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def test_cycles_are_found_later() -> None:
+    class Ring:
+        def __init__(self) -> None:
+            self.self = self
+
+    with rarely_collected():
+        Ring()
+    gc.collect()
+    assert not [item for item in gc.get_objects() if isinstance(item, Ring)]
