@@ -1,18 +1,22 @@
 """Time and memory of conversions, whole processes, against other converters of the same files.
 
     python tools/conversion_bench.py FOLDER [--models chain_4k,resnet50] [--peers mnn,ovc] [--rounds 5] [--page PAGE.md]
+        [--wheel] [--peers-python PYTHON]
 
 Makes the models in FOLDER where they are not there yet (``external`` has 3 GB), then starts every tool on every model,
 one after the other, round by round, each pinned to one processor, so that all see the same machine. A peer is run when
 its package is installed for the interpreter given with ``--peers-python`` (default: the one that runs this program).
-What counts is the ratio of medians of one run; the spread of ours says how quiet the machine was. The last lines check
-what the project promises: how time grows with the number of nodes, and what a large model costs beyond its bytes.
+With ``--wheel`` ours is built and installed into an environment of its own in FOLDER, as users have it: an editable
+install takes longer to start. What counts is the ratio of medians of one run; the spread of ours says how quiet the
+machine was. The last lines check what the project promises: how time grows with the number of nodes, and what a large
+model costs beyond its bytes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -156,10 +160,24 @@ def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into:
     into.peak_mib = max(into.peak_mib, usage.ru_maxrss / 1024)
 
 
-def command_of(tool: str, model: Path, output: Path, python: Path) -> list[str]:
+def installed(folder: Path) -> Path:
+    """The program of a wheel of this checkout, installed into an environment in a folder."""
+    place = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    root = Path(__file__).resolve().parent.parent
+    off = {**os.environ, "TPUCONVERT_NATIVE": "off"}  # converting needs no engine
+    off.pop("PYTHONDONTWRITEBYTECODE", None)
+    copy = folder / "checkout"  # building leaves files behind
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(copy)], env=off, check=True)
+    return python.with_name("tpuconvert")
+
+
+def command_of(tool: str, model: Path, output: Path, python: Path, ours: Path) -> list[str]:
     """The command line of a tool."""
     if tool == "tpuconvert":
-        ours = Path(sys.executable).with_name("tpuconvert")
         return [str(ours), "convert", str(model), "-o", f"{output}.tpum"]
     places = {"{python}": str(python), "{bin}": str(python.parent), "{in}": str(model), "{out}": str(output)}
     words = PEERS[tool]
@@ -168,7 +186,9 @@ def command_of(tool: str, model: Path, output: Path, python: Path) -> list[str]:
     return words
 
 
-def run(folder: Path, models: Sequence[str], tools: Sequence[str], python: Path, cpu: int, rounds: int) -> Results:
+def run(
+    folder: Path, models: Sequence[str], tools: Sequence[str], python: Path, ours: Path, cpu: int, rounds: int
+) -> Results:
     """Measure all tools on all models; the first round warms the file cache and is not counted."""
     results: Results = {}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -183,7 +203,7 @@ def run(folder: Path, models: Sequence[str], tools: Sequence[str], python: Path,
                 if measured.failure:
                     continue
                 once = measured if count else Measured()
-                measure(command_of(tool, path, folder / "output", python), cpu, environment, once)
+                measure(command_of(tool, path, folder / "output", python, ours), cpu, environment, once)
                 measured.failure = once.failure
                 for made in folder.glob("output*"):
                     made.unlink()
@@ -248,6 +268,7 @@ def main() -> int:
     parser.add_argument("--models", default=",".join(name for name in MODELS if name != "external"))
     parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("--peers-python", type=Path, default=Path(sys.executable))
+    parser.add_argument("--wheel", action="store_true", help="measure an installed wheel of this checkout")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", type=int, default=0)
     parser.add_argument("--page", type=Path, help="write the result as a page, instead of printing it")
@@ -259,7 +280,8 @@ def main() -> int:
         return 0
     tools = ("tpuconvert", *filter(None, arguments.peers.split(",")))
     models = arguments.models.split(",")
-    results = run(arguments.folder, models, tools, arguments.peers_python, arguments.cpu, arguments.rounds)
+    ours = installed(arguments.folder) if arguments.wheel else Path(sys.executable).with_name("tpuconvert")
+    results = run(arguments.folder, models, tools, arguments.peers_python, ours, arguments.cpu, arguments.rounds)
     intro = (
         "# How long conversions take\n\nMade by `tools/conversion_bench.py`: whole processes on one processor, start "
         f"included, medians of {arguments.rounds} interleaved rounds, and the peak of memory. `copy` reads and writes "
