@@ -183,8 +183,6 @@ def _head(schema: Schema, digest: str) -> str:
     )
     return f'''"""Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
-from __future__ import annotations
-
 import enum
 from typing import NamedTuple
 

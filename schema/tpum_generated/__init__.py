@@ -1,7 +1,5 @@
 """Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
-from __future__ import annotations
-
 import enum
 from typing import NamedTuple
 
