@@ -4,8 +4,6 @@ Along N and C parts never overlap: a value is needed in equal parts, or as a who
 make them overlap, so that the intervals of all parts of all counts are computed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -186,7 +184,7 @@ class Candidates:
             known = self._parts[n, c, h] = (self.n <= n) & (self.c <= c) & (self.h <= h)
         return known
 
-    def constants(self, facts: Facts, part: Part) -> tuple[Ints, Ints, Ints]:
+    def constants(self, facts: "Facts", part: Part) -> tuple[Ints, Ints, Ints]:
         """Bytes of one lane while the node runs, bytes of one lane all the time, and bytes loaded, of all constants.
 
         A constant that is kept is whole along N and H, and loaded once for each part along C.
@@ -200,7 +198,7 @@ class Candidates:
             known = self._constants[key] = lanes, kept, moved
         return known
 
-    def _constant(self, facts: Facts, operand: Operand, part: Part) -> tuple[Ints, Ints, Ints]:
+    def _constant(self, facts: "Facts", operand: "Operand", part: Part) -> tuple[Ints, Ints, Ints]:
         cut_n, cut_c, cut_h = operand.cuts
         extents = operand.shape[:3]
         whole: list[Any] = [extent * np.ones_like(self.n) for extent in extents]
@@ -235,7 +233,7 @@ class Candidates:
             known = self._wholes[shape] = lanes, math.prod(shape)
         return known
 
-    def whole_constants(self, facts: Facts) -> tuple[int, int]:
+    def whole_constants(self, facts: "Facts") -> tuple[int, int]:
         """Bytes of one lane while the node runs, and all bytes, of constants that are not cut."""
         known = self._whole_constants.get(facts.like)
         if known is None:

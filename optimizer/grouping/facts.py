@@ -1,7 +1,5 @@
 """What the planner knows of every node, and equal numbers for nodes that are alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

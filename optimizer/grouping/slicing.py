@@ -7,8 +7,6 @@ interval of the results; None says that results cannot be computed in parts alon
 Operators without a rule can be in a group, which is then not cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, cast
 
