@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.elements import ELEMENT_TYPES
+from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.plan_float_products import (
     PRODUCTS,
@@ -21,6 +23,7 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -38,6 +41,9 @@ from tpuconvert.schema.types import F32
 
 _MOST_OPERATIONS = 12
 """Of one step; a chain of a few hundred would keep as many operands alive."""
+
+_LARGEST_ZERO = 2**22
+"""Of integers that a chain starts with: differences have to be exact in binary32."""
 
 _FUNCTIONS: dict[ActiveType, str] = {
     ActiveType.ACTIVE_TANH: "tanh",
@@ -115,10 +121,17 @@ class Operation:
 
 @dataclass(frozen=True)
 class Chain:
-    """Operations one after the other, starting with a value."""
+    """Operations one after the other, starting with a value.
+
+    Args:
+        start: real numbers, or integers of at most 16 bits.
+        operations: what happens to it.
+        integers: type as the extension names it, zero point and scale of a start with integers, as they are stored.
+    """
 
     start: Value
     operations: list[Operation]
+    integers: tuple[str, int, float] | None = None
 
 
 @ends_with(*(kind.name for kind in ELEMENTWISE))
@@ -133,7 +146,7 @@ def elementwise(node: Node, site: Site) -> Group | None:
     if behind is not None:
         before, found = behind
         return Group((*before, *nodes), lambda builder: emit_product(builder, found, y))
-    nodes, chain = _walk(node, site, through_products=False)
+    nodes, chain = _behind_integers(*_walk(node, site, through_products=False), site)
     return Group(nodes, lambda builder: emit_chain(builder, chain, y, is_precise))
 
 
@@ -173,6 +186,22 @@ def _behind_product(chain: Chain, y: Value, site: Site, is_precise: bool) -> tup
     tail = tuple((item.name, -1 if item.operand is None else 1, item.a, item.b) for item in chain.operations)
     residual = next(iter(operands), None)
     return nodes, Product(node, residual, None, tail, is_precise or node in site.precise)
+
+
+def _behind_integers(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple[tuple[Node, ...], Chain]:
+    """The chain with the dequantization that makes its only tensor, where there is one.
+
+    Whatever makes the integers then writes a half or a quarter of the bytes.
+    """
+    node = site.absorbable(chain.start, DequantIntToFp32)
+    if node is None or any(item.operand is not None for item in chain.operations):
+        return nodes, chain
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, DequantIntToFp32) and x is not None
+    if op.is_scale_pc or op.is_offset_pc or x.is_constant or abs(op.offset_val) >= _LARGEST_ZERO:
+        return nodes, chain
+    integers = ELEMENT_TYPES[x.dtype], op.offset_val + bias_of(x.dtype), op.scale_val
+    return (node, *nodes), Chain(x, chain.operations, integers)
 
 
 def operations_of(node: Node, index: int = 0) -> list[Operation]:
@@ -218,17 +247,19 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
             tensors.setdefault(value, len(tensors))
     operands = [_readable(builder, value, order) for value in tensors]
     target = builder.write(y, order)
-    step = builder.native.chain_float32(
-        builder.place(target),
-        [extents[axis] for axis in order],
-        [(builder.place(item), _steps(item, order)) for item in operands],
-        [
-            (item.name, -1 if item.operand is None else tensors[item.operand], item.a, item.b)
-            for item in chain.operations
-        ],
-        builder.isa,
-        is_precise=is_precise,
-    )
+    place, shape = builder.place(target), [extents[axis] for axis in order]
+    places = [(builder.place(item), _steps(item, order)) for item in operands]
+    operations = [
+        (item.name, -1 if item.operand is None else tensors[item.operand], item.a, item.b) for item in chain.operations
+    ]
+    native, isa = builder.native, builder.isa
+    if chain.integers is None:
+        step = native.chain_float32(place, shape, places, operations, isa, is_precise=is_precise)
+    else:
+        ((start, steps),) = places
+        step = native.dequantized_chain_float32(
+            place, shape, start, steps, chain.integers, operations, isa, is_precise=is_precise
+        )
     builder.step(step, operands, (target,))
 
 

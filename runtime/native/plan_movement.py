@@ -179,7 +179,7 @@ def upsample(node: Node, site: Site) -> Group | None:
 
     def emit(builder: Builder) -> None:
         stored = builder.stored(x)
-        source, target = View.of(stored), View.of(builder.write(y, stored.order))
+        source, target = View.of(stored), View.of(builder.write(y, stored.order, dense=False))
         for axis in (3, 2):
             source = source.repeated(axis + 1, op.scale)
             target = target.divided(axis, op.scale)

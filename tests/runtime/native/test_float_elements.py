@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from float_cases import check_exact, graph_of, normal, references, run
+from float_cases import check_exact, evaluate, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.smooth_activation import Gelu, Mish, Silu, Softplus
-from tpuconvert.schema.types import Array, DType, Scalar
+from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -129,6 +132,41 @@ def test_chains_are_one_step() -> None:
     value = graph.add(Div(), graph.add(Adds(Scalar.f32(3.0)), value), z)
     graph.output(graph.add(Round(), value))
     check_exact(graph, feeds, steps=1)
+
+
+def dequantized(shape: tuple[int, ...], dtype: DType, zero: int, scale: float) -> tuple[Graph, list[Array]]:
+    """A graph without outputs that begins with a dequantization, and every kind of integer for it."""
+    x = np.random.default_rng([9, *shape]).integers(dtype.min, dtype.max, shape, dtype.numpy, endpoint=True)
+    x.reshape(-1)[:2] = dtype.min, dtype.max
+    graph = Graph()
+    integers = graph.input("x", TensorType(dtype, shape))
+    graph.add(DequantIntToFp32(scale_val=float(np.float32(scale)), offset_val=zero), integers)
+    return graph, [x]
+
+
+@pytest.mark.parametrize("dtype", [I8, U8, I16, U16])
+@pytest.mark.parametrize("zero", [0, -7, 40000])
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 85, 7, 5), (2, 3, 4, 5, 3), (1, 1, 1, 5, 1000), (1, 1, 2, 1, 1), (3, 2, 40, 11, 9)]
+)
+def test_chains_that_begin_with_integers(dtype: DType, zero: int, shape: tuple[int, ...]) -> None:
+    """Rows shorter and longer than a vector and than a block of the chain, in the order of the result's memory."""
+    graph, feeds = dequantized(shape, dtype, zero, 0.00371)
+    value = graph.add(Active(ActiveType.ACTIVE_SQUARE), graph.nodes[0].outputs[0])
+    value = graph.add(Clamp(Scalar.f32(0.25), Scalar.f32(9000.0)), graph.add(Adds(Scalar.f32(-0.1)), value))
+    graph.output(graph.add(Permute((0, 1, 3, 4, 2)), value))
+    check_exact(graph, feeds, steps=1)
+
+
+@pytest.mark.parametrize("dtype", [I8, I16])
+@pytest.mark.parametrize("function", [ActiveType.ACTIVE_SIGMOID, ActiveType.ACTIVE_TANH])
+def test_integers_in_the_same_step_change_nothing(dtype: DType, function: ActiveType) -> None:
+    graph, feeds = dequantized((1, 3, 85, 9, 8), dtype, 3, 0.0041)
+    graph.output(graph.add(Active(function), graph.nodes[0].outputs[0]))
+    singly = NativePlan(graph, "BM1686", available_isas()[-1], 1, is_observed=True)
+    (expected,) = singly.run(feeds, evaluate)
+    (found,) = run(graph, feeds, steps=1)
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_what_somebody_else_reads_is_stored() -> None:
