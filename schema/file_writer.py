@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import BinaryIO
@@ -118,4 +119,5 @@ def _send(file: BinaryIO, start: int, end: int) -> None:
     """
     if hasattr(os, "posix_fadvise"):
         file.flush()
-        os.posix_fadvise(file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):  # it is advice; a file system need not take any
+            os.posix_fadvise(file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
