@@ -14,6 +14,7 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import F32, Array
 
@@ -49,9 +50,31 @@ class Scores:
         while unmasked is not None and len(self.masks) < _MOST_MASKS:
             scores, unmasked = unmasked, self._unmasked(unmasked)
         node = self._alone(self._unscaled(scores), BatchMatmul)
-        if node is not None and node.op == BatchMatmul(right_transpose=True):
-            self.inner.append(node)
-            self.operands = [self._unscaled(value) for value in node.inputs if value is not None]
+        if node is None or not _reads_rows(node):
+            return
+        self.inner.append(node)
+        query, key = node.inputs
+        assert query is not None and key is not None
+        rows = self._plain(key, swaps=node.op == BatchMatmul())
+        if rows is not None:
+            self.operands = [self._plain(query, swaps=False) or query, rows]
+
+    def _plain(self, value: Value, swaps: bool) -> Value | None:
+        """An operand without its factor, which may stand before a permute; with the last two axes swapped or not.
+
+        None where they are to be swapped, and there is no permute that could do it.
+        """
+        value = self._unscaled(value)
+        permute = self._alone(value, Permute)
+        if permute is None:
+            return None if swaps else value
+        assert isinstance(permute.op, Permute) and permute.inputs[0] is not None
+        x, order = self._unscaled(permute.inputs[0]), permute.op.order
+        if x is permute.inputs[0] and not swaps:
+            return value
+        self.inner.append(permute)
+        order = (*order[:-2], order[-1], order[-2]) if swaps else order
+        return self._graph.add(Permute(order), x, name=f"{value.name}:rows" if swaps else f"{value.name}:unscaled")
 
     def _alone(self, value: Value, *ops: type[Op]) -> Node | None:
         """The producer of a value that nobody else reads, if it is of some operators."""
@@ -85,6 +108,17 @@ class Scores:
         return node.inputs[0]
 
 
+def _reads_rows(node: Node) -> bool:
+    """Whether a product is one with the rows of its second operand, or with what a permute makes columns of them."""
+    if node.op == BatchMatmul(right_transpose=True):
+        return True
+    right = node.inputs[1]
+    while right is not None and right.producer is not None and isinstance(right.producer.op, (Divs, Muls)):
+        right = right.producer.inputs[0]
+    permute = None if right is None else right.producer
+    return node.op == BatchMatmul() and permute is not None and isinstance(permute.op, Permute)
+
+
 def _sum(node: Node) -> tuple[Value, Value] | None:
     """The scores and the mask of a sum."""
     first, second = node.inputs
@@ -100,7 +134,7 @@ def _is_product(value: Value | None, depth: int = 2 + _MOST_MASKS) -> bool:
     if node is None or depth == 0:
         return False
     if isinstance(node.op, BatchMatmul):
-        return node.op.right_transpose
+        return _reads_rows(node)
     return isinstance(node.op, (Add, ConditionSelect, Divs, Muls)) and any(
         _is_product(item, depth - 1) for item in node.inputs
     )

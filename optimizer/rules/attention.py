@@ -8,15 +8,16 @@ that no sum with a score differs from it. Masks one after the other are added fi
 head. They may be constant or computed.
 
 A row that a mask hides as a whole, with minus infinity, is the one difference: its softmax has no numbers, the
-composite gives zeros, as does the softmax with a guard that some sources write:
+composite gives zeros, as does the softmax with a guard that some sources write, in one of two ways:
 
-    powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest)).
+    powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest));    choose(w != w, 0, w), w = softmax(x).
 
 A constant mask that hides a whole row is left to the pieces.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 from tpuconvert.optimizer.annotations import rounds
@@ -29,8 +30,9 @@ from tpuconvert.schema.ops.arithmetic import Add, Div, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.compare import Eqs
+from tpuconvert.schema.ops.compare import Eqs, Ne
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
 
 
@@ -74,9 +76,12 @@ LOWEST = p(Maxs, p(Reduce, "scores", name="largest", where=_is_largest), name="l
 POWERS = p(Active, p(Sub, "scores", LOWEST, name="shifted", sole_user=True), name="powers", where=_is_power)
 SUMS = p(Reduce, POWERS, name="sums", where=_is_total)
 GUARDED = p(Add, SUMS, p(Eqs, SUMS, name="empty", sole_user=True, where=_is_zero), name="guarded", sole_user=True)
+PLAIN = p(Softmax, "scores", name="softmax", where=_is_along_rows)
+NO_NUMBER = p(Ne, PLAIN, PLAIN, name="guarded", sole_user=True)
 WEIGHTS = (
-    p(Softmax, "scores", name="softmax", where=_is_along_rows, sole_user=True),
+    dataclasses.replace(PLAIN, sole_user=True),
     p(Div, POWERS, GUARDED, name="softmax", sole_user=True),
+    p(ConditionSelect, NO_NUMBER, "ZERO", PLAIN, name="choice", sole_user=True),
 )
 
 
@@ -84,6 +89,10 @@ WEIGHTS = (
 def recognize_attention(graph: Graph, m: Match) -> Replacement:
     """softmax(query @ key' * scale + mask) @ value."""
     is_guarded = m.binds("guarded")
+    if m.binds("choice") and m.ZERO.array.any():
+        return Skip("what stands for no number is not 0")
+    if m.binds("choice") and (len(m.softmax.output.uses) > 3 or graph.is_output(m.softmax.output)):
+        return Skip("softmax has other users")
     if set(m.scores.users) - set(m.nodes.values()) or graph.is_output(m.scores):
         return Skip("the scores have other users")
     found = Scores(graph, m.scores)

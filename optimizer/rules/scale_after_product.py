@@ -1,12 +1,23 @@
 """A factor and a shift per channel behind a product disappear into its weights and bias.
 
 product(x; W, B) * k + b = product(x; W * k, B * k + b); the algebra per operator is that of ``optimizer.affine``. The
-product may be reshaped first, as long as its channels stay the second axis, or become the last one.
+product may be reshaped first, as long as its channels stay the second axis, or become the last one; or in any way where
+one number is for all channels, as that of the scores of attention is for queries which were cut into heads.
 """
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.affine import AFFINE, PRODUCTS, fold_behind, is_affine, read_affine
+import numpy as np
+
+from tpuconvert.optimizer.affine import (
+    AFFINE,
+    PRODUCTS,
+    WITH_SCALAR,
+    Affine,
+    fold_behind,
+    is_affine,
+    read_affine,
+)
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
@@ -29,10 +40,9 @@ def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
     axis: int | None = 1
     if m.binds("reshape"):
         axis = _channel_axis(m.product, m.reshape)
-        if axis is None:
+        if axis is None and not isinstance(m.op.op, WITH_SCALAR):
             return Skip("the reshape mixes channels")
-    assert axis is not None
-    affine = read_affine(graph, m.op, axis)
+    affine = _for_all_channels(graph, m) if axis is None else read_affine(graph, m.op, axis)
     if isinstance(affine, Skip):
         return affine
     if not m.binds("reshape"):
@@ -44,6 +54,14 @@ def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
     if isinstance(folded, Skip) or not isinstance(m.op.op, BatchNorm):
         return folded
     return folded, None, None
+
+
+def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
+    """One factor and shift for every channel of the product, whatever the reshape makes of them."""
+    found, channels = read_affine(graph, m.op, -1), m.product.outputs[0].shape[1]
+    if isinstance(found, Skip) or not isinstance(channels, int) or not found.k.size:
+        return found if isinstance(found, Skip) else Skip("the number of channels is not known before the model runs")
+    return Affine(np.full(channels, found.k[0]), np.full(channels, found.b[0]))
 
 
 def _channel_axis(product: Node, reshape: Node) -> int | None:

@@ -161,7 +161,11 @@ def _(d: Draw, x: Value) -> Value:
     scale = d.one_of(Muls(Scalar.f32(0.4)), Divs(Scalar.f32(2.5)), None)
     if scale is not None and d.often():
         query, scale = d.add(scale, query), None
-    scores = d.add(BatchMatmul(right_transpose=True), query, key)
+    if d.often():
+        scores = d.add(BatchMatmul(right_transpose=True), query, key)
+    else:
+        columns = d.add(Permute((0, 2, 3, 1)), d.add(Muls(Scalar.f32(0.5)), d.add(Permute((0, 2, 1, 3)), key)))
+        scores = d.add(BatchMatmul(), query, columns)
     if scale is not None:
         scores = d.add(scale, scores)
     if d.often(0.3):

@@ -24,10 +24,11 @@ from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls, Rsubs
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.compare import Eqs, Gts, Nes
+from tpuconvert.schema.ops.compare import Eqs, Gts, Ne, Nes
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Scalar
@@ -154,6 +155,53 @@ def test_a_softmax_with_a_guard(mask):
 
     graph, _ = optimized(build, *[SHAPE] * 3, COLUMNS)
     assert ops(graph)[-1] == "attention" and "softmax" not in ops(graph) and "div" not in ops(graph)
+
+
+def heads(g, x):
+    """[2, 4, 3 * 6] as [2, 3, 4, 6]."""
+    return g.add(Permute((0, 2, 1, 3)), g.add(Reshape((2, 4, 3, 6)), x))
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_as_pytorch_exports_it(is_guarded):
+    """Queries and keys each take the root of the scale, the keys are permuted twice, no number becomes 0."""
+
+    def build(g, q, k, v, x):
+        query, value = g.add(HALF, heads(g, q)), heads(g, v)
+        key = g.add(HALF, g.add(Permute((0, 1, 3, 2)), heads(g, k)))
+        scores = g.add(Add(), g.add(BatchMatmul(), query, key), of_numbers(g, x))
+        weights = g.add(Softmax(3), scores)
+        if is_guarded:
+            weights = g.add(ConditionSelect(), g.add(Ne(), weights, weights), number(g, 0), weights)
+        return g.add(BatchMatmul(), weights, value)
+
+    graph, _ = optimized(build, (2, 4, 18), (2, 4, 18), (2, 4, 18), COLUMNS)
+    assert graph.nodes[-1].op == Attention(0.25)
+    assert Counter(ops(graph)) == Counter(["reshape", "permute"] * 3 + ["gts", "max", "condition_select", "attention"])
+
+
+@pytest.mark.parametrize("seen_value", [0, 1])
+def test_columns_of_keys_that_others_read_stay(seen_value):
+    """Without the permute or the factor between, the keys are not known as rows: here both have the same shape."""
+
+    def build(g, q, k, v):
+        columns = g.add(Permute((0, 1, 3, 2)), g.add(TANH, g.add(Permute((0, 2, 1, 3)), k)))
+        scaled = g.add(HALF, columns)
+        mixed = g.add(BatchMatmul(), g.add(Softmax(3), g.add(BatchMatmul(), q, scaled)), v)
+        return mixed, (columns, scaled)[seen_value]
+
+    square = (2, 4, 4, 4)
+    optimized(build, square, square, square)
+
+
+def test_another_number_for_what_is_none_stays():
+    def build(g, q, k, v, x):
+        weights = g.add(Softmax(3), g.add(Add(), g.add(KEYS, q, k), of_numbers(g, x)))
+        chosen = g.add(ConditionSelect(), g.add(Ne(), weights, weights), number(g, 1), weights)
+        return g.add(BatchMatmul(), chosen, v)
+
+    trace = optimized(build, *[SHAPE] * 3, COLUMNS)[1]
+    assert reasons(trace, "recognize_attention") == {"what stands for no number is not 0"}
 
 
 DIAGONAL_ONLY = np.where(np.eye(4), 0, -np.inf).astype(np.float32)[None, None]

@@ -155,6 +155,13 @@ def test_batch_norm_behind_a_fully_connected_layer():
     assert ops(optimized(build, (3, 4), rtol=1e-5)[0]) == ["matrix_mul"]
 
 
+@pytest.mark.parametrize("op", [Muls(Scalar.f32(0.5)), Divs(Scalar.f32(4)), Adds(Scalar.f32(2))], ids=str)
+def test_one_number_for_all_passes_a_reshape_that_mixes_channels(op):
+    """As the scale of queries that are cut into heads."""
+    graph, _ = optimized(lambda g, x: g.add(op, g.add(Reshape((2, 2, 5)), matrix_mul(g, x))), (4, 4), rtol=1e-5)
+    assert ops(graph) == ["matrix_mul", "reshape"]
+
+
 def quantized_weights(g, x):
     y = conv(g, x, 6)
     w = y.producer.inputs[1]
@@ -196,7 +203,7 @@ def quantized_weights(g, x):
             "the source file quantizes the result of product",
         ),
         (
-            lambda g, x: g.add(Adds(Scalar.f32(2)), g.add(Reshape((2, 4, 30)), conv(g, x, 6))),
+            lambda g, x: g.add(Add(), g.add(Reshape((2, 4, 30)), conv(g, x, 6)), random_constant(g, 1, 4, 1)),
             "the reshape mixes channels",
         ),
     ],
