@@ -242,11 +242,11 @@ class Op:
 
     def attributes(self) -> dict[str, Any]:
         """Parameter names and values, in declaration order."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        return {name: getattr(self, name) for name in _parameters(type(self))}
 
     def scalars(self) -> dict[str, Scalar]:
         """The scalar parameters, which count as operands in the data-type rules."""
-        return {name: value for name, value in self.attributes().items() if isinstance(value, Scalar)}
+        return {name: value for name in _parameters(type(self)) if isinstance(value := getattr(self, name), Scalar)}
 
     def evaluate(self, *arrays: Array | None, chip: Chip = Chip.BM1686) -> tuple[Array, ...]:
         """Run the reference for one chip."""
@@ -262,6 +262,16 @@ class Op:
                 shown = value.name if isinstance(value, enum.Enum) else value
                 changed.append(f"{item.name}={shown}")
         return f"{self.name}({', '.join(changed)})"
+
+
+_PARAMETERS: dict[type[Op], tuple[str, ...]] = {}  # their names, looked at once
+
+
+def _parameters(definition: type[Op]) -> tuple[str, ...]:
+    names = _PARAMETERS.get(definition)
+    if names is None:
+        names = _PARAMETERS[definition] = tuple([item.name for item in dataclasses.fields(definition)])
+    return names
 
 
 OpClass = TypeVar("OpClass", bound=type[Op])
