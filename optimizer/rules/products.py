@@ -120,7 +120,9 @@ def _why(product: Node) -> str | None:
 
 
 def _ends_a_gate(node: Node) -> bool:
-    return bool(_gate(node))
+    (x,), y = node.inputs, node.output
+    is_plane = x is not None and (x.rank, y.rank) == (2, 4) and x.shape[0] == y.shape[0]
+    return is_plane and bool(_gate(node))
 
 
 @rule(
@@ -133,7 +135,7 @@ def gate_as_convolutions(graph: Graph, m: Match) -> Replacement:
     x = first.inputs[0]
     assert x is not None
     samples, channels = first.output.shape[0], first.output.shape[-1]
-    if m.after.output.shape != (*m.last.output.shape, 1, 1) or len(m.last.output.shape) != 2:
+    if m.after.output.shape != (*m.last.output.shape, 1, 1):
         return Skip("it does not lead to planes of one element")
     if any(rounds(node) or graph.is_output(node.output) for node in (first, *layers)):
         return Skip("the source file quantizes what lies inside, or it leaves the graph")
