@@ -57,6 +57,9 @@ def tile_before_expansion(graph: Graph, m: Match) -> Replacement:
 
 
 def _gives(op: Op, operands: list[Value], result: Value) -> bool:
+    """Whether the result has the same type; extents that depend on data may differ though they are spelled alike."""
+    if any("?" in str(extent) for value in operands for extent in value.shape):
+        return False
     try:
         return op.infer(*(value.type for value in operands)) == (result.type,)
     except ShapeError:  # extents that are only known when the model runs
