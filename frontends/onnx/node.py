@@ -356,7 +356,7 @@ class OnnxNode:
         kind = type(example)
         good = isinstance(found, kind)
         if good and kind is tuple and example:
-            good = all(isinstance(item, type(example[0])) for item in cast(tuple[Any, ...], found))
+            good = set(map(type, cast(tuple[Any, ...], found))) <= {type(example[0])}
         if not good:
             raise CannotConvertError(INVALID_NODE, f"attribute {name} is {found!r:.60}, not {kind.__name__}")
 
