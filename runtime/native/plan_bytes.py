@@ -83,6 +83,10 @@ class Tree:
         Raises:
             Inexpressible: when there are no instructions for it.
         """
+        if isinstance(node.op, _OF_INTEGERS) and any(
+            value is not None and value.dtype.is_float for value in node.inputs
+        ):
+            raise Inexpressible("real numbers, which references take as well")
         for kind, make in _TERMS:
             if isinstance(node.op, kind):
                 self.is_tail = self.is_tail and not isinstance(node.op, _PAIRS)
@@ -422,6 +426,7 @@ _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = 
     ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
 )
 _PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
+_OF_INTEGERS = (RequantInt32, DequantIntToFp32, *_SHIFT_ARITHMETIC)
 _REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
 _KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
 
