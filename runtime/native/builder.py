@@ -269,7 +269,7 @@ def _parts_of_concats(graph: Graph) -> dict[Value, tuple[Value, int]]:
         start = 0
         for value in node.inputs:
             assert value is not None
-            if value.producer is not None and graph.is_sole_use(value):
+            if value.producer is not None and value.dtype is node.outputs[0].dtype and graph.is_sole_use(value):
                 parts[value] = (node.outputs[0], start)
             start += static(value.shape)[1]
     return parts

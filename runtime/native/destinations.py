@@ -47,6 +47,8 @@ def _before(node: Node, index: int, behind: Stored) -> Stored | None:
     """Where operand ``index`` lies when the result of a node lies there."""
     x, op = node.inputs[index], node.op
     assert x is not None
+    if x.dtype is not behind.dtype:
+        return None
     shape = static(x.shape)
     if isinstance(op, Permute):
         return behind.permuted(tuple(op.order.index(axis) for axis in range(len(op.order))))

@@ -381,6 +381,8 @@ class Elements:
 
 def _made(builder: Builder, instruction: Instruction) -> object:
     arguments = {name: _listed(value) for name, value in instruction.arguments.items()}
+    if any(isinstance(value, int) and not I32.holds(value) for value in arguments.values()):
+        raise OverflowError(f"a parameter of {instruction.code} has more than 32 bits")
     if instruction.code == "rescale":
         return builder.native.rescale_instruction(**arguments)
     return builder.native.ElementInstruction(instruction.code, **arguments)

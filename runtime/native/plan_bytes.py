@@ -87,6 +87,8 @@ class Tree:
             value is not None and value.dtype.is_float for value in node.inputs
         ):
             raise Inexpressible("real numbers, which references take as well")
+        if node.outputs[0].dtype not in ELEMENT_TYPES:
+            raise Inexpressible(f"{node.outputs[0].dtype} has no lanes")
         for kind, make in _TERMS:
             if isinstance(node.op, kind):
                 self.is_tail = self.is_tail and not isinstance(node.op, _PAIRS)

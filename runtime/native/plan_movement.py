@@ -73,6 +73,8 @@ def concat(node: Node, site: Site) -> Group | None:
     """One copy per operand that was not written to its place."""
     values = [value for value in node.inputs if value is not None]
     y = node.outputs[0]
+    if any(value.dtype is not y.dtype for value in values):
+        return None
     axis: int = node.op.attributes()["axis"] % y.rank
 
     def emit(builder: Builder) -> None:

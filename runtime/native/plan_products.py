@@ -297,7 +297,7 @@ def _calculation_mode(node: Node, x: Value, w: Value, bias: Array | None, chip: 
     scale = np.float32(op.scale)
     weights = w.array.T.reshape(*w.array.T.shape, 1, 1) if is_matrix else w.array
     geometry = Geometry() if isinstance(op, MatrixMul) else Geometry.of(op)
-    if is_transposed and geometry.dilations != (1, 1):
+    if is_transposed and (geometry.dilations != (1, 1) or op.mode != QCalMode.LowPrecisionSymmetric):
         return None
     channels = len(weights)
     is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]

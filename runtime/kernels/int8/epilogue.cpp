@@ -235,7 +235,7 @@ void Epilogue::prepare_rows(Isa isa) {
 #if defined(__x86_64__)
   const bool is_twice = spec_.rescale == Rescale::kTwoRoundings;
   const bool is_once = spec_.rescale == Rescale::kOneRounding && spec_.rounding == Rounding::kHalfUp;
-  if (isa < Isa::kAvx2 || (!is_twice && !is_once)) return;
+  if (isa < Isa::kAvx2 || (!is_twice && !is_once) || spec_.high > kInt32High) return;
   auto rows = std::make_shared<Rows>();
   for (std::vector<std::int32_t>* values : {&rows->reach, &rows->lift, &rows->multiplier, &rows->first_shift,
                                             &rows->least, &rows->most, &rows->offset})
@@ -249,8 +249,9 @@ void Epilogue::prepare_rows(Isa isa) {
     const int lift = std::max(0, -rest);
     const int first = is_twice ? rest + lift - 1 : rest + lift;
     const std::int64_t own_offset = offset(channel);
-    const std::int64_t least = spec_.low - own_offset, most = std::min(spec_.high, kInt32High) - own_offset;
-    if (factor < 0 || factor > kInt32High || first > 30 || least < kInt32Low || most > kInt32High) return;
+    const std::int64_t least = spec_.low - own_offset, most = spec_.high - own_offset;
+    if (factor < 0 || factor > kInt32High || first > 30) return;
+    if (least < kInt32Low || least > kInt32High || most < kInt32Low || most > kInt32High) return;
     // |x| <= reach leaves 32 bits by no shift, and what is beyond is limited: so is reach itself.
     const std::int64_t reach = lift > 30 ? 0 : (std::int64_t{1} << (31 - lift)) - 1;
     if (lift > 0) {
