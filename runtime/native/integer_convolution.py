@@ -191,13 +191,11 @@ class _Phase:
 
 
 def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
-    """The phases of one axis of a transposed convolution."""
+    """The phases of one axis of a transposed convolution: those that have results, however large the stride."""
     found = []
-    for phase in range(stride):
+    for phase in sorted((first + pad) % stride for first in range(min(stride, out_extent))):
         start = (phase - pad) % stride
         count = -(-(out_extent - start) // stride)
-        if count <= 0:
-            continue
         taps = len(range(phase, kernel, stride))
         # Result start + stride * r has row (start + pad - phase) / stride + r minus tap as its operand.
         lead = taps - 1 - (start + pad - phase) // stride if taps else 0

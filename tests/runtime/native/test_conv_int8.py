@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tpuconvert.runtime.native.integer_convolution import axis_phases
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.integer_product import integer_convolution
@@ -140,3 +141,12 @@ def test_sums_that_may_leave_32_bits_are_refused():
 def test_parameters_that_do_not_fit_are_refused(given):
     with pytest.raises(ValueError, match="conv_int8"):
         step_of(geometry_of(), np.zeros((OUT, IN, 3, 3), np.int8), **given)
+
+
+@pytest.mark.parametrize(("stride", "pad"), [(1, 0), (3, 1), (5, 7), (2**31 - 1, 0), (2**31 - 1, 2**30)])
+def test_phases_of_transposed_convolutions_cover_every_result_once(stride, pad):
+    """A stride that a file states may be any number: phases without results must not even be counted."""
+    results = 6
+    found = axis_phases(4, results, 3, stride, pad)
+    covered = [phase.start + stride * index for phase in found for index in range(phase.count)]
+    assert sorted(covered) == list(range(results))
