@@ -15,13 +15,12 @@ struct WalkSteps {
   std::ptrdiff_t result, row, image;
 };
 
-// Coordinates are those of the first tap of a window in the input. Where windows cannot leave it, height and width may be
-// anything larger than all coordinates.
+// Where windows cannot leave the input, its height and width may be anything larger than all coordinates in it.
 struct WalkShape {
   int height, width;
+  int out_height, out_width;
   int stride_h, stride_w;
-  int top_end, left_end;        // coordinates of the results behind the last of an image and of a row
-  int image_extent, row_extent; // from the first result of an image or row to the one behind its last
+  int pad_top, pad_left;
   int kernel_h, kernel_w;
   int dilation_h, dilation_w;
   std::ptrdiff_t tap_row, tap_column;  // bytes from tap to tap
@@ -30,10 +29,10 @@ struct WalkShape {
   WalkSteps input, output, other;
 };
 
-// Of the next results: coordinates and addresses of their windows, and where they and their counterparts in another
+// The next results: their rows and columns, addresses of their windows, and where they and their counterparts in another
 // tensor are. Lanes behind the last result of all may hold anything.
 struct alignas(64) Walk {
-  std::int32_t top[kWalkLanes], left[kWalkLanes];
+  std::int32_t y[kWalkLanes], x[kWalkLanes];
   const std::uint8_t* input[kWalkLanes];
   std::uint8_t* output[kWalkLanes];
   const std::uint8_t* other[kWalkLanes];

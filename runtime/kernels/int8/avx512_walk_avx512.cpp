@@ -27,6 +27,11 @@ inline __attribute__((always_inline)) void add(Addresses* a, __mmask16 lanes, st
   a->upper = _mm512_mask_add_epi64(a->upper, static_cast<__mmask8>(lanes >> 8), a->upper, step);
 }
 
+inline __attribute__((always_inline)) __m512i first_tap(const std::int32_t* results, int stride, int pad) {
+  const __m512i strided = _mm512_mullo_epi32(_mm512_load_si512(results), _mm512_set1_epi32(stride));
+  return _mm512_sub_epi32(strided, _mm512_set1_epi32(pad));
+}
+
 constexpr __mmask16 kAll = 0xffff;
 
 }  // namespace
@@ -35,13 +40,14 @@ int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std
   const __mmask16 used = static_cast<__mmask16>((1u << rows) - 1);
   const __m512i height = _mm512_set1_epi32(shape.height), width = _mm512_set1_epi32(shape.width);
   const __m512i padding = _mm512_set1_epi64(reinterpret_cast<std::intptr_t>(shape.padding));
-  const __m512i first_left = _mm512_load_si512(walk.left);
+  // Only lanes of results: their coordinates fit 32 bits, however large a stride is.
+  const __m512i first_left = first_tap(walk.x, shape.stride_w, shape.pad_left);
   const __m512i last_left = _mm512_add_epi32(first_left, _mm512_set1_epi32((shape.kernel_w - 1) * shape.dilation_w));
   // Compared as unsigned numbers, negative coordinates are outside, too.
   const __mmask16 inside = _mm512_cmplt_epu32_mask(first_left, width) & _mm512_cmplt_epu32_mask(last_left, width);
   *joined = shape.joins_taps && (inside & used) == used;
   const int columns = *joined ? 1 : shape.kernel_w;
-  __m512i top = _mm512_load_si512(walk.top);
+  __m512i top = first_tap(walk.y, shape.stride_h, shape.pad_top);
   Addresses row = load(walk.input);
   for (int y = 0; y < shape.kernel_h; ++y) {
     const __mmask16 rows_inside = _mm512_cmplt_epu32_mask(top, height);
@@ -62,29 +68,30 @@ int place_segments(const WalkShape& shape, const Walk& walk, int rows, const std
 }
 
 void walk_on(const WalkShape& shape, const Walk& from, int rows, Walk* to) {
-  __m512i top = _mm512_load_si512(from.top);
-  __m512i left = _mm512_add_epi32(_mm512_load_si512(from.left), _mm512_set1_epi32(rows * shape.stride_w));
+  __m512i y = _mm512_load_si512(from.y);
+  __m512i x = _mm512_add_epi32(_mm512_load_si512(from.x), _mm512_set1_epi32(rows));
+  const __m512i one = _mm512_set1_epi32(1);
   Addresses input = load(from.input), output = load(from.output), other = load(from.other);
   add(&input, kAll, rows * shape.input.result);
   add(&output, kAll, rows * shape.output.result);
   add(&other, kAll, rows * shape.other.result);
   for (;;) {
-    const __mmask16 next = _mm512_cmpge_epi32_mask(left, _mm512_set1_epi32(shape.left_end));
+    const __mmask16 next = _mm512_cmpge_epi32_mask(x, _mm512_set1_epi32(shape.out_width));
     if (next == 0) break;
-    left = _mm512_mask_sub_epi32(left, next, left, _mm512_set1_epi32(shape.row_extent));
-    top = _mm512_mask_add_epi32(top, next, top, _mm512_set1_epi32(shape.stride_h));
+    x = _mm512_mask_sub_epi32(x, next, x, _mm512_set1_epi32(shape.out_width));
+    y = _mm512_mask_add_epi32(y, next, y, one);
     add(&input, next, shape.input.row);
     add(&output, next, shape.output.row);
     add(&other, next, shape.other.row);
-    const __mmask16 ends = _mm512_mask_cmpge_epi32_mask(next, top, _mm512_set1_epi32(shape.top_end));
+    const __mmask16 ends = _mm512_mask_cmpge_epi32_mask(next, y, _mm512_set1_epi32(shape.out_height));
     if (ends == 0) continue;
-    top = _mm512_mask_sub_epi32(top, ends, top, _mm512_set1_epi32(shape.image_extent));
+    y = _mm512_mask_sub_epi32(y, ends, y, _mm512_set1_epi32(shape.out_height));
     add(&input, ends, shape.input.image);
     add(&output, ends, shape.output.image);
     add(&other, ends, shape.other.image);
   }
-  _mm512_store_si512(to->top, top);
-  _mm512_store_si512(to->left, left);
+  _mm512_store_si512(to->y, y);
+  _mm512_store_si512(to->x, x);
   store(to->input, input);
   store(to->output, output);
   store(to->other, other);

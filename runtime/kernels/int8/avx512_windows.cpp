@@ -36,10 +36,10 @@ Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout)
   }
   shape_.stride_h = g_.stride_h;
   shape_.stride_w = g_.stride_w;
-  shape_.row_extent = g_.out_width * g_.stride_w;
-  shape_.image_extent = g_.out_height * g_.stride_h;
-  shape_.left_end = shape_.row_extent - (can_leave ? g_.pad_left : 0);
-  shape_.top_end = shape_.image_extent - (can_leave ? g_.pad_top : 0);
+  shape_.out_height = g_.out_height;
+  shape_.out_width = g_.out_width;
+  shape_.pad_top = can_leave ? g_.pad_top : 0;
+  shape_.pad_left = can_leave ? g_.pad_left : 0;
   shape_.height = can_leave ? g_.height : std::numeric_limits<int>::max();
   shape_.width = can_leave ? g_.width : std::numeric_limits<int>::max();
   shape_.kernel_h = g_.kernel_h;
@@ -89,8 +89,8 @@ void Windows::begin(const ConvAddresses& at, std::int64_t index, Walk* walk) con
     return image * (steps.image + g_.out_height * row_bytes) + (y - from_y) * row_bytes + x * steps.result;
   };
   for (int lane = 0; lane < kWalkLanes; ++lane) {
-    walk->left[lane] = shape_.left_end - shape_.row_extent + x * g_.stride_w;
-    walk->top[lane] = shape_.top_end - shape_.image_extent + y * g_.stride_h;
+    walk->x[lane] = x;
+    walk->y[lane] = y;
     walk->input[lane] = corner + offset(shape_.input, band_y);
     walk->output[lane] = at.output + offset(shape_.output, 0);
     walk->other[lane] = at.other + offset(shape_.other, 0);

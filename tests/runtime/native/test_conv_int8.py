@@ -150,3 +150,16 @@ def test_phases_of_transposed_convolutions_cover_every_result_once(stride, pad):
     found = axis_phases(4, results, 3, stride, pad)
     covered = [phase.start + stride * index for phase in found for index in range(phase.count)]
     assert sorted(covered) == list(range(results))
+
+
+@pytest.mark.parametrize("stride", [2**30, 2**31 - 1])
+def test_a_row_of_one_result_may_have_any_stride(stride):
+    """Only results have coordinates: those of a stride's further multiples would leave 32 bits."""
+    rng = np.random.default_rng(5)
+    several_tiles = {"batch": 6, "in_image": 0, "out_row": OUT, "out_image": HEIGHT * OUT}
+    pixel = {"kernel_h": 1, "kernel_w": 1, "pad_top": 0, "pad_left": 0}
+    geometry = geometry_of(out_width=1, stride_w=stride, **several_tiles, **pixel)
+    weights = rng.integers(-127, 128, (OUT, IN, 1, 1)).astype(np.int8)
+    data = rng.integers(0, 256, INPUT).astype(np.uint8)
+    expected, *others = [run(step_of(geometry, weights, isa), data) for isa in available_isas()]
+    assert (expected != 0xA5).any() and all(np.array_equal(found, expected) for found in others)
