@@ -1,4 +1,9 @@
-"""Replacing a file in one step: at every moment there is the old file or the new one."""
+"""Replacing a file in one step: at every moment there is the old file or the new one.
+
+That holds for everybody who looks, and for a writer that is killed. It is not waited for the disk, as no compiler does:
+after a loss of power a file that was written seconds before may be short or empty. What a conversion writes is made
+again from its source, and a model file that is not whole does not fit the digest in its header.
+"""
 
 from __future__ import annotations
 
@@ -39,26 +44,10 @@ def _new_file(target: Path) -> Iterator[BinaryIO]:
     try:
         with open(temporary, "xb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system can sync a folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open one; the file itself is already safe
-        return
-    try:
-        with contextlib.suppress(OSError):  # some network file systems refuse, with the file already in place
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:

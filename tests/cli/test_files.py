@@ -81,10 +81,10 @@ def test_report_keeps_its_old_content_when_it_cannot_be_written(
     path = tmp_path / "report.json"
     write_report(path, {"a": 1})
 
-    def full(_: object) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ResourceLimitError, match="No space left"):
         write_report(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}

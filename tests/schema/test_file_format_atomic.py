@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-@pytest.mark.parametrize("step", ["fsync", "replace"])
+@pytest.mark.parametrize(("place", "step"), [(file_writer, "forget_pages"), (os, "replace")])
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
@@ -44,6 +45,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
 def test_failures_leave_nothing_behind(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    place: ModuleType,
     step: str,
     error: BaseException,
     kind: type[BaseException],
@@ -52,7 +54,7 @@ def test_failures_leave_nothing_behind(
     if old:
         write_model(tmp_path / "m.tpum", tiny_model(1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(os, step, failing(error))
+    monkeypatch.setattr(place, step, failing(error))
     with pytest.raises(kind) as caught:
         write_model(tmp_path / "m.tpum", tiny_model(2))
     if isinstance(caught.value, TpuConvertError):
@@ -140,10 +142,10 @@ tpum_models.write_model("m.tpum", tpum_models.tiny_model(2, {elements}))
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 @pytest.mark.parametrize(
     ("step", "after", "number"),
-    [("forget_pages", False, 1), ("fsync", False, 1), ("fsync", True, 1), ("replace", False, 1), ("replace", True, 2)],
+    [("forget_pages", False, 1), ("replace", False, 1), ("replace", True, 2)],
 )
 def test_killed_at_each_step(tmp_path: Path, step: str, after: bool, number: int) -> None:
-    """Among the weights, around the sync, before and after the one step that counts."""
+    """Among the weights, before and after the one step that counts."""
     write_model(tmp_path / "m.tpum", tiny_model(1, ELEMENTS))
     tests = str(Path(tpum_models.__file__).parent)
     code = KILLED_AT.format(tests=tests, step=step, after=after, elements=ELEMENTS)
