@@ -238,7 +238,11 @@ def convert(
         tflite_rounding=tflite_rounding,
         max_transposes=max_transposes,
     )
-    return convert_source(source, weights, options, calibration, watch=watch)
+    model = convert_source(source, weights, options, calibration, watch=watch)
+    from tpuconvert.schema.mapped_pages import own_constants
+
+    own_constants(model.graph)
+    return model
 
 
 @rarely_collected()

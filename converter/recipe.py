@@ -65,10 +65,11 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
     """
     digest = Digest()
+    part = memoryview(bytearray(CHUNK))
     try:
         with open(path, "rb", buffering=0) as file:
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
+            while size := file.readinto(part):
+                digest.update(part[:size])
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Giving back the memory that parts of a mapped file take, once they have been looked at."""
+"""Arrays that are views of mapped files: giving back the memory that they take, and making copies of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 WORTH_IT = 1 << 20
 """Bytes. Less than this is not worth a system call."""
+
+STAYING_MAPPED = 1 << 28
+"""Bytes. Files of that size are too large to be in memory twice."""
+
+
+def own_constants(graph: Graph) -> None:
+    """Copy the constants that are views of a mapped file, so that it may be written anew while the graph is in use.
+
+    Those of files of ``STAYING_MAPPED`` bytes stay views.
+    """
+    for value in graph.values:
+        if value.data is not None:
+            value.data = _owned(value.data)
+        if value.stored is not None:
+            value.stored = _owned(value.stored)
+
+
+def _owned(array: Array) -> Array:
+    mapped = _mapping(array)
+    return array if mapped is None or len(mapped) >= STAYING_MAPPED else array.copy()
 
 
 def forget_pages(array: Array) -> None:
@@ -19,7 +40,8 @@ def forget_pages(array: Array) -> None:
     Does nothing for any other array, and where the system has no such call.
     """
     mapped = _mapping(array)
-    if mapped is None or array.nbytes < WORTH_IT or not hasattr(mapped, "madvise"):
+    is_one_piece = array.flags.c_contiguous and not array.flags.writeable
+    if mapped is None or not is_one_piece or array.nbytes < WORTH_IT or not hasattr(mapped, "madvise"):
         return
     start = array.__array_interface__["data"][0] - np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -29,8 +51,8 @@ def forget_pages(array: Array) -> None:
 
 
 def _mapping(array: Array) -> mmap.mmap | None:
-    """The read-only mapping that an array is a view of."""
+    """The mapping that an array is a view of."""
     owner: Any = array
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    return owner if array.flags.c_contiguous and not array.flags.writeable else None
+    return owner

@@ -32,8 +32,8 @@ from tpuconvert.schema.light_dataclass import dataclass
 NEWEST_OPSET = 28
 """The newest opset of the default domain whose meaning is known here."""
 NEWEST_IR = 14
-MAPPED_BYTES = 1 << 28
-"""Larger files are mapped; smaller ones may be written anew while their model is still in use."""
+MAPPED_BYTES = 1 << 20
+"""Larger files are mapped: most of their bytes are looked at once. ``own_constants`` makes a graph independent of them."""
 FIRST_IR_WITH_OPSETS = 3
 """Before this file version there were no opset imports: every operator had the meaning of opset 1."""
 
@@ -92,7 +92,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
 
 
 def _content(path: Path, size: int) -> memoryview:
-    """The bytes of a file: in memory, or mapped where they would take too much of it."""
+    """The bytes of a file: in memory, or mapped where copying them there takes longer."""
     if size < MAPPED_BYTES:
         return memoryview(path.read_bytes())
     with open(path, "rb") as file:

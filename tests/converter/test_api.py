@@ -5,9 +5,12 @@ import typing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from onnx_models import model, one, ramp, saved
 
 import tpuconvert as tc
+from tpuconvert.frontends.onnx.reader import MAPPED_BYTES
 from tpuconvert.pipeline import Options, source_format
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
@@ -100,6 +103,16 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_samples_without_quantization(repository: Path) -> None:
     with pytest.raises(UsageError, match="calibration samples without quantization"):
         tc.convert(repository / "examples/digits/digits.onnx", calibration="images/")
+
+
+def test_source_may_be_written_anew_while_its_model_is_in_use(tmp_path: Path) -> None:
+    """A file of this size is mapped while it is converted, and one that gets shorter ends whoever reads beyond."""
+    weights = ramp(600, 512)
+    path = saved(model([one("MatMul", "x", "w")], {"x": ramp(1, 600)}, ["y"], {"w": weights}), tmp_path)
+    assert path.stat().st_size > MAPPED_BYTES
+    made = tc.convert(path)
+    path.write_bytes(b"")
+    assert any(np.array_equal(value.data, weights) for value in made.graph.values if value.is_constant)
 
 
 def test_weights_that_belong_to_nothing(repository: Path) -> None:
