@@ -220,8 +220,11 @@ class NativePlan:
 
 
 def _contiguous(feeds: Sequence[Array]) -> list[Array]:
-    """The operands as kernels read them. Whoever runs the program holds on to them: it knows only their addresses."""
-    return [np.ascontiguousarray(array) for array in feeds]
+    """The operands as kernels read them: in one piece, elements at multiples of their size.
+
+    Whoever runs the program holds on to them: it knows only their addresses.
+    """
+    return [np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED")) for array in feeds]
 
 
 def _bytes(array: Array) -> Array:

@@ -50,7 +50,8 @@ class OwningProgram {
         plans.push_back({BufferPlan::Kind::kExternal, 0, size, nullptr});
       } else if (kind == "constant") {
         const ConstBytes& bytes = constants.at(next++);
-        if (bytes.shape(0) < size + kSlack) throw std::invalid_argument("a constant has no slack behind it");
+        if (bytes.shape(0) < kSlack || bytes.shape(0) - kSlack < size)
+          throw std::invalid_argument("a constant has no slack behind it");
         plans.push_back({BufferPlan::Kind::kConstant, 0, size, bytes.data()});
       } else {
         throw std::invalid_argument("unknown kind of buffer '" + kind + "'");
@@ -67,12 +68,17 @@ void check_memory(const Memory& memory, const OwningProgram& owner) {
   if (memory.program() != owner.program().identity()) throw std::invalid_argument("the memory belongs to another program");
 }
 
-void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size) {
+void set_external(Memory& memory, const OwningProgram& owner, int buffer, std::uint8_t* data, std::size_t size,
+                  bool is_output) {
   check_memory(memory, owner);
   const auto& buffers = owner.program().buffers();
   if (buffer < 0 || static_cast<std::size_t>(buffer) >= buffers.size() ||
       buffers[buffer].kind != BufferPlan::Kind::kExternal || buffers[buffer].size != size)
     throw std::invalid_argument("an array does not fit the external buffer");
+  const Program::Demands& demands = owner.program().demands(buffer);
+  if (reinterpret_cast<std::uintptr_t>(data) % demands.alignment != 0)
+    throw std::invalid_argument("an array for an external buffer does not begin at a multiple of its elements' size");
+  if (demands.is_written && !is_output) throw std::invalid_argument("a step would write to an input");
   memory.set_external(buffer, data);
 }
 
@@ -129,10 +135,10 @@ NB_MODULE(_native, module) {
           nb::arg("program"), nb::arg("buffer"))
       .def("set_input",
            [](Memory& memory, const OwningProgram& owner, int buffer, const ConstBytes& bytes) {
-             set_external(memory, owner, buffer, const_cast<std::uint8_t*>(bytes.data()), bytes.shape(0));
+             set_external(memory, owner, buffer, const_cast<std::uint8_t*>(bytes.data()), bytes.shape(0), false);
            })
       .def("set_output", [](Memory& memory, const OwningProgram& owner, int buffer, const Bytes& bytes) {
-        set_external(memory, owner, buffer, bytes.data(), bytes.shape(0));
+        set_external(memory, owner, buffer, bytes.data(), bytes.shape(0), true);
       });
   nb::class_<OwningProgram>(module, "Program")
       .def(nb::init<std::vector<std::shared_ptr<Step>>, const std::vector<BufferTuple>&, std::vector<ConstBytes>,

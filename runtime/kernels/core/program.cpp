@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/extents.h"
+
 namespace tpuconvert {
 
 namespace {
@@ -15,6 +17,8 @@ void check_externals(const std::vector<BufferPlan>& buffers, const Memory& memor
     if (buffers[index].size != 0 && memory.buffer(static_cast<int>(index)) == nullptr)
       throw std::logic_error("a run was started before all its inputs and outputs were set");
 }
+
+constexpr auto kMost = static_cast<std::size_t>(kMostBytes);
 
 std::size_t padded(std::size_t size) { return (size + kSlack + 63) / 64 * 64; }
 
@@ -56,27 +60,54 @@ void Memory::check_slack() const {
 
 Program::Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers,
                  std::size_t arena_bytes, int threads)
-    : steps_(std::move(steps)), buffers_(std::move(buffers)), arena_bytes_(arena_bytes), threads_(threads) {
+    : steps_(std::move(steps)),
+      buffers_(std::move(buffers)),
+      demands_(buffers_.size()),
+      arena_bytes_(arena_bytes),
+      threads_(threads) {
   static std::atomic<std::uint64_t> programs{0};
   identity_ = ++programs;
   if (threads < 1) throw std::invalid_argument("a program needs at least one thread");
+  if (arena_bytes > kMost) throw std::invalid_argument("the arena is too large");
   for (const BufferPlan& buffer : buffers_) {
-    const bool is_inside =
-        buffer.size <= arena_bytes && kSlack <= arena_bytes && buffer.offset <= arena_bytes - buffer.size;
-    if (buffer.kind == BufferPlan::Kind::kArena && (!is_inside || buffer.offset + buffer.size + kSlack > arena_bytes))
+    if (buffer.kind != BufferPlan::Kind::kArena) continue;
+    if (buffer.size > kMost || buffer.offset > kMost || buffer.offset + buffer.size + kSlack > arena_bytes)
       throw std::invalid_argument("a buffer does not lie in the arena");
   }
-  for (const auto& step : steps_) {
-    if (!step) throw std::invalid_argument("a step is missing");
-    for (const Span& span : step->spans()) {
-      const bool exists = span.place.buffer >= 0 && static_cast<std::size_t>(span.place.buffer) < buffers_.size();
-      const std::size_t size = exists ? buffers_[span.place.buffer].size : 0;
-      if (span.place.offset > size || span.bytes > size - span.place.offset)
-        throw std::invalid_argument(std::string("a step would leave its buffer: ") + step->kind());
-    }
+  for (std::size_t index = 0; index < steps_.size(); ++index) {
+    const Step* step = steps_[index].get();
+    if (step == nullptr) throw std::invalid_argument("a step is missing");
+    for (const Span& span : step->spans()) check_span(index, span);
     scratch_bytes_ = std::max(scratch_bytes_, step->scratch_bytes());
   }
+  if (scratch_bytes_ > kMost / static_cast<std::size_t>(threads))
+    throw std::invalid_argument("the threads need too much memory");
   if (threads > 1) pool_.reset(new ThreadPool(threads));
+}
+
+void Program::check_span(std::size_t step, const Span& span) {
+  const auto refuse = [&](const std::string& before, const char* after) {
+    throw std::invalid_argument("step " + std::to_string(step) + " (" + steps_[step]->kind() + ") " + before +
+                                " buffer " + std::to_string(span.place.buffer) + after);
+  };
+  const auto index = static_cast<std::size_t>(span.place.buffer);
+  if (span.place.buffer < 0 || index >= buffers_.size()) refuse("would leave its", ", which does not exist");
+  const BufferPlan& buffer = buffers_[index];
+  if (span.place.offset > buffer.size || span.bytes > buffer.size - span.place.offset) refuse("would leave its", "");
+  if (span.bytes == 0) return;
+  const bool is_written = span.access == Span::Access::kWrites;
+  std::size_t start = buffer.offset;
+  if (buffer.kind == BufferPlan::Kind::kExternal) {
+    if (span.access == Span::Access::kReadsSlack) refuse("may read behind", ", which is the caller's and has no slack");
+  } else if (buffer.kind == BufferPlan::Kind::kConstant) {
+    if (is_written) refuse("would write to", ", which is constant");
+    start = reinterpret_cast<std::uintptr_t>(buffer.data);
+  }
+  if ((start + span.place.offset) % span.element != 0)
+    refuse("takes elements of " + std::to_string(span.element) + " bytes from", " that do not begin at a multiple of that");
+  Demands& demands = demands_[index];
+  demands.alignment = std::max(demands.alignment, span.element);
+  demands.is_written = demands.is_written || is_written;
 }
 
 void Program::InOwnProcess::operator()(ThreadPool* pool) const {

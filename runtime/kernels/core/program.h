@@ -54,8 +54,9 @@ class Memory {
 
 class Program {
  public:
-  // Throws std::invalid_argument when a buffer with its slack does not lie in the arena, a step is missing, or a step
-  // leaves a buffer.
+  // Throws std::invalid_argument when a buffer with its slack does not lie in the arena, a step is missing, or a step does
+  // with a buffer what that is not made for: leaves it, reads behind one of the caller, writes to a constant, or takes
+  // elements from places that are not multiples of their size.
   Program(std::vector<std::shared_ptr<const Step>> steps, std::vector<BufferPlan> buffers, std::size_t arena_bytes,
           int threads);
 
@@ -64,6 +65,14 @@ class Program {
   std::size_t packed_bytes() const;
   int threads() const { return threads_; }
   const std::vector<BufferPlan>& buffers() const { return buffers_; }
+
+  // What steps ask of a buffer of the caller: its address is known last.
+  struct Demands {
+    std::size_t alignment = 1;
+    bool is_written = false;
+  };
+  const Demands& demands(int buffer) const { return demands_[static_cast<std::size_t>(buffer)]; }
+
   std::uint64_t identity() const { return identity_; }
   const char* kind(std::size_t step) const { return steps_[step]->kind(); }
 
@@ -79,6 +88,7 @@ class Program {
  private:
   std::vector<std::shared_ptr<const Step>> steps_;
   std::vector<BufferPlan> buffers_;
+  std::vector<Demands> demands_;  // one per buffer
   std::size_t arena_bytes_;
   std::size_t scratch_bytes_ = 0;
   int threads_;
@@ -91,6 +101,7 @@ class Program {
   };
   std::unique_ptr<ThreadPool, InOwnProcess> pool_;
 
+  void check_span(std::size_t step, const Span& span);
   void check_memory(const Memory& memory) const;
   ThreadPool* free_pool(std::unique_lock<std::mutex>* lock) const;
 };

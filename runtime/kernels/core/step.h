@@ -10,8 +10,8 @@
 
 namespace tpuconvert {
 
-// Bytes behind the end of every buffer of the arena and of every scratch area that may be read (never written): vector
-// loads may run over. They do not hold for buffers of the caller, which only the copy steps touch.
+// Bytes behind the end of every buffer of the arena, every constant and every scratch area that may be read (never
+// written): vector loads may run over. Buffers of the caller have none; a step that reads there must say so, see Span.
 constexpr std::size_t kSlack = 64;
 
 // What is added to an INT8 value to store it: kernels see unsigned bytes only. UINT8 values are stored as they are.
@@ -23,11 +23,29 @@ struct Place {
   std::size_t offset = 0;
 };
 
-// Bytes that a step reads or writes. The program checks once that they lie inside their buffers, so that no parameter of a
-// file can lead a kernel astray.
+// Bytes that a step reads or writes. The program checks once that they lie inside their buffers and begin at a multiple of
+// the bytes of an element, so that no parameter of a file can lead a kernel astray.
 struct Span {
+  enum class Access {
+    kReadsSlack,  // loads whole registers, which may run into the slack behind the buffer
+    kReads,       // nothing behind the last element
+    kWrites,      // and perhaps reads, nothing behind the last element either
+  };
+
   Place place;
   std::size_t bytes = 0;
+  std::size_t element = 1;
+  Access access = Access::kReadsSlack;  // what a new kernel may do without a word
+
+  static Span reads_slack(const Place& place, std::size_t bytes, std::size_t element = 1) {
+    return {place, bytes, element, Access::kReadsSlack};
+  }
+  static Span reads(const Place& place, std::size_t bytes, std::size_t element = 1) {
+    return {place, bytes, element, Access::kReads};
+  }
+  static Span writes(const Place& place, std::size_t bytes, std::size_t element = 1) {
+    return {place, bytes, element, Access::kWrites};
+  }
 };
 
 // One execution of a plan. Steps are constant and shared by all runs; whatever changes is in here.
@@ -69,7 +87,7 @@ class Step {
   // Results do not depend on the number of threads.
   virtual void run(const Run& run) const = 0;
 
-  // Everything that `run` reads or writes in buffers, without reads into the slack.
+  // Everything that `run` reads or writes in buffers. Bytes in the slack are not counted, only announced.
   virtual std::vector<Span> spans() const = 0;
 
   // Bytes of scratch memory that each thread needs.

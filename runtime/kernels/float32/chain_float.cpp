@@ -131,8 +131,9 @@ class ChainFloatStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    std::vector<Span> all{{output_, static_cast<std::size_t>(elements_) * sizeof(float)}};
-    for (std::size_t k = 0; k < operands_.size(); ++k) all.push_back({operands_[k].place, bytes_[k]});
+    std::vector<Span> all{Span::writes(output_, static_cast<std::size_t>(elements_) * sizeof(float), sizeof(float))};
+    for (std::size_t k = 0; k < operands_.size(); ++k)
+      all.push_back(Span::reads(operands_[k].place, bytes_[k], static_cast<std::size_t>(item_of(operands_[k]))));
     return all;
   }
   const char* kind() const override { return kind_.c_str(); }
@@ -242,8 +243,6 @@ class ChainFloatStep final : public Step {
     if (operands_.size() != 1) throw std::invalid_argument("chain_float32: integers and other operands");
     if (start_.zero <= -kLargestZero || start_.zero >= kLargestZero)
       throw std::invalid_argument("chain_float32: the zero point is too large");
-    if (static_cast<std::int64_t>(operands_[0].place.offset) % item_bytes(start_.source) != 0)
-      throw std::invalid_argument("chain_float32: integers do not lie at a multiple of their size");
   }
 
   // Neighbouring axes that are one run in all tensors become one axis.

@@ -35,7 +35,9 @@ class ChannelStep : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{x_, bytes_}, {y_, bytes_}}; }
+  std::vector<Span> spans() const override {
+    return {Span::reads(x_, bytes_, sizeof(float)), Span::writes(y_, bytes_, sizeof(float))};
+  }
 
  protected:
   virtual void pixel_of(const float* x, float* y) const = 0;

@@ -93,8 +93,9 @@ class DepthwiseFloatStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    std::vector<Span> all{{input_, input_bytes_}, {output_, output_bytes_}};
-    if (residual_) all.push_back({*residual_, output_bytes_});
+    std::vector<Span> all{Span::reads(input_, input_bytes_, sizeof(float)),
+                          Span::writes(output_, output_bytes_, sizeof(float))};
+    if (residual_) all.push_back(Span::reads(*residual_, output_bytes_, sizeof(float)));
     return all;
   }
   std::size_t packed_bytes() const override { return weights_.size() + bias_.size() + zeros_.size(); }

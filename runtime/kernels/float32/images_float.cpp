@@ -57,7 +57,9 @@ class PoolStep final : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{input_, input_bytes_}, {output_, output_bytes_}}; }
+  std::vector<Span> spans() const override {
+    return {Span::reads(input_, input_bytes_, sizeof(float)), Span::writes(output_, output_bytes_, sizeof(float))};
+  }
   const char* kind() const override { return kPool; }
 
  private:
@@ -101,7 +103,9 @@ class ResizeStep final : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{input_, input_bytes_}, {output_, output_bytes_}}; }
+  std::vector<Span> spans() const override {
+    return {Span::reads(input_, input_bytes_, sizeof(float)), Span::writes(output_, output_bytes_, sizeof(float))};
+  }
   const char* kind() const override { return kResize; }
 
  private:

@@ -84,7 +84,8 @@ class MatmulFloatStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    return {{left_, left_bytes_}, {right_, right_bytes_}, {output_, out_bytes_}};
+    return {Span::reads(left_, left_bytes_, kFloat), Span::reads(right_, right_bytes_, kFloat),
+            Span::writes(output_, out_bytes_, kFloat)};
   }
   std::size_t scratch_bytes() const override {
     const std::int64_t width = kernels_.panel_vectors * kernels_.lanes;

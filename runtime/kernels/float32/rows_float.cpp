@@ -53,7 +53,7 @@ class SoftmaxStep final : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{x_, bytes_}, {y_, bytes_}}; }
+  std::vector<Span> spans() const override { return {Span::reads(x_, bytes_, kFloat), Span::writes(y_, bytes_, kFloat)}; }
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>((task_.count + kColumns - 1) / kColumns * kColumns) * sizeof(double);
   }
@@ -89,9 +89,9 @@ class NormStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    std::vector<Span> all{{x_, bytes_}, {y_, bytes_}};
-    if (scale_) all.push_back({*scale_, factor_bytes_});
-    if (bias_) all.push_back({*bias_, factor_bytes_});
+    std::vector<Span> all{Span::reads(x_, bytes_, kFloat), Span::writes(y_, bytes_, kFloat)};
+    if (scale_) all.push_back(Span::reads(*scale_, factor_bytes_, kFloat));
+    if (bias_) all.push_back(Span::reads(*bias_, factor_bytes_, kFloat));
     return all;
   }
   const char* kind() const override { return "norm_float32"; }
@@ -131,7 +131,9 @@ class ReduceStep final : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{x_, in_bytes_}, {y_, out_bytes_}}; }
+  std::vector<Span> spans() const override {
+    return {Span::reads(x_, in_bytes_, kFloat), Span::writes(y_, out_bytes_, kFloat)};
+  }
   const char* kind() const override { return "reduce_float32"; }
 
  private:

@@ -77,6 +77,8 @@ void check_geometry(const ConvGeometry& g, int out_bytes) {
   input_extent(g);
   output_extent(g, out_bytes);
   require(g.out_width == 1 || g.out_pixel >= columns, "pixels of the result overlap");
+  for (const std::ptrdiff_t stride : {g.out_pixel, g.out_row, g.out_image})
+    require(stride % out_bytes == 0, "a stride of the result is not a multiple of its elements");
 }
 
 // What no sum exceeds, by the number of its products.
@@ -209,12 +211,13 @@ class ResidualAfter {
 class ConvInt8Step : public Step {
  public:
   ConvInt8Step(const ConvInt8Spec& spec, Isa isa, std::unique_ptr<ConvInt8Kernel> kernel)
-      : input_{spec.input, static_cast<std::size_t>(input_extent(spec.geometry))},
-        output_{spec.output, static_cast<std::size_t>(output_extent(spec.geometry, spec.epilogue.bytes))},
+      : input_(Span::reads_slack(spec.input, static_cast<std::size_t>(input_extent(spec.geometry)))),
+        output_(Span::writes(spec.output, static_cast<std::size_t>(output_extent(spec.geometry, spec.epilogue.bytes)),
+                             static_cast<std::size_t>(spec.epilogue.bytes))),
         kernel_(std::move(kernel)),
         kind_(kernel_->kind()) {
     if (!spec.residual) return;
-    other_ = {spec.residual->other, static_cast<std::size_t>(other_extent(spec))};
+    other_ = Span::reads_slack(spec.residual->other, static_cast<std::size_t>(other_extent(spec)));
     kind_ += " + residual";
     if (!kernel_->adds_residual()) after_ = std::make_unique<ResidualAfter>(spec, isa);
   }

@@ -92,9 +92,10 @@ class NormBytesStep : public Step {
 
   std::vector<Span> spans() const override {
     const std::size_t elements = static_cast<std::size_t>(spec_.rows * spec_.count), bytes = elements * sizeof(float);
-    std::vector<Span> all{{spec_.x, bytes}, {spec_.bytes, elements}};
-    for (const std::optional<Place>& place : {spec_.residual, spec_.sum, spec_.reals})
-      if (place) all.push_back({*place, bytes});
+    std::vector<Span> all{Span::reads_slack(spec_.x, bytes, sizeof(float)), Span::writes(spec_.bytes, elements)};
+    if (spec_.residual) all.push_back(Span::reads_slack(*spec_.residual, bytes, sizeof(float)));
+    for (const std::optional<Place>& place : {spec_.sum, spec_.reals})
+      if (place) all.push_back(Span::writes(*place, bytes, sizeof(float)));
     return all;
   }
   // A row of sums, and one of normalized numbers.

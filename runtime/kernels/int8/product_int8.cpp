@@ -81,6 +81,9 @@ void check_product_int8(const ProductInt8Spec& spec) {
   for (const std::int64_t count : {spec.rows, spec.depth, spec.columns})
     require(count >= 1 && count <= kLargest / 8, "extents must be positive and fit 28 bits");
   require(spec.right_row == 1 || spec.right_column == 1, "the right operand needs an axis of adjacent elements");
+  require(spec.output_row % spec.epilogue.bytes == 0, "a stride of the result is not a multiple of its elements");
+  for (const std::ptrdiff_t stride : spec.output_batch)
+    require(stride % spec.epilogue.bytes == 0, "a stride of the result is not a multiple of its elements");
   for (const int zero : {spec.left_zero, spec.right_zero})
     require(zero >= 0 && zero <= 255, "a zero point is not a stored byte");
   require(spec.bias.empty() || spec.bias.size() == static_cast<std::size_t>(spec.columns),
@@ -112,9 +115,9 @@ ProductSpans spans_of(const ProductInt8Spec& spec) {
       extent(spec, spec.right_batch, {{spec.depth, spec.right_row}, {spec.columns, spec.right_column}}, 1);
   const std::int64_t output =
       extent(spec, spec.output_batch, {{spec.rows, spec.output_row}, {spec.columns, item}}, item);
-  return {{spec.left, static_cast<std::size_t>(left)},
-          {spec.right, static_cast<std::size_t>(right)},
-          {spec.output, static_cast<std::size_t>(output)}};
+  return {Span::reads_slack(spec.left, static_cast<std::size_t>(left)),
+          Span::reads_slack(spec.right, static_cast<std::size_t>(right)),
+          Span::writes(spec.output, static_cast<std::size_t>(output), static_cast<std::size_t>(item))};
 }
 
 LeadingAxes::LeadingAxes(const ProductInt8Spec& spec) : extents_(spec.batch) {

@@ -48,8 +48,8 @@ class LookUpStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    return {{spec_.source, static_cast<std::size_t>((spec_.rows - 1) * spec_.pitch + spec_.length)},
-            {spec_.target, static_cast<std::size_t>(spec_.rows * spec_.length)}};
+    return {Span::reads(spec_.source, static_cast<std::size_t>((spec_.rows - 1) * spec_.pitch + spec_.length)),
+            Span::writes(spec_.target, static_cast<std::size_t>(spec_.rows * spec_.length))};
   }
   const char* kind() const override { return "look_up"; }
 
@@ -88,7 +88,7 @@ class QuantizeStep final : public Step {
 
   std::vector<Span> spans() const override {
     const auto elements = static_cast<std::size_t>(spec_.images * spec_.channels * spec_.pixels);
-    return {{spec_.source, elements * sizeof(float)}, {spec_.target, elements}};
+    return {Span::reads(spec_.source, elements * sizeof(float), sizeof(float)), Span::writes(spec_.target, elements)};
   }
   std::size_t scratch_bytes() const override { return static_cast<std::size_t>(tile_ * spec_.channels); }
   const char* kind() const override { return "quantize"; }

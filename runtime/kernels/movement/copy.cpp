@@ -53,9 +53,6 @@ class CopyStep final : public Step {
     if (spec.shape.size() != spec.source_strides.size() || spec.shape.size() != spec.target_strides.size())
       throw std::invalid_argument("copy: one stride per axis is needed");
     if (itemsize_ != 1 && itemsize_ != 2 && itemsize_ != 4) throw std::invalid_argument("copy: elements of 1, 2, 4 bytes");
-    const auto item = static_cast<std::size_t>(itemsize_);
-    if (source_.offset % item != 0 || target_.offset % item != 0)
-      throw std::invalid_argument("copy: an element does not lie at a multiple of its size");
     flip_ = static_cast<std::uint8_t>(spec.flip);
     source_bytes_ = extent_of(spec.shape, spec.source_strides, itemsize_);
     target_bytes_ = extent_of(spec.shape, spec.target_strides, itemsize_);
@@ -91,7 +88,10 @@ class CopyStep final : public Step {
     });
   }
 
-  std::vector<Span> spans() const override { return {{source_, source_bytes_}, {target_, target_bytes_}}; }
+  std::vector<Span> spans() const override {
+    const auto item = static_cast<std::size_t>(itemsize_);
+    return {Span::reads(source_, source_bytes_, item), Span::writes(target_, target_bytes_, item)};
+  }
   const char* kind() const override { return transposes_ ? "transpose" : "copy"; }
 
  private:

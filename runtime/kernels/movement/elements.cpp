@@ -318,19 +318,22 @@ class ElementStep final : public Step {
   };
 
   void check(const ElementSpec& spec) {
-    const auto span_of = [&](const ElementTensor& tensor) {
+    const auto span_of = [&](const ElementTensor& tensor, Span::Access access) {
+      const auto item = static_cast<std::size_t>(bytes_of(tensor.type));
       if (tensor.strides.size() != spec.shape.size()) throw std::invalid_argument("elements: one stride per axis is needed");
       std::int64_t last = 0;
       for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
         std::int64_t far = 0;
         if (spec.shape[axis] < 0 || tensor.strides[axis] < 0)
           throw std::invalid_argument("elements: negative extent or stride");
-        if (spec.shape[axis] == 0) return Span{tensor.place, 0};
+        if (tensor.strides[axis] % bytes_of(tensor.type) != 0)
+          throw std::invalid_argument("elements: a stride is not a multiple of the element");
+        if (spec.shape[axis] == 0) return Span{tensor.place, 0, item, access};
         if (__builtin_mul_overflow(spec.shape[axis] - 1, tensor.strides[axis], &far) ||
             __builtin_add_overflow(last, far, &last))
           throw std::invalid_argument("elements: extents are too large");
       }
-      return Span{tensor.place, static_cast<std::size_t>(last) + static_cast<std::size_t>(bytes_of(tensor.type))};
+      return Span{tensor.place, static_cast<std::size_t>(last) + item, item, access};
     };
     std::int64_t elements = 4;  // bytes of the largest type
     for (std::size_t axis = 0; axis < spec.shape.size(); ++axis) {
@@ -341,8 +344,8 @@ class ElementStep final : public Step {
     }
     if (operands_.size() > kMostOperands || spec.shape.size() > kMostAxes)
       throw std::invalid_argument("elements: too many operands or axes");
-    for (const ElementTensor& operand : operands_) spans_.push_back(span_of(operand));
-    spans_.push_back(span_of(result_));
+    for (const ElementTensor& operand : operands_) spans_.push_back(span_of(operand, Span::Access::kReads));
+    spans_.push_back(span_of(result_, Span::Access::kWrites));
     if (spec.channel_axis >= static_cast<int>(spec.shape.size())) throw std::invalid_argument("elements: no such axis");
     if (!store_table_.empty() && (result_.type != ElementType::kU8 || store_table_.size() != 256))
       throw std::invalid_argument("elements: a table has 256 entries of one byte");

@@ -51,8 +51,9 @@ class GatherStep final : public Step {
     const auto bytes = [&](std::int64_t extent) {
       return static_cast<std::size_t>(spec_.outer * extent * spec_.inner_bytes);
     };
-    return {{spec_.source, bytes(spec_.extent)},
-            {spec_.target, bytes(static_cast<std::int64_t>(spec_.indices.size()))}};
+    const std::size_t item = is_element() ? static_cast<std::size_t>(spec_.inner_bytes) : 1;
+    return {Span::reads(spec_.source, bytes(spec_.extent), item),
+            Span::writes(spec_.target, bytes(static_cast<std::int64_t>(spec_.indices.size())), item)};
   }
   const char* kind() const override { return "gather"; }
 

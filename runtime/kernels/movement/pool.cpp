@@ -68,8 +68,8 @@ class PoolStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    return {{spec_.source, static_cast<std::size_t>(spec_.images * spec_.height * row_bytes())},
-            {spec_.target, static_cast<std::size_t>(spec_.images * spec_.out_height * out_row_bytes())}};
+    return {Span::reads(spec_.source, static_cast<std::size_t>(spec_.images * spec_.height * row_bytes())),
+            Span::writes(spec_.target, static_cast<std::size_t>(spec_.images * spec_.out_height * out_row_bytes()))};
   }
   std::size_t scratch_bytes() const override {
     const auto row = static_cast<std::size_t>(row_bytes());

@@ -43,8 +43,8 @@ class ReduceStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    return {{spec_.source, static_cast<std::size_t>(spec_.outer * spec_.count * spec_.inner)},
-            {spec_.target, static_cast<std::size_t>(spec_.outer * spec_.inner)}};
+    return {Span::reads(spec_.source, static_cast<std::size_t>(spec_.outer * spec_.count * spec_.inner)),
+            Span::writes(spec_.target, static_cast<std::size_t>(spec_.outer * spec_.inner))};
   }
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(std::min(kInnerPerPart, spec_.inner)) * 4;

@@ -32,7 +32,7 @@ class SoftmaxIntStep final : public Step {
 
   std::vector<Span> spans() const override {
     const auto bytes = static_cast<std::size_t>(spec_.rows * spec_.length);
-    return {{spec_.source, bytes}, {spec_.target, bytes}};
+    return {Span::reads(spec_.source, bytes), Span::writes(spec_.target, bytes)};
   }
   std::size_t scratch_bytes() const override {
     return static_cast<std::size_t>(spec_.length) * sizeof(float) * kSoftmaxRows;

@@ -6,16 +6,13 @@ sanitizers ends at the first byte outside.
 """
 
 import faulthandler
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pytest
 from native_cases import make
 from native_cases.comparison import evaluator
-from native_cases.hostile import mutated
+from native_cases.recorded_calls import leaves, made, recorded, run_alone
 
-from tpuconvert.runtime.native import builder as builder_module
 from tpuconvert.runtime.native.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 
@@ -28,153 +25,6 @@ KINDS = ("conv_v2", "conv_v2_depthwise", "deconv_v2", "conv_mode_1", "matrix_mul
 SAMPLE, FULL = 2, 40
 CHANGES = 25
 MOST_BYTES = 1 << 24
-
-
-@dataclass
-class Call:
-    """A call of the extension: a function's name and arguments, some of which are results of other calls."""
-
-    name: str
-    arguments: list[Any] = field(default_factory=list)
-    named: dict[str, Any] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)  # attributes that were set afterwards
-
-
-class Recorder:
-    """Stands for the extension and notes what is called."""
-
-    def __init__(self) -> None:
-        self.module = native()
-        self.results: dict[int, tuple[Any, Call]] = {}
-        self.steps: list[Call] = []
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.module, name)
-        is_enumeration = isinstance(found, type) and not hasattr(found, "__init__")
-        if not callable(found) or is_enumeration or name in ("Program", "Rescale", "Declined", "available_isas"):
-            return found
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            result = found(*arguments, **named)
-            known = Call(name, [self.noted(item) for item in arguments], {k: self.noted(v) for k, v in named.items()})
-            self.results[id(result)] = (result, known)
-            if isinstance(result, self.module.Step):
-                self.steps.append(known)
-            return result
-
-        return call
-
-    def noted(self, value: Any) -> Any:
-        """An argument as a call that can be made again."""
-        if isinstance(value, (list, tuple)):
-            return type(value)(self.noted(item) for item in value)
-        if id(value) not in self.results:
-            return value
-        result, call = self.results[id(value)]
-        if isinstance(result, self.module.ConvGeometry):
-            names = [name for name in dir(result) if not name.startswith("_")]
-            return Call(call.name, fields={name: getattr(result, name) for name in names})
-        return call
-
-
-def leaves(value: Any, path: tuple = ()) -> list[tuple]:
-    """Paths to everything in a call that can be changed."""
-    if isinstance(value, Call):
-        found = []
-        for part in ("arguments", "named", "fields"):
-            items = getattr(value, part)
-            keys = range(len(items)) if isinstance(items, list) else items
-            for key in keys:
-                found += leaves(items[key], (*path, part, key))
-        return found
-    found = [path]
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (Call, tuple)) for item in value):
-        for index, item in enumerate(value):
-            found += leaves(item, (*path, "items", index))
-    return found
-
-
-def made(value: Any, module: Any, target: tuple | None, rng: np.random.Generator) -> Any:
-    """Make a call again with the argument at ``target`` changed."""
-    if isinstance(value, Call):
-        parts: dict[str, Any] = {}
-        for part in ("arguments", "named", "fields"):
-            items = getattr(value, part)
-            keys = list(range(len(items)) if isinstance(items, list) else items)
-            below = target[2:] if target and target[0] == part else None
-            chosen = target[1] if target and target[0] == part else None
-            parts[part] = {key: made(items[key], module, below if key == chosen else None, rng) for key in keys}
-        result = getattr(module, value.name)(*parts["arguments"].values(), **parts["named"])
-        for name, item in parts["fields"].items():
-            setattr(result, name, item)
-        return result
-    if target is None or target:
-        if isinstance(value, (list, tuple)):
-            inner = {target[1]: target[2:]} if target else {}
-            return type(value)(made(item, module, inner.get(index), rng) for index, item in enumerate(value))
-        return value
-    if isinstance(value, np.ndarray):
-        return changed_array(value, rng)
-    if isinstance(value, str):
-        return ["", "scalar", "nonsense", value * 2, "avx2"][int(rng.integers(5))]
-    if value is None:
-        return None
-    return mutated(value, rng, extremes=True) if rng.random() < 0.95 else None
-
-
-def changed_array(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    choice = int(rng.integers(6))
-    if choice == 0:
-        return array[:-1]
-    if choice == 1:
-        return np.concatenate([array, array[:1]]) if array.size else np.ones(3, array.dtype)
-    if choice == 2:
-        return array[..., ::-1]
-    if choice == 3:
-        return array.astype(np.float64)
-    if choice == 4 and array.size:
-        limits = np.iinfo(array.dtype) if array.dtype.kind in "iu" else np.finfo(array.dtype)
-        copy = array.copy()
-        copy.reshape(-1)[int(rng.integers(copy.size))] = [limits.min, limits.max, 0][int(rng.integers(3))]
-        return copy
-    return array[:0]
-
-
-def recorded(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Call], list[tuple[str, int]]]:
-    """The steps of a case, and kinds and sizes of its buffers."""
-    case, recorder = make(kind, seed), Recorder()
-    sizes: list[tuple[str, int]] = []
-    finish = builder_module.Builder.finish
-
-    def finished(self):
-        finish(self)
-        sizes.extend((buffer.kind, buffer.size) for buffer in self.buffers)
-
-    isas = available_isas()
-    with monkeypatch.context() as patched:
-        patched.setattr(builder_module, "native", lambda: recorder)
-        patched.setattr(builder_module.Builder, "finish", finished)
-        NativePlan(case.graph, case.chip.name, isas[seed % len(isas)], 1)
-    return recorder.steps, sizes
-
-
-def run_alone(module: Any, step: Any, sizes: list[tuple[str, int]], threads: int) -> None:
-    """A program of one step over buffers of these sizes, none of which share memory."""
-    buffers, constants, top = [], [], 0
-    for kind, size in sizes:
-        buffers.append((kind, top if kind == "arena" else 0, size))
-        top += size + 2 * module.SLACK if kind == "arena" else 0
-        if kind == "constant":
-            constants.append(np.zeros(size + module.SLACK, np.uint8))
-    arena = top + module.SLACK
-    program = module.Program(steps=[step], buffers=buffers, constants=constants, arena_bytes=arena, threads=threads)
-    memory = program.make_memory()
-    outside = []
-    for index, (kind, size) in enumerate(sizes):
-        if kind == "external":
-            outside.append(np.zeros(size, np.uint8))
-            memory.set_output(program, index, outside[-1])
-    program.run(memory, 0, 1)
 
 
 def attack(kind: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
