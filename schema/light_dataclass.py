@@ -3,8 +3,9 @@
 The standard decorator writes six methods as text and compiles them: nearly a millisecond for each of hundreds of
 operators, which is longer than converting a small network. What it makes behaves the same here (``fields``,
 ``replace``, ``asdict``, equality, hash, representation, ``FrozenInstanceError``), but the methods are shared by all
-classes and walk over the names of the fields. The standard decorator itself runs when somebody asks for what only it
-makes, such as ``fields``. Type checkers see the standard decorator.
+classes and walk over the names of the fields. What a class needs for that is found when its first object is made. The
+standard decorator itself runs when somebody asks for what only it makes, such as ``fields``. Type checkers see the
+standard decorator.
 """
 
 from __future__ import annotations
@@ -34,26 +35,50 @@ else:
 
         def decorate(cls: type) -> type:
             standard = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
-            items = _plain_items(cls, kw_only)
-            if items is None:
-                items = {item.name: item for item in dataclasses.fields(standard(cls))}
+
+            def find_items(cls: type) -> _Items:
+                items = _plain_items(cls, kw_only)
+                return _standard_items(standard(cls)) if items is None else items
+
+            if any(map(_cannot_wait, cls.__dict__.values())):
+                cls.__items__ = _standard_items(standard(cls))
             else:
-                cls.__dataclass_fields__ = _WhenAsked(cls, standard)
-                cls.__match_args__ = tuple(item.name for item in items.values() if not item.kw_only)
-            cls.__items__ = items
-            cls.__field_names__ = tuple(item.name for item in items.values() if item.repr)
-            cls.__compared__ = staticmethod(_getter(tuple(item.name for item in items.values() if item.compare)))
-            methods = {"__init__": _init_of(tuple(items.values()), hasattr(cls, "__post_init__")), "__repr__": _repr}
+                cls.__items__ = _Later(cls, "__items__", find_items)
+                cls.__dataclass_fields__ = _Later(cls, "__dataclass_fields__", lambda cls: _fields(standard(cls)))
+                cls.__match_args__ = _Later(cls, "__match_args__", _positional)
+            cls.__field_names__ = _Later(cls, "__field_names__", _shown)
+            cls.__compared__ = _Later(cls, "__compared__", _compared)
+            methods = {"__init__": _first_init(cls), "__repr__": _repr}
             if eq:
                 methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
             if frozen:
                 methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
             for name, method in methods.items():  # what a class says itself stays
-                if name not in cls.__dict__:
+                if name not in cls.__dict__ and getattr(cls, name) is not method:
                     setattr(cls, name, method)
             return cls
 
         return decorate
+
+
+class _Later:
+    """An attribute of a class that takes its time, and is found when somebody looks at it: most classes are not used."""
+
+    __slots__ = ("_cls", "_find", "_name")
+
+    def __init__(self, cls: type, name: str, find: Callable[[type], object]) -> None:
+        self._cls = cls
+        self._name = name
+        self._find = find
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        setattr(self._cls, self._name, self._find(self._cls))
+        return getattr(self._cls, self._name)
+
+
+def _cannot_wait(value: object) -> bool:
+    """Whether something that stands in a class has to be looked at, and replaced or refused, when the class is made."""
+    return isinstance(value, dataclasses.Field) or value.__class__.__hash__ is None
 
 
 class _Item:
@@ -74,13 +99,10 @@ _Items = dict[str, "_Item | dataclasses.Field[Any]"]
 
 def _plain_items(cls: type, kw_only: bool) -> _Items | None:
     """The fields of a class by name, inherited ones first; None where only the standard decorator understands them."""
-    if any(isinstance(value, dataclasses.Field) for value in cls.__dict__.values()):
-        return None
     items: _Items = {}
     for base in reversed(cls.__mro__[1:]):
-        known = base.__dict__.get("__items__")
-        if known is not None:
-            items.update(known)
+        if "__items__" in base.__dict__:
+            items.update(base.__items__)  # type: ignore[attr-defined]  # which is there
         elif "__dataclass_fields__" in base.__dict__:
             return None
     for name, hint in inspect.get_annotations(cls).items():
@@ -94,15 +116,38 @@ def _plain_items(cls: type, kw_only: bool) -> _Items | None:
     return items
 
 
-class _WhenAsked:
-    """Stands where the standard decorator puts its fields, and lets it do so when they are looked at."""
+def _fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
+    """What the standard decorator has put into a class."""
+    fields: dict[str, dataclasses.Field[Any]] = cls.__dict__["__dataclass_fields__"]
+    return fields
 
-    def __init__(self, cls: type, standard: Callable[[type], type]) -> None:
-        self._cls = cls
-        self._standard = standard
 
-    def __get__(self, instance: object, owner: type) -> Any:
-        return self._standard(self._cls).__dict__["__dataclass_fields__"]
+def _standard_items(cls: Any) -> _Items:
+    return {item.name: item for item in dataclasses.fields(cls)}
+
+
+def _positional(cls: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in cls.__items__.values() if not item.kw_only)
+
+
+def _shown(cls: Any) -> tuple[str, ...]:
+    return tuple(item.name for item in cls.__items__.values() if item.repr)
+
+
+def _compared(cls: Any) -> object:
+    return staticmethod(_getter(tuple(item.name for item in cls.__items__.values() if item.compare)))
+
+
+def _first_init(cls: Any) -> Any:
+    """An ``__init__`` that makes the one of the class when the first object is made."""
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        init = _init_of(tuple(cls.__items__.values()), hasattr(cls, "__post_init__"))
+        if cls.__init__ is __init__:
+            cls.__init__ = init
+        init(self, *args, **kwargs)
+
+    return __init__
 
 
 def _init_of(items: tuple[_Item | dataclasses.Field[Any], ...], has_post_init: bool) -> Any:
