@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with rarely_collected():
         try:
-            from tpuconvert.cli.group import run
+            from tpuconvert.cli.entry import run
         except KeyboardInterrupt:  # so early that nothing else answers to it yet
             return 130
         code = run(sys.argv[1:] if arguments is None else list(arguments))

@@ -82,7 +82,7 @@ class Model:
             UsageError: the file cannot be written there.
 
         """
-        from tpuconvert.schema.file_format import write_model
+        from tpuconvert.schema.file_writer import write_model
 
         write_model(Path(path), self.content)
 

@@ -10,11 +10,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.final_checks import check_legality, check_transposes
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
-from tpuconvert.preprocess import Preprocess
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.reading import Reading
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -27,7 +25,9 @@ from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.optimizer.quantize import Range
+    from tpuconvert.preprocess import Preprocess
     from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.verification import Verification
     from tpuconvert.watching import Watch
@@ -119,10 +119,12 @@ class Options:
             if calibration_method not in calibrators():
                 known = ", ".join(calibrators())
                 raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
-        if isinstance(preprocess, str):
-            preprocess = Preprocess.parse(preprocess)
-        elif isinstance(preprocess, Mapping):
-            preprocess = Preprocess.from_mapping(preprocess)
+        if isinstance(preprocess, str | Mapping):
+            from tpuconvert.preprocess import Preprocess
+
+            preprocess = (
+                Preprocess.parse(preprocess) if isinstance(preprocess, str) else Preprocess.from_mapping(preprocess)
+            )
         if local_memory is not None and not grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
         try:
@@ -463,6 +465,7 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     if options.preprocess is not None or not graph.metadata:
         return options
     from tpuconvert.frontends.tflite.metadata import preprocessing
+    from tpuconvert.preprocess import Preprocess
 
     stated = preprocessing(graph.metadata, options.reading.layout)
     return dataclasses.replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
@@ -477,6 +480,8 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     """
     if calibration is None:
         raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
+    from tpuconvert.calibration_data import load_feeds
+
     feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
     feeds.check_numbers()
     return feeds
@@ -552,6 +557,7 @@ def verify_source(
         MissingExtraError: the engine that was asked for is not installed.
 
     """
+    from tpuconvert.calibration_data import load_feeds
     from tpuconvert.optimizer import fit_to_chip, optimize
     from tpuconvert.optimizer.quantize import as_float
     from tpuconvert.oracle import find_oracle

@@ -8,9 +8,7 @@ loaded.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -168,6 +166,8 @@ def _load_file(path: Path) -> str:
         if loaded.__file__ is not None and Path(loaded.__file__).samefile(path):
             return name
         raise UsageError(f"{path}: another plugin of this name is loaded: {loaded.__file__}", hint="rename one of them")
+    import importlib.util  # few calls name a plugin
+
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file", hint="a plugin's name ends in .py")
@@ -204,6 +204,8 @@ def _installed() -> list[metadata.EntryPoint]:
 
 def _failed(plugin: str, error: Exception, path: Path | None) -> UsageError:
     """The error for a plugin that raised one, with the line it happened in."""
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     last = [frame for frame in frames if path is None or Path(frame.filename) == path][-1:]
     line = "".join(f" at line {frame.lineno} of {Path(frame.filename).name}" for frame in last)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.calibration_data import CalibrationSource, FeedSource
 from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source, source_format
 from tpuconvert.progress import SILENT, Progress
@@ -24,6 +23,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.graph import Graph

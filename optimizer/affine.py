@@ -13,9 +13,9 @@ Folding, for a product with weights W and bias B:
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.optimizer.engine import Skip
 from tpuconvert.schema.graph import Graph, Node, Value, static
@@ -28,7 +28,12 @@ from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
-Vector = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Vector = npt.NDArray[np.float64]
+else:
+    Vector = np.ndarray
 
 WITH_SCALAR = (Adds, Divs, Muls, Rsubs, Subs)
 WITH_CONSTANT = (Add, Div, Mul, Sub)

@@ -10,9 +10,9 @@ Source: section 4 of the mapping of source operators.
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.optimizer.engine import Replacement, Skip
 from tpuconvert.optimizer.pattern import Match
@@ -24,7 +24,12 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.upsample import Upsample
 
-Matrix = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Matrix = npt.NDArray[np.float32]
+else:
+    Matrix = np.ndarray
 
 _SWAP = (0, 1, 3, 2)
 

@@ -12,14 +12,16 @@ Source: sections 4 and 8 of the operator set's semantics.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _TILE_BYTES = 4 << 20
 """Size that the gathered columns of one tile should not exceed."""

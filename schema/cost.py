@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, cast
 
-from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.hardware import Hardware
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import DType
-from tpuconvert.schema.volume_params import VolumeConvolution
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.convolution_params import ConvolutionParams
+    from tpuconvert.schema.volume_params import VolumeConvolution
 
 Extents = tuple[int, ...]
 
@@ -111,8 +114,7 @@ def _rule_of(op: Op) -> _Count | None:
 def _convolution(op: Op, operands: list[Extents], results: list[Extents]) -> int:
     """Every element of the result is a sum over the kernel; transposed, every element of x is spread over it."""
     x, w = operands[:2]
-    assert isinstance(op, (ConvolutionParams, VolumeConvolution)), op
-    is_transposed = op.weight_layout.startswith("I")
+    is_transposed = cast("ConvolutionParams | VolumeConvolution", op).weight_layout.startswith("I")
     # Second extent of the weight: input channels of a group, or transposed the output channels of one.
     return math.prod(x if is_transposed else results[0]) * math.prod(w[1:])
 

@@ -11,14 +11,20 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.schema.types import Array, DType
 
-Int64Array = npt.NDArray[np.int64]
-Float64Array = npt.NDArray[np.float64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Int64Array = npt.NDArray[np.int64]
+    Float64Array = npt.NDArray[np.float64]
+else:
+    Int64Array = Float64Array = np.ndarray
+
 Shift = int | Array
 
 

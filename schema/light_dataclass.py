@@ -62,7 +62,7 @@ else:
 
 
 class _Later:
-    """An attribute of a class that takes its time, and is found when somebody looks at it: most classes are not used."""
+    """An attribute of a class that is found when somebody looks at it: most classes are not used."""
 
     __slots__ = ("_cls", "_find", "_name")
 

@@ -10,15 +10,19 @@ import functools
 import math
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import numbers_of
 
-Array = npt.NDArray[Any]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
+else:
+    Array = np.ndarray  # at run time nobody asks for the type of the elements, and numpy.typing takes its time to load
 
 MAX_RANK = 8
 

@@ -178,26 +178,27 @@ def _held_types(table: TableType) -> list[str]:
 
 def _head(schema: Schema, digest: str) -> str:
     tables = "\n".join(
-        f'        "{table.name}": "{" ".join(_described(schema, item) for item in table.fields)}",'
+        f'    "{table.name}": "{" ".join(_described(schema, item) for item in table.fields)}",'
         for table in schema.tables.values()
     )
     return f'''"""Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
 import enum
-from typing import NamedTuple
+import functools
+from typing import TYPE_CHECKING, NamedTuple
 
-from tpuconvert.schema.flatbuffer_reader import read
-from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.flatbuffer_verifier import Schema
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
 ROOT_TABLE = "{schema.root}"
-SCHEMA = Schema(
-    tables={{
+TABLES = {{
 {tables}
-    }}
-)
+}}
+"""In the words of ``flatbuffer_verifier``."""
 '''
 
 
@@ -259,13 +260,22 @@ _ENUMS = {{
 {enums}}}
 
 
+@functools.cache
+def _schema() -> "Schema":
+    from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
+
+    return Schema(TABLES)
+
+
 def unpack(buffer: memoryview) -> {schema.root}:
     """Read a buffer that nobody has verified.
 
     Raises:
         ValueError: for anything in it that is not as it should be.
     """
-    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
+    from tpuconvert.schema.flatbuffer_reader import read
+
+    root = read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, {schema.root})
     return root
 '''

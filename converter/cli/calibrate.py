@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import (
@@ -15,6 +14,7 @@ from tpuconvert.cli.source_options import (
     make_options,
     model_arguments,
     plugin_option,
+    progress_option,
     source_options,
 )
 

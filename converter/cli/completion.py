@@ -19,7 +19,8 @@ def command(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class
 
-    from tpuconvert.cli.group import COMPLETION, group
+    from tpuconvert.cli.entry import COMPLETION
+    from tpuconvert.cli.group import group
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of SHELLS"

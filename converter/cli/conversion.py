@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
 from tpuconvert.schema.light_dataclass import dataclass
@@ -64,12 +63,21 @@ def make(
     *,
     watch: Watch | None = None,
     with_verification: bool,
+    said_again: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Convert, compare, write model and report; returns the summary."""
-    from tpuconvert.cli.output_files import write_report
+    """Convert, compare, write model and report; returns the summary.
+
+    Args:
+        files: those that were named.
+        settings: the options of the conversion.
+        progress: receives the stages.
+        watch: how the optimizer is watched.
+        with_verification: whether the model is compared with its source.
+        said_again: words that a later comparison with the source needs as well.
+
+    """
     from tpuconvert.conversion_summary import summarize
     from tpuconvert.pipeline import convert_source, verify_source
-    from tpuconvert.report import describe_model
 
     measured = None
     if files.ranges is not None:
@@ -90,23 +98,29 @@ def make(
     progress.stage("write")
     converted.save(files.target)
     if files.report is not None:
+        from tpuconvert.cli.output_files import write_report
+        from tpuconvert.report import describe_model
+
         write_report(Path(files.report), describe_model(converted, verification))
-    return summarize(converted, files.target, verification, next_step(files, is_verified=verification is not None))
+    return summarize(
+        converted, files.target, verification, next_step(files, said_again, is_verified=verification is not None)
+    )
 
 
 def tell(summary: dict[str, Any], *, as_json: bool) -> None:
     """Print what came of a conversion."""
-    from tpuconvert.cli.json_output import print_json
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.conversion_summary import summary_lines
-
     if as_json:
+        from tpuconvert.cli.json_output import print_json
+
         print_json(summary)
     else:
+        from tpuconvert.cli.terminal import echo_text
+        from tpuconvert.conversion_summary import summary_lines
+
         echo_text("\n".join(summary_lines(summary)))
 
 
-def next_step(files: Files, *, is_verified: bool) -> str:
+def next_step(files: Files, said_again: Sequence[str], *, is_verified: bool) -> str:
     """The command that comes next: the comparison with the source, or a page to look at."""
     if is_verified:
         page = str(files.target.with_suffix(".html"))
@@ -114,34 +128,4 @@ def next_step(files: Files, *, is_verified: bool) -> str:
     words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), str(files.target)]
     if files.calibration is not None or files.ranges is not None:
         words += ["--data", files.calibration or "SAMPLES"]
-    return shlex.join([*words, *_said_again()])
-
-
-def _said_again() -> list[str]:
-    """The options of this call about how the source is read: verify needs the same."""
-    context = click.get_current_context()
-    given: list[tuple[click.Option, Any]] = [
-        (parameter, context.params.get(parameter.name))
-        for parameter in context.command.params
-        if isinstance(parameter, click.Option) and parameter.name is not None and parameter.name not in NOT_SAID_AGAIN
-    ]
-    given = [(option, value) for option, value in given if value not in (None, ()) and value != option.default]
-    if not given:
-        return []
-    from tpuconvert.cli.verify import command as verify
-
-    shared = {parameter.name for parameter in verify.params if isinstance(parameter, click.Option)}
-    words: list[str] = []
-    for parameter, value in given:
-        if parameter.name not in shared:
-            continue
-        if parameter.is_bool_flag:
-            words.append((parameter.opts if value else parameter.secondary_opts)[0])
-        else:
-            for each in value if parameter.multiple else (value,):
-                words += [parameter.opts[0], str(each)]
-    return words
-
-
-NOT_SAID_AGAIN = ("preprocess", "output", "report", "as_json", "progress_mode")
-"""What the model file is or holds itself, and what is about this call only."""
+    return shlex.join([*words, *said_again])

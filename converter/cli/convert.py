@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.source_options import (
     calibration_method_option,
@@ -16,6 +15,8 @@ from tpuconvert.cli.source_options import (
     make_watch,
     model_arguments,
     plugin_option,
+    progress_option,
+    said_again,
     source_options,
     strict_set_option,
 )
@@ -108,9 +109,10 @@ def command(
     files.check()
     load_plugins(plugins)
     settings = make_options(**options)
+    again = said_again()
     with drawn_progress(progress_mode) as progress:
         watch = None
         if trace or dumps or validate or validate_on is not None:
             watch = make_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
-        summary = make(files, settings, progress, watch=watch, with_verification=with_verification)
+        summary = make(files, settings, progress, watch=watch, with_verification=with_verification, said_again=again)
     tell(summary, as_json=as_json)

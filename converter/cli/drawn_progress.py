@@ -5,32 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-import click
 
 from tpuconvert.progress import Progress
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 SECONDS = 5.0
 """Between two lines of a log. What is done sooner is not told."""
 
 MODES = ("auto", "bar", "lines", "none")
-
-
-def progress_option(function: F) -> F:
-    """Add --progress."""
-    return click.option(
-        "--progress",
-        "progress_mode",
-        type=click.Choice(MODES),
-        default="auto",
-        show_default=True,
-        help="On stderr: a bar, a line every few seconds, or nothing; auto: a bar on a terminal, else lines.",
-    )(function)
 
 
 @contextmanager
@@ -68,6 +51,8 @@ def _bars() -> Iterator[Progress]:
 
 class _Told(Progress):
     def tell(self, text: str) -> None:
+        import click  # few conversions tell anything
+
         click.echo(text, err=True)
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.source_options import plugin_option, progress_option
 
 
 @click.command("evaluate", short_help="Count what a classifier gets right.")

@@ -1,20 +1,13 @@
-"""The command group, and the one place where errors become text and exit codes."""
+"""The command group: what may be typed behind the program's name."""
 
 from __future__ import annotations
 
-import errno
 import importlib
-import os
-import sys
-import traceback
-from typing import TYPE_CHECKING
 
 import click
 
 from tpuconvert.cli.answer import Answer
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.cli.entry import COMPLETION
 
 COMMANDS = (
     "convert",
@@ -35,11 +28,6 @@ COMMANDS = (
     "demo",
 )
 """Each is a module of this package with a click command named ``command``."""
-
-INTERRUPTED = 130
-
-COMPLETION = "_TPUCONVERT_COMPLETE"
-"""Set by a shell that asks for completions: ``eval "$(_TPUCONVERT_COMPLETE=bash_source tpuconvert)"``."""
 
 
 class CommandGroup(click.Group):
@@ -92,85 +80,24 @@ def group() -> None:
     """
 
 
-def run(arguments: list[str]) -> int:
-    """Run one command line. Every error is one text on stderr, and a document on stdout where JSON was asked for."""
-    answer = Answer("--json" in arguments)
+def run_command(arguments: list[str], answer: Answer) -> int:
+    """Run the command that the words name, and return its exit code. Errors that are no answers of click come out."""
     try:
-        if COMPLETION in os.environ:
-            return _complete(os.environ[COMPLETION])
         # Not group.main: it has answers of its own to interrupts and to a reader that goes away.
         with group.make_context("tpuconvert", list(arguments), obj=answer) as ctx:
             group.invoke(ctx)
-        sys.stdout.flush()
         return 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
-        return INTERRUPTED
-    except BrokenPipeError:
-        return _without_a_reader()
-    except Exception as error:
-        if "--traceback" in arguments:
-            traceback.print_exc()
-        known = as_ours(error)
-        click.echo(explain(known), err=True)
-        if answer.is_missing:
-            from tpuconvert.cli.json_output import describe_error, to_json
-
-            try:
-                click.echo(to_json(describe_error(known)), nl=False)
-                sys.stdout.flush()
-            except BrokenPipeError:
-                _without_a_reader()
-            except OSError as further:
-                click.echo(explain(as_ours(further)), err=True)
-        return known.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
 
 
-def _without_a_reader() -> int:
-    """The reader of our output went away (head, less): not an error. Python would complain again when it exits."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
-
-
-def _complete(instruction: str) -> int:
+def complete(instruction: str) -> int:
+    """Answer a shell that asks what may be typed."""
     from click.shell_completion import shell_complete
 
     return shell_complete(group, {}, "tpuconvert", COMPLETION, instruction)
-
-
-def as_ours(error: Exception) -> TpuConvertError:
-    """Any error as one of ours, with an id and an exit code."""
-    from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError, UsageError
-
-    if isinstance(error, TpuConvertError):
-        return error
-    if isinstance(error, click.UsageError):
-        called = error.ctx.command_path if error.ctx is not None else "tpuconvert"
-        return UsageError(error.format_message(), hint=f"see: {called} --help")
-    if isinstance(error, MemoryError):
-        return ResourceLimitError("not enough memory")
-    if isinstance(error, OSError):
-        kind = ResourceLimitError if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else UsageError
-        return kind(str(error.strerror or error), file=str(error.filename or ""))
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return InternalError(
-        f"internal error: {type(error).__name__}: {error}{where}",
-        hint="this is a mistake in tpuconvert; please report it with the output of: tpuconvert --traceback ...",
-    )
-
-
-def explain(error: TpuConvertError) -> str:
-    """What the user reads about an error: its id, its text, and the ids of the kinds of problems in it."""
-    from tpuconvert.schema.errors import UnsupportedError
-
-    text = f"error[{error.id}]: {error}"
-    if isinstance(error, UnsupportedError):
-        kinds = sorted({(problem.kind.id, problem.kind.heading) for problem in error.problems})
-        text += "\n  about these: " + ", ".join(f"{number} ({heading})" for number, heading in kinds)
-    return text

@@ -25,7 +25,7 @@ def print_json(content: Any) -> None:
 def print_document(text: str) -> None:
     """Print the one document of a command that has made it text already."""
     answer = click.get_current_context().find_object(Answer)
-    assert answer is not None, "commands are run by tpuconvert.cli.group.run"
+    assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
     answer.is_given = True
     click.echo(text, nl=False)
 

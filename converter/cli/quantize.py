@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import (
@@ -15,6 +14,8 @@ from tpuconvert.cli.source_options import (
     make_options,
     model_arguments,
     plugin_option,
+    progress_option,
+    said_again,
     source_options,
     strict_set_option,
 )
@@ -85,6 +86,7 @@ def command(
     files.check()
     load_plugins(plugins)
     settings = make_options(quantize="int8", **options)
+    again = said_again()
     with drawn_progress(progress_mode) as progress:
-        summary = make(files, settings, progress, with_verification=with_verification)
+        summary = make(files, settings, progress, with_verification=with_verification, said_again=again)
     tell(summary, as_json=as_json)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
-from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.source_options import plugin_option, progress_option
 
 
 @click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tpuconvert.cli.drawn_progress import MODES
+
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options
     from tpuconvert.watching import Watch
@@ -94,6 +96,18 @@ def strict_set_option(function: F) -> F:
     )(function)
 
 
+def progress_option(function: F) -> F:
+    """Add --progress."""
+    return click.option(
+        "--progress",
+        "progress_mode",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
+        help="On stderr: a bar, a line every few seconds, or nothing; auto: a bar on a terminal, else lines.",
+    )(function)
+
+
 def plugin_option(function: F) -> F:
     """Add --plugin."""
     return click.option(
@@ -173,3 +187,33 @@ def make_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str
         ensure_writable(file or None, samples)
         sinks[name] = Path(file) if file else tell
     return Watch(tell if trace else None, sinks, validate, samples)
+
+
+def said_again() -> list[str]:
+    """The options of this call about how the source is read: verify needs the same."""
+    context = click.get_current_context()
+    given: list[tuple[click.Option, Any]] = [
+        (parameter, context.params.get(parameter.name))
+        for parameter in context.command.params
+        if isinstance(parameter, click.Option) and parameter.name is not None and parameter.name not in NOT_SAID_AGAIN
+    ]
+    given = [(option, value) for option, value in given if value not in (None, ()) and value != option.default]
+    if not given:
+        return []
+    from tpuconvert.cli.verify import command as verify
+
+    shared = {parameter.name for parameter in verify.params if isinstance(parameter, click.Option)}
+    words: list[str] = []
+    for parameter, value in given:
+        if parameter.name not in shared:
+            continue
+        if parameter.is_bool_flag:
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            for each in value if parameter.multiple else (value,):
+                words += [parameter.opts[0], str(each)]
+    return words
+
+
+NOT_SAID_AGAIN = ("preprocess", "output", "report", "as_json", "progress_mode")
+"""What the model file is or holds itself, and what is about this call only."""

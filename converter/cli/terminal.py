@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 NARROWEST = 40
 """Columns. A narrower terminal gets whole lines: breaking them would not help."""
 
@@ -18,6 +16,12 @@ def echo_text(text: str) -> None:
         width = shutil.get_terminal_size().columns
         if width >= NARROWEST:
             text = "\n".join(broken(line, width) for line in text.splitlines())
+    if text.isascii() and "\033" not in text:  # every stream shows that, and click takes its time to load
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+        return
+    import click
+
     click.echo(text)
 
 

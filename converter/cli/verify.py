@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.drawn_progress import progress_option
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
-from tpuconvert.cli.source_options import make_options, plugin_option, source_options
+from tpuconvert.cli.source_options import make_options, plugin_option, progress_option, source_options
 
 
 @click.command("verify", short_help="Compare a .tpum file with its source.")

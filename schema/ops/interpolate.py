@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import times
@@ -16,7 +16,12 @@ from tpuconvert.schema.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_o
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType
 
-Indices = npt.NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Indices = npt.NDArray[np.int64]
+else:
+    Indices = np.ndarray
 
 
 class PlatForm(enum.IntEnum):

@@ -1,32 +1,33 @@
 """Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
 import enum
-from typing import NamedTuple
+import functools
+from typing import TYPE_CHECKING, NamedTuple
 
-from tpuconvert.schema.flatbuffer_reader import read
-from tpuconvert.schema.flatbuffer_verifier import Schema
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.flatbuffer_verifier import Schema
 
 SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
 ROOT_TABLE = "Model"
-SCHEMA = Schema(
-    tables={
-        "Attribute": "name:str! kind:u8 integer:i64 real:f64 dtype:u8 string:str integers:[i64] reals:[f64] strings:[str] octets:[u8]",
-        "Quantization": "scale:[f64] zero_point:[i64] dtype:u8 per_axis:bool axis:i64",
-        "Buffer": "offset:u64 size:u64",
-        "Value": "name:str! dtype:u8 shape:[i64] quantization:Quantization data:i32=-1 stored:i32=-1 stored_dtype:u8",
-        "Source": "file:str! node:str! op:str!",
-        "Node": "op:str! attributes:[i32] inputs:[i32] outputs:[i32] sources:[Source]",
-        "Port": "name:str! dtype:str! shape:[i64] quantization:Quantization",
-        "Graph": "name:str! file:str! rescale:str! symbols:[str] values:[Value] nodes:[Node] inputs:[i32] outputs:[i32] input_ports:[Port] output_ports:[Port] notes:[str]",
-        "Note": "kind:str! node:str! message:str!",
-        "Entry": "key:str! json:str!",
-        "Group": "first:i32 count:i32 tiles_n:i32=1 tiles_c:i32=1 tiles_h:i32=1 keeps_constants:bool",
-        "Grouping": "lanes:i32 lane_bytes:i64 row_bytes:i32 groups:[Group]",
-        "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry] grouping:Grouping",
-    }
-)
+TABLES = {
+    "Attribute": "name:str! kind:u8 integer:i64 real:f64 dtype:u8 string:str integers:[i64] reals:[f64] strings:[str] octets:[u8]",
+    "Quantization": "scale:[f64] zero_point:[i64] dtype:u8 per_axis:bool axis:i64",
+    "Buffer": "offset:u64 size:u64",
+    "Value": "name:str! dtype:u8 shape:[i64] quantization:Quantization data:i32=-1 stored:i32=-1 stored_dtype:u8",
+    "Source": "file:str! node:str! op:str!",
+    "Node": "op:str! attributes:[i32] inputs:[i32] outputs:[i32] sources:[Source]",
+    "Port": "name:str! dtype:str! shape:[i64] quantization:Quantization",
+    "Graph": "name:str! file:str! rescale:str! symbols:[str] values:[Value] nodes:[Node] inputs:[i32] outputs:[i32] input_ports:[Port] output_ports:[Port] notes:[str]",
+    "Note": "kind:str! node:str! message:str!",
+    "Entry": "key:str! json:str!",
+    "Group": "first:i32 count:i32 tiles_n:i32=1 tiles_c:i32=1 tiles_h:i32=1 keeps_constants:bool",
+    "Grouping": "lanes:i32 lane_bytes:i64 row_bytes:i32 groups:[Group]",
+    "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry] grouping:Grouping",
+}
+"""In the words of ``flatbuffer_verifier``."""
 
 
 class DType(enum.IntEnum):
@@ -512,12 +513,21 @@ _ENUMS = {
 }
 
 
+@functools.cache
+def _schema() -> "Schema":
+    from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
+
+    return Schema(TABLES)
+
+
 def unpack(buffer: memoryview) -> Model:
     """Read a buffer that nobody has verified.
 
     Raises:
         ValueError: for anything in it that is not as it should be.
     """
-    root = read(buffer, SCHEMA, ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
+    from tpuconvert.schema.flatbuffer_reader import read
+
+    root = read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, Model)
     return root

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.group import COMMANDS, as_ours, explain
+from tpuconvert.cli.entry import as_ours, explain
+from tpuconvert.cli.group import COMMANDS
 from tpuconvert.schema import errors
 
 EXIT_CODES = {
