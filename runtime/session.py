@@ -14,9 +14,9 @@ import numpy as np
 
 from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.native.loader import chosen_isa, extension
-from tpuconvert.runtime.plan import Plan, make_plan
+from tpuconvert.runtime.plan import Plan, failure, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
-from tpuconvert.schema.errors import RunError, UsageError
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array, Chip
 
@@ -243,8 +243,7 @@ class Session:
             with np.errstate(all="ignore"):  # overflow to infinity and NaN are defined results
                 return node.op.evaluate(*arrays, chip=self.chip)
         except Exception as error:  # whatever an operator, perhaps a custom one, cannot take: the node must be named
-            source = f" (from {node.sources[0]})" if node.sources else ""
-            raise RunError(f"{node.op.name} failed{source}: {error}", file=self._graph.file, node=node.name) from error
+            raise failure(node, self._graph.file, error) from error
 
 
 class _LoadedFile:

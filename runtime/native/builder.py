@@ -104,6 +104,15 @@ class Builder:
         self._keep(value, copy)
         return copy
 
+    def read_exactly(self, value: Value) -> Stored:
+        """An operand for a step that reads nothing behind the last element: a constant stays in its own memory."""
+        if not value.is_constant or value.dtype is I8 or self._stored.get(value):
+            return self.read(value)
+        array = np.require(value.array, requirements=("C_CONTIGUOUS", "ALIGNED"))
+        buffer = self._buffer(CONSTANT, array.nbytes)
+        buffer.constant = array.reshape(-1).view(np.uint8)
+        return Stored(buffer, value.dtype, self.shape(value), row_major(value.rank))
+
     def source(self, value: Value) -> Stored:
         """Where a value lies as it is: perhaps in the caller's memory, which has no slack and no 128 added."""
         return self.stored(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tpuconvert.runtime.native.groups import Group, Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import Stored
+from tpuconvert.runtime.plan import failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.light_dataclass import dataclass
@@ -61,7 +63,7 @@ class NativePlan:
                 made = [(value, builder.stored(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(made)
         builder.finish()
-        self._native = native()
+        self._native, self._file = native(), graph.file
         self._inputs, self._outputs = builder.inputs, builder.outputs
         self._results = [ResultMemory(stored.shape, stored.dtype.numpy) for stored in builder.outputs]
         self._steps = builder.steps
@@ -111,7 +113,8 @@ class NativePlan:
         memory, outputs = self._begin(feeds)
         for segment in self._segments:
             if segment.reference is None:
-                self._program.run(memory, segment.first, segment.last)
+                with self._failures_named(memory):
+                    self._program.run(memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
         self._idle.append(memory)
@@ -125,7 +128,8 @@ class NativePlan:
         self._show(memory, 0, observer)
         for index, entry in enumerate(self._steps):
             if isinstance(entry, NativeStep):
-                self._program.run(memory, compiled, compiled + 1)
+                with self._failures_named(memory):
+                    self._program.run(memory, compiled, compiled + 1)
                 compiled += 1
             else:
                 self._run_reference(memory, entry, evaluate)
@@ -149,7 +153,9 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            for index, seconds in enumerate(self._program.profile(memory, segment.first, segment.last)):
+            with self._failures_named(memory):
+                times = self._program.profile(memory, segment.first, segment.last)
+            for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
                 found.append(StepProfile(nodes[-1] if nodes else "", kind, nodes, seconds, is_reference=False))
@@ -167,6 +173,15 @@ class NativePlan:
         for stored, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
+
+    @contextmanager
+    def _failures_named(self, memory: Any) -> Iterator[None]:
+        """Let a step that met numbers outside of its bounds end the run as the reference of its node does."""
+        try:
+            yield
+        except IndexError as error:
+            steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
+            raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
 
     def _show(self, memory: Any, steps: int, observer: Observer) -> None:
         """Show what is complete after that many steps."""

@@ -16,13 +16,14 @@ from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,
     AddsShift,
@@ -148,6 +149,18 @@ def _requant_int32(tree: Tree, node: Node) -> Term:
     if not op.is_mul_shift_pc and not op.is_offset_pc and x.values is not None:
         found = tree.elements.function(x, node.outputs[0].dtype, _reference(op, tree.site.chip))
     return found or tree.elements.rescale(x, op)
+
+
+def _arithmetic_shift(tree: Tree, node: Node) -> Term:
+    """One rounding, as requant_int32 has it with a multiplier of 1."""
+    op = node.op
+    assert isinstance(op, ArithmeticShift)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    mode, out = RequantMode.MULTIPLIER_SHIFT, node.outputs[0].dtype
+    rescale = RequantInt32(shift_val=op.shift, mode=mode, round_mode=op.rounding_mode, out_dtype=out)
+    return tree.elements.rescale(x, rescale)
 
 
 def _requant_fp32(tree: Tree, node: Node) -> Term:
@@ -416,6 +429,7 @@ def _shift_of_number(tree: Tree, node: Node) -> Term:
 
 _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = (
     ((RequantInt32,), _requant_int32),
+    ((ArithmeticShift,), _arithmetic_shift),
     ((RequantFp32ToInt,), _requant_fp32),
     ((DequantIntToFp32,), _dequant),
     ((Cast,), _cast),
@@ -428,7 +442,7 @@ _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = 
     ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
 )
 _PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
-_OF_INTEGERS = (RequantInt32, DequantIntToFp32, *_SHIFT_ARITHMETIC)
+_OF_INTEGERS = (RequantInt32, ArithmeticShift, DequantIntToFp32, *_SHIFT_ARITHMETIC)
 _REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
 _KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from native_cases.draft import Draft, kind
 from native_cases.rescaling import followed, limited, requantized, some_shape, table
-from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.permute import Permute
@@ -201,6 +202,20 @@ def shift_arithmetic(draft: Draft) -> None:
         scalar = Scalar(draft.pick(*BYTES), draft.number(0, 127))
         op = draft.pick(AddsShift, SubsShift, MulsShift, RsubsShift)
         draft.add(op(scalar=scalar, shift=draft.pick(0, 1, 7, 15, 31)), draft.input(dtype, shape))
+
+
+@kind(600)
+def arithmetic_shifts(draft: Draft) -> None:
+    """arithmetic_shift of every type in every rounding, alone and behind the product of 16-bit numbers."""
+    shape = some_shape(draft)
+    dtype = draft.pick(I8, U8, I16, U16, I32, I32)
+    x = draft.input(dtype, shape)
+    if dtype is I32 and draft.chance(0.5):
+        x = draft.add(Mul(out_dtype=I32), draft.input(I16, shape), draft.input(I16, shape))
+    outs = (I8, I16, I32) if dtype.is_signed else (U8, U16)
+    shift = draft.pick(draft.number(-64, 31), draft.number(-20, -1), draft.number(-20, -1), -15, -18, -31, -32, -33, 0)
+    mode = draft.pick(*(mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN))
+    followed(draft, draft.add(ArithmeticShift(shift, mode, draft.pick(*outs)), x), 1)
 
 
 # Pools

@@ -45,14 +45,13 @@ class OwningProgram {
     std::size_t next = 0;
     for (const auto& [kind, offset, size] : buffers) {
       if (kind == "arena") {
-        plans.push_back({BufferPlan::Kind::kArena, offset, size, nullptr});
+        plans.push_back({BufferPlan::Kind::kArena, offset, size, nullptr, true});
       } else if (kind == "external") {
-        plans.push_back({BufferPlan::Kind::kExternal, 0, size, nullptr});
+        plans.push_back({BufferPlan::Kind::kExternal, 0, size, nullptr, false});
       } else if (kind == "constant") {
         const ConstBytes& bytes = constants.at(next++);
-        if (bytes.shape(0) < kSlack || bytes.shape(0) - kSlack < size)
-          throw std::invalid_argument("a constant has no slack behind it");
-        plans.push_back({BufferPlan::Kind::kConstant, 0, size, bytes.data()});
+        if (bytes.shape(0) < size) throw std::invalid_argument("a constant is smaller than its buffer");
+        plans.push_back({BufferPlan::Kind::kConstant, 0, size, bytes.data(), bytes.shape(0) - size >= kSlack});
       } else {
         throw std::invalid_argument("unknown kind of buffer '" + kind + "'");
       }
@@ -133,6 +132,7 @@ NB_MODULE(_native, module) {
                                                                      self);
           },
           nb::arg("program"), nb::arg("buffer"))
+      .def_prop_ro("failed_step", &Memory::failed_step)
       .def("set_input",
            [](Memory& memory, const OwningProgram& owner, int buffer, const ConstBytes& bytes) {
              set_external(memory, owner, buffer, const_cast<std::uint8_t*>(bytes.data()), bytes.shape(0), false);

@@ -96,13 +96,11 @@ void Program::check_span(std::size_t step, const Span& span) {
   if (span.place.offset > buffer.size || span.bytes > buffer.size - span.place.offset) refuse("would leave its", "");
   if (span.bytes == 0) return;
   const bool is_written = span.access == Span::Access::kWrites;
-  std::size_t start = buffer.offset;
-  if (buffer.kind == BufferPlan::Kind::kExternal) {
-    if (span.access == Span::Access::kReadsSlack) refuse("may read behind", ", which is the caller's and has no slack");
-  } else if (buffer.kind == BufferPlan::Kind::kConstant) {
-    if (is_written) refuse("would write to", ", which is constant");
-    start = reinterpret_cast<std::uintptr_t>(buffer.data);
-  }
+  const bool is_constant = buffer.kind == BufferPlan::Kind::kConstant;
+  if (is_written && is_constant) refuse("would write to", ", which is constant");
+  if (span.access == Span::Access::kReadsSlack && !buffer.has_slack)
+    refuse("may read behind", is_constant ? ", which has no slack" : ", which is the caller's and has no slack");
+  const std::size_t start = is_constant ? reinterpret_cast<std::uintptr_t>(buffer.data) : buffer.offset;
   if ((start + span.place.offset) % span.element != 0)
     refuse("takes elements of " + std::to_string(span.element) + " bytes from", " that do not begin at a multiple of that");
   Demands& demands = demands_[index];
@@ -133,13 +131,22 @@ std::unique_ptr<Memory> Program::make_memory() const {
   return std::make_unique<Memory>(identity_, buffers_, arena_bytes_, scratch_bytes_, threads_);
 }
 
+void Program::run_step(Memory& memory, const Run& run, std::size_t step) const {
+  try {
+    steps_[step]->run(run);
+  } catch (...) {
+    memory.set_failed_step(step);
+    throw;
+  }
+}
+
 void Program::run(Memory& memory, std::size_t first, std::size_t last) const {
   check_memory(memory);
   check_externals(buffers_, memory);
   std::unique_lock<std::mutex> lock(pool_in_use_, std::defer_lock);
   const Run run(memory.buffers(), memory.scratch(), memory.scratch_stride(), free_pool(&lock));
   for (std::size_t index = first; index < last; ++index) {
-    steps_[index]->run(run);
+    run_step(memory, run, index);
     if (kGuardsBuffers) memory.check_slack();
   }
 }
@@ -152,7 +159,7 @@ std::vector<double> Program::profile(Memory& memory, std::size_t first, std::siz
   std::vector<double> seconds;
   for (std::size_t index = first; index < last; ++index) {
     const double start = seconds_now();
-    steps_[index]->run(run);
+    run_step(memory, run, index);
     seconds.push_back(seconds_now() - start);
   }
   return seconds;

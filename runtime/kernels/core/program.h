@@ -20,6 +20,7 @@ struct BufferPlan {
   std::size_t offset = 0;               // in the arena
   std::size_t size = 0;                 // bytes without slack
   const std::uint8_t* data = nullptr;   // of a constant; the owner of the program keeps it alive
+  bool has_slack = true;                // kSlack readable bytes behind `size`
 };
 
 // The memory of one run at a time: arena, scratch and the addresses of all buffers.
@@ -40,6 +41,10 @@ class Memory {
   std::uint8_t* scratch() { return scratch_.data(); }
   std::size_t scratch_stride() const { return scratch_stride_; }
 
+  // The step that ended the last run with an exception.
+  std::size_t failed_step() const { return failed_step_; }
+  void set_failed_step(std::size_t step) { failed_step_ = step; }
+
   // Throws std::logic_error when a step has written behind the end of a buffer. Does nothing in ordinary builds.
   void check_slack() const;
 
@@ -48,6 +53,7 @@ class Memory {
   AlignedBytes arena_;
   AlignedBytes scratch_;
   std::size_t scratch_stride_;
+  std::size_t failed_step_ = 0;
   std::vector<std::uint8_t*> addresses_;
   std::vector<GuardedBytes> guarded_;
 };
@@ -79,7 +85,8 @@ class Program {
   std::unique_ptr<Memory> make_memory() const;
 
   // Runs steps first..last-1. Runs with different memories may overlap: whoever finds the pool taken runs on one thread.
-  // Throws std::invalid_argument for the memory of another program.
+  // Throws std::invalid_argument for the memory of another program, and what a step throws: std::out_of_range where
+  // numbers that the model computed do not fit; the memory knows which step then.
   void run(Memory& memory, std::size_t first, std::size_t last) const;
 
   // The same, with the seconds that each step took.
@@ -102,6 +109,7 @@ class Program {
   std::unique_ptr<ThreadPool, InOwnProcess> pool_;
 
   void check_span(std::size_t step, const Span& span);
+  void run_step(Memory& memory, const Run& run, std::size_t step) const;
   void check_memory(const Memory& memory) const;
   ThreadPool* free_pool(std::unique_lock<std::mutex>* lock) const;
 };

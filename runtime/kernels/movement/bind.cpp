@@ -10,6 +10,7 @@
 #include "movement/elements.h"
 #include "movement/gather.h"
 #include "movement/pool.h"
+#include "movement/take.h"
 
 namespace nb = nanobind;
 
@@ -157,6 +158,14 @@ void bind_movement(nb::module_& module) {
       },
       nb::arg("source"), nb::arg("target"), nb::arg("outer"), nb::arg("extent"), nb::arg("inner_bytes"),
       nb::arg("indices"));
+  module.def(
+      "take",
+      [](const Place& source, const Place& indices, const Place& target, std::int64_t outer, std::int64_t extent,
+         std::int64_t inner_bytes, std::int64_t count, std::string bounds) {
+        return make_take({source, indices, target, outer, extent, inner_bytes, count, std::move(bounds)});
+      },
+      nb::arg("source"), nb::arg("indices"), nb::arg("target"), nb::arg("outer"), nb::arg("extent"),
+      nb::arg("inner_bytes"), nb::arg("count"), nb::arg("bounds"));
   module.def(
       "look_up",
       [](const std::string& isa, const Place& source, const Place& target, std::int64_t rows, std::int64_t length,

@@ -28,14 +28,16 @@ bool channel_of(const EpilogueSpec& spec, std::int32_t multiplier, std::int32_t 
     channel->again = std::min(std::max(-shift, 0), 32);  // 32 bits and more leave 0 of every number
     return true;
   }
-  if (spec.rescale != Rescale::kOneRounding || spec.rounding != Rounding::kHalfUp) return false;
+  if (spec.rescale != Rescale::kOneRounding) return false;
   if (shift > 0) {
     if (shift > 30) return false;
     channel->multiplier *= std::int64_t{1} << shift;
     shift = 0;
   }
-  channel->right = -shift;
-  return true;
+  // The second rounding alone, of a product that fits 32 bits.
+  if (spec.rounding == Rounding::kHalfAwayFromZero) channel->again = std::min(-shift, 32);
+  if (spec.rounding == Rounding::kHalfUp) channel->right = -shift;
+  return spec.rounding == Rounding::kHalfAwayFromZero || spec.rounding == Rounding::kHalfUp;
 }
 
 // Largest magnitude after rounding by `bits`.

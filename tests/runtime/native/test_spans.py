@@ -99,6 +99,20 @@ def test_fused_steps_of_transformers_are_refused_there_too():
         refused(module.attention_int8(scores, form, values, "scalar"), operand)
 
 
+def test_constants_without_slack_are_for_steps_that_need_none():
+    module = native()
+    place = module.Place
+    form = (1.0, 0, 0, 255)
+    buffers = [("constant", 0, 64), ("arena", 0, 64)]
+    program(copy_step(), buffers, [np.zeros(64, np.uint8)])
+    norm = module.norm_bytes(place(0), place(1), 1, 4, 1e-5, form, "scalar")
+    program(norm, buffers, [np.zeros(128, np.uint8)])
+    with pytest.raises(ValueError, match="may read behind buffer 0, which has no slack"):
+        program(norm, buffers, [np.zeros(127, np.uint8)])
+    with pytest.raises(ValueError, match="a constant is smaller than its buffer"):
+        program(copy_step(), buffers, [np.zeros(63, np.uint8)])
+
+
 # Alignment
 
 
@@ -119,6 +133,8 @@ def steps_with_elements():
         ("copy", 4, lambda s, t: module.copy(s, t, [4], [4], [4], 4, 0)),
         ("gather", 2, lambda s, t: module.gather(s, t, 1, 4, 2, [1, 0])),
         ("gather", 4, lambda s, t: module.gather(s, t, 1, 4, 4, [1, 0])),
+        ("take", 2, lambda s, t: module.take(s, place(2), t, 1, 4, 2, 4, "")),
+        ("take", 4, lambda s, t: module.take(s, place(2), t, 1, 4, 4, 4, "")),
         ("elements", 2, lambda s, t: elements(s, t, "i16", 2)),
         ("elements", 4, lambda s, t: elements(s, t, "32", 4)),
         ("softmax_float32", 4, lambda s, t: module.softmax_float32(s, t, 1, 4, "scalar")),
@@ -126,7 +142,7 @@ def steps_with_elements():
     ], place
 
 
-@pytest.mark.parametrize("which", range(8))
+@pytest.mark.parametrize("which", range(10))
 def test_elements_begin_at_multiples_of_their_size(which):
     cases, place = steps_with_elements()
     _, item, step = cases[which]
@@ -137,10 +153,10 @@ def test_elements_begin_at_multiples_of_their_size(which):
     with pytest.raises(ValueError, match=f"{message} 1 that do not begin at a multiple"):
         program(step(place(0), place(1, item + 1)))
     with pytest.raises(ValueError, match=f"{message} 0 that do not begin at a multiple"):
-        program(step(place(0), place(1)), [("arena", 1, 63), ("arena", 128, 64)])
+        program(step(place(0), place(1)), [("arena", 1, 63), *BUFFERS[1:]])
     with pytest.raises(ValueError, match=f"{message} 0 that do not begin at a multiple"):
-        program(step(place(0), place(1)), [("constant", 0, 16), ("arena", 128, 64)], [np.zeros(128, np.uint8)[1:]])
-    buffers = [("external", 0, 64), ("arena", 128, 64)]
+        program(step(place(0), place(1)), [("constant", 0, 16), *BUFFERS[1:]], [np.zeros(128, np.uint8)[1:]])
+    buffers = [("external", 0, 64), *BUFFERS[1:]]
     made_with = program(step(place(0), place(1)), buffers)
     memory = made_with.make_memory()
     memory.set_input(made_with, 0, np.zeros(64, np.uint8))
@@ -181,7 +197,7 @@ def test_sizes_near_the_end_of_the_address_space_are_refused():
     for arena in (2**64 - 1, 2**64 - 64, 2**48):
         with pytest.raises(ValueError, match="the arena is too large"):
             program(step, arena=arena)
-    with pytest.raises(ValueError, match="no slack"):
+    with pytest.raises(ValueError, match="a constant is smaller than its buffer"):
         program(step, [("constant", 0, 2**64 - 32), ("arena", 128, 64)], [np.zeros(128, np.uint8)])
     for offset, size in ((2**63, 64), (64, 2**64 - 64), (2**64 - 64, 64)):
         with pytest.raises(ValueError, match="does not lie in the arena"):
