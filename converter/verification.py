@@ -5,9 +5,10 @@ compared with the source graph first: a difference there came from the import. A
 is compared with the model's outputs instead, and is not asked about single tensors.
 
 Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
-graph holds channels-first is called ``t:nchw`` and is compared with its axes put back. Three programs run: the source
-graph as the frontend read it, the same graph optimized in float, and the model. A difference that the optimized graph
-already has came from the optimizer; every other one from quantization, or in a float model from legalization.
+graph holds channels-first is called ``t:nchw`` and is compared with its axes put back, one that it holds in another
+shape ``t:reshaped``. Three programs run: the source graph as the frontend read it, the same graph optimized in float,
+and the model. A difference that the optimized graph already has came from the optimizer; every other one from
+quantization, or in a float model from legalization.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 CHANNELS_FIRST = ":nchw"
+RESHAPED = ":reshaped"
+"""Behind the name of a tensor: the same elements in the same order, in another shape."""
 
 FLOAT_TOLERANCE = 1e-4
 """Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
@@ -291,18 +294,21 @@ class _Comparison:
 
     def compare(self, value: Value, array: Array) -> None:
         """A tensor of another program."""
-        matched = _match(value.name, self.source_values)
+        matched = _match(value.name.removesuffix(RESHAPED), self.source_values)
         quant = value.quant if value.dtype.is_integer else None
         real = quant.dequantize(array) if quant is not None else array
         self.origins[value] = origins = _origins(value, self.origins)
+        if matched is not None and value.name.endswith(RESHAPED) and matched[1].size == real.size:
+            matched = matched[0], matched[1].reshape(real.shape)
         if matched is None or matched[1].shape != real.shape:
             self.unmatched.add(value.name)
             return
         name, wanted = matched
         difference = self.by_name.setdefault(name, Difference(name))
-        difference.op = value.producer.op.name if value.producer is not None else "input"
-        difference.reads = origins
-        difference.moves = value.producer is not None and keeps_scale(value.producer.op)
+        if name not in origins:  # a tensor that is only moved was made before
+            difference.op = value.producer.op.name if value.producer is not None else "input"
+            difference.reads = origins
+            difference.moves = value.producer is not None and keeps_scale(value.producer.op)
         difference.add(wanted, real, quant)
         self.origins[value] = (name,)
 

@@ -11,7 +11,7 @@ import functools
 import importlib
 import pkgutil
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import tpuconvert.optimizer.rules
 from tpuconvert.optimizer.annotations import rounds_between
@@ -35,8 +35,12 @@ class Skip:
     reason: str
 
 
-Replacement = Value | tuple[Value | None, ...] | Skip
-"""What a rule returns: the new result, or one per result of the root (None for one that nobody reads), or a Skip."""
+Results = tuple[Value | None, ...] | Mapping[Value, Value]
+"""The new values: one per result of the root (None for one that nobody reads), or, where a rule rewrites a region that
+is read in several places, one for each old value that is read outside of it."""
+
+Replacement = Value | Results | Skip
+"""What a rule returns: the new result of the root, or several, or a Skip."""
 
 RuleFunction = Callable[[Graph, Match], Replacement]
 
@@ -148,7 +152,7 @@ def _apply_first(graph: Graph, node: Node, candidates: _Candidates, trace: Trace
     return None
 
 
-def _replacement(graph: Graph, item: RewriteRule, found: Match) -> tuple[Value | None, ...] | Skip:
+def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Skip:
     if found.shared:
         return Skip(f"{found.shared} has other users")
     if not item.sees_annotations and (name := rounds_between(found)):
@@ -159,12 +163,14 @@ def _replacement(graph: Graph, item: RewriteRule, found: Match) -> tuple[Value |
 
 
 def _replace(
-    graph: Graph, item: RewriteRule, node: Node, results: tuple[Value | None, ...], added: list[Node], trace: Trace
+    graph: Graph, item: RewriteRule, node: Node, results: Results, added: list[Node], trace: Trace
 ) -> list[Node]:
     """Put results in the place of a node's, remove what is unread now; returns the nodes worth another look."""
     affected = list(added)
     replaced: list[tuple[str, Value]] = []
-    for old, new in zip(node.outputs, results, strict=True):
+    pairs = results.items() if isinstance(results, Mapping) else zip(node.outputs, results, strict=True)
+    producers = dict.fromkeys([node])
+    for old, new in pairs:
         if new is None:
             if old.uses or graph.is_output(old):
                 raise InternalError(f"rule {item.name} drops '{old.name}', which is read")
@@ -176,7 +182,9 @@ def _replace(
         affected += old.users
         replaced.append((old.name, new))
         graph.replace_uses(old, new)
-    neighbours, freed = _remove_unread(graph, node, trace)
+        if old.producer is not None:
+            producers[old.producer] = None
+    neighbours, freed = _remove_unread(graph, producers, trace)
     for name, new in replaced:
         if graph.find(name) is None and _may_be_called(new, name, added):
             graph.rename(new, name)
@@ -210,8 +218,8 @@ def _may_be_called(value: Value, name: str, added: list[Node]) -> bool:
     return value.producer in added or stem in (value.producer.op.name, name)
 
 
-def _remove_unread(graph: Graph, node: Node, trace: Trace) -> tuple[list[Node], set[str]]:
-    """Remove a node and, upwards, everything that only it read.
+def _remove_unread(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[list[Node], set[str]]:
+    """Remove nodes and, upwards, everything that only they read.
 
     Returns:
         The neighbours worth another look (producers that stay, and readers that have become the only one), and the
@@ -219,7 +227,7 @@ def _remove_unread(graph: Graph, node: Node, trace: Trace) -> tuple[list[Node], 
     """
     neighbours: list[Node] = []
     freed: set[str] = set()
-    stack = [node]
+    stack = list(nodes)
     while stack:
         item = stack.pop()
         if item not in graph:

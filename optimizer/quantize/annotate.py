@@ -8,7 +8,8 @@ Decisions, in this order:
    element-wise arithmetic and data movement when their operands are quantized; everything else stays float.
 2. Results that only float nodes and graph outputs read are wide (INT16): an 8-bit rounding just before the end of the
    integer part would cost accuracy and buy nothing. A non-linear function, an average or a sum in that place stays
-   float: so does the whole residual stream of a transformer, which normalizations and sums read.
+   float: so does the whole residual stream of a transformer, which normalizations and sums read, and what moves an
+   input to it.
 3. Scales: activations that are never negative are UINT8 with threshold / 255, the others symmetric INT8 with
    threshold / 127; data movement keeps its operand's scale.
 4. A value that only a clamp or a concatenation reads takes over the scale of the result, so that nothing is rounded
@@ -55,6 +56,7 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     reasons = _nodes_that_stay_float(graph, chip)
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
+    _keep_moved_inputs(graph, floats, wide, reasons)
     _annotate_activations(graph, ranges, floats, wide, _WIDE_HEADROOM[chip])
     share_scales(graph, stated=False)
     if chip is Chip.BM1686:
@@ -134,6 +136,22 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
         wide.difference_update(*(node.outputs for node in narrow), narrow_operands)
         changed = moved or bool(narrow or narrow_operands)
     return wide
+
+
+def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons: dict[str, str]) -> None:
+    """What moves an input stays float where a float node reads the result, which is then given unrounded numbers."""
+    moves = [node for node in graph.sorted_nodes() if node.op.name in _MOVES_WHOLE and node.name not in floats]
+    seen: set[Node] = set()
+    for node in reversed(moves):
+        if any(user.name in floats or user in seen for user in node.output.users):
+            seen.add(node)
+    unrounded = set(graph.inputs)
+    for node in moves:
+        if node in seen and node.inputs[0] in unrounded:
+            floats.add(node.name)
+            reasons[node.name] = "a float node reads it, and nothing before it is quantized"
+            wide.discard(node.output)
+            unrounded.add(node.output)
 
 
 def _reads_float_node(node: Node, floats: set[str]) -> bool:

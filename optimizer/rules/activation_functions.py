@@ -87,7 +87,7 @@ def _may_end_an_activation(node: Node) -> bool:
 
 @rule(
     p((Mul, Add, Div, Muls, Divs, Active), name="op", where=_ends_a_cone),
-    stage="fuse",
+    stage="canonicalize",
     sees_annotations=True,
 )
 def recognize_activation(graph: Graph, m: Match) -> Replacement:

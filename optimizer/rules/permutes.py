@@ -8,6 +8,7 @@ rule moves a permute one node towards the outputs, so that they come to an end.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -186,10 +187,14 @@ def _parts_go_on(node: Node) -> bool:
     (x,) = node.inputs
     if x is None or x.producer is None or not isinstance(x.producer.op, Permute):
         return False
-    order = x.producer.op.order
+    return permutes_go_on(node.outputs, x.producer.op.order)
+
+
+def permutes_go_on(permuted: Iterable[Value], order: Order) -> bool:
+    """Whether permutes of one order, each with one of these results, all move on or vanish."""
     return all(
-        _moves_nothing(part, order) or all(isinstance(user.op, _SINKABLE) for user in part.users)
-        for part in node.outputs
+        _moves_nothing(value, order) or all(isinstance(user.op, _SINKABLE) for user in value.users)
+        for value in permuted
     )
 
 

@@ -47,7 +47,7 @@ def batches_as_rows(graph: Graph, m: Match) -> Replacement:
     w = graph.constant(np.ascontiguousarray(matrix.T if op.right_transpose else matrix), m.W.name)
     rows = math.prod(m.x.type.static_shape) // inner
     x = graph.add(Reshape((rows, inner)), m.x, name=f"{result.name}:rows")
-    product = graph.add(MatrixMul(), x, w, name=f"{result.name}:product")
+    product = graph.add(MatrixMul(), x, w, name=f"{result.name}:reshaped")
     return graph.add(Reshape(result.type.static_shape), product)
 
 

@@ -48,7 +48,7 @@ def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
     if not m.binds("reshape"):
         folded = fold_behind(graph, m.product, affine)
     else:
-        folded = fold_behind(graph, m.product, affine, f"{m.op.outputs[0].name}:product")
+        folded = fold_behind(graph, m.product, affine, f"{m.op.outputs[0].name}:reshaped")
         if not isinstance(folded, Skip):
             folded = graph.add(m.reshape.op, folded)
     if isinstance(folded, Skip) or not isinstance(m.op.op, BatchNorm):

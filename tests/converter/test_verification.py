@@ -12,8 +12,10 @@ from tpuconvert.oracle import OracleError, Statement
 from tpuconvert.report import verification_lines
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.types import DType, QuantParams, TensorType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import DType, QuantParams, Scalar, TensorType
 from tpuconvert.verification import NamedLimit, Thresholds, random_feeds, verify
 
 
@@ -137,6 +139,24 @@ def test_channels_first_twin_is_compared_with_its_axes_put_back() -> None:
     result = verify(source, source, model_of(final), feeds)
     assert [(layer.name, layer.max_absolute) for layer in result.layers] == [("x", 0), ("t", 0)]
     assert result.unmatched == 1  # 'y' exists only in the final graph
+
+
+def test_a_reshaped_tensor_is_compared_in_its_own_shape() -> None:
+    source, final = Graph("g"), Graph("g")
+    for g in (source, final):
+        x = g.input("x", TensorType(DType.FLOAT32, (1, 2, 3)))
+        if g is final:
+            rows = g.add(Adds(Scalar.f32(1.0)), g.add(Reshape((2, 3)), x, name="x:reshaped"), name="t:reshaped")
+            t = g.add(Reshape((1, 2, 3)), rows, name="t")
+        else:
+            t = g.add(Adds(Scalar.f32(0.5)), x, name="t")
+        g.output(t, Port("t", "float32", (1, 2, 3)))
+    feeds = [{"x": np.arange(6, dtype=np.float32).reshape(1, 2, 3)}]
+    result = verify(source, source, model_of(final), feeds)
+    found = [(layer.name, layer.op, layer.max_absolute) for layer in result.layers]
+    assert found == [("x", "input", 0), ("t", "adds", 0.5)]
+    assert result.layers[1].reads == ("x",), "the reshapes are not where it came from"
+    assert result.unmatched == 0
 
 
 def test_other_outputs_are_refused() -> None:

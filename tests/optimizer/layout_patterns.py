@@ -6,7 +6,9 @@ from optimizer.rule_draws import Draw, pattern
 
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
@@ -86,6 +88,53 @@ def _(d: Draw, x: Value) -> Value:
     for _ in range(int(d.rng.integers(1, 3))):
         y = d.unary(y)
     return y
+
+
+@pattern("reshape_before_split", (2, 5, 12), moves=True)
+def _(d: Draw, x: Value) -> Value:
+    axis = d.one_of(0, 2)
+    y = d.add(Permute((2, 1, 0)), x) if axis == 0 else x
+    sizes = d.one_of((6, 6), (4, 4, 4), (8, 2, 2), (2, 10))
+    shapes = [(size // 2, 2, 5, 2) if axis == 0 else d.one_of((2, 5, size // 2, 2)) for size in sizes]
+    parts = d.g.add_all(Split(axis, len(sizes), sizes), y)
+    return d.add(Concat(axis), *(d.add(Reshape(shape), part) for shape, part in zip(shapes, parts, strict=True)))
+
+
+@pattern("permute_before_split", moves=True)
+def _(d: Draw, x: Value) -> Value:
+    order = d.one_of((0, 2, 1, 3), (3, 1, 0, 2), (2, 3, 1, 0))
+    axis = d.one_of(*(k for k in range(4) if int(x.shape[k]) % 2 == 0))
+    parts = [d.add(Permute(order), part) for part in d.g.add_all(Split(axis, 2), x)]
+    return d.add(Concat(1), *(d.add(ChannelShuffle(int(part.shape[1])), part) for part in parts))
+
+
+@pattern("reshape_region", (2, 3, 8))
+def _(d: Draw, x: Value) -> Value:
+    """Layers of all rows, with normalizations, sums and functions in three axes between them."""
+    rows = d.add(Reshape((6, 8)), x)
+    for _ in range(d.one_of(1, 2, 3)):
+        x = d.add(Reshape((2, 3, 8)), d.dense(rows, 8))
+        for _ in range(d.one_of(1, 2)):
+            x = _indifferent(d, x)
+        rows = d.add(Reshape((6, 8)), x)
+    return d.dense(rows)
+
+
+def _indifferent(d: Draw, x: Value) -> Value:
+    kind = d.one_of("function", "constant", "sum", "norm", "softmax", "cut", "mean")
+    if kind == "function":
+        return d.unary(x)
+    if kind == "constant":
+        return d.pair(d.one_of(Add(), Max(), Mul(), Sub()), x, d.constant(*d.one_of((1, 1, 8), (2, 3, 1), (2, 3, 8))))
+    if kind == "sum":
+        return d.pair(d.one_of(Add(), Max(), Mul(), Sub()), x, d.unary(x))
+    if kind == "norm":
+        return d.add(LayerNorm(d.one_of(2, -1)), x, d.constant(8), *([d.constant(8)] if d.often() else []))
+    if kind == "softmax":
+        return d.add(Softmax(2), x)
+    if kind == "mean":
+        return d.add(Sub(), x, d.add(Reduce((2,), ReduceMethodType.REDUCE_MEAN), x))
+    return d.add(Concat(2), *reversed(d.g.add_all(Split(2, 2), x)))
 
 
 def _lines(d: Draw, x: Value) -> Value:

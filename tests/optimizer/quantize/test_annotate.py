@@ -8,6 +8,7 @@ from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
@@ -190,6 +191,26 @@ def test_a_moved_value_keeps_the_scale_that_other_readers_of_its_source_have():
     graph = net.done(net.conv(both, 4, "c"))
     annotated(net, graph, Chip.BM1686)
     assert graph.find("pooled").quant == graph.find("s").quant
+
+
+def test_what_moves_an_input_to_a_float_node_is_float():
+    net = Net((2, 1, 8))
+    rows = net.graph.add(Reshape((2, 8)), net.graph.add(Permute((1, 0, 2)), net.x, name="turned"), name="rows")
+    product = net.graph.add(MatrixMul(), rows, net.constant(8, 8, name="w"), net.constant(1, 8), name="y")
+    graph = net.done(net.graph.add(Add(), rows, product, name="sum"))
+    _, _, reasons = annotated(net, graph)
+    assert graph.find("x").quant is None and graph.find("turned").quant is None
+    assert graph.find("rows").quant.dtype is I8, "the product quantizes it"
+    assert reasons["turned"] == reasons["rows"] == "a float node reads it, and nothing before it is quantized"
+
+
+def test_what_moves_an_input_to_products_is_quantized_before():
+    net = Net((1, 16))
+    rows = net.graph.add(Reshape((2, 8)), net.x, name="rows")
+    product = net.graph.add(MatrixMul(), rows, net.constant(8, 8, name="w"), net.constant(1, 8), name="y")
+    graph = net.done(product)
+    annotated(net, graph)
+    assert graph.find("x").quant == graph.find("rows").quant and graph.find("x").quant.dtype is I8
 
 
 def test_products_quantize_what_float_nodes_give_them():

@@ -1,0 +1,120 @@
+"""What a reshape does to axes, and which operators can do without knowing.
+
+A reshape cuts the axes of a tensor into runs of equal products: [2, 3, 4, 5] -> [6, 4, 5] has the runs (2, 3) -> (6),
+(4) -> (4) and (5) -> (5). A run of one axis on both sides is an axis that the reshape keeps. Axes of one element belong
+to no run: they come and go. An operator can be computed in the shape behind the reshape as well as in the one before
+where it works element by element, or along kept axes only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tpuconvert.optimizer.rules.permutes import BINARY, UNARY
+from tpuconvert.schema.graph import Node
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
+from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.ops.softmax import Softmax
+
+Extents = tuple[int, ...]
+
+ALONG_AXES = (Concat, Extract, LayerNorm, Reduce, RmsNorm, Softmax, Split)
+INDIFFERENT = (*UNARY, *BINARY, *ALONG_AXES)
+"""Operators that may be computed in another shape, where the axes that they work along are kept."""
+
+
+@dataclass(frozen=True)
+class Regrouping:
+    """A reshape: the runs of axes longer than 1 before and behind it, and the ranks."""
+
+    before: Extents
+    after: Extents
+    runs: tuple[tuple[Extents, Extents], ...]
+
+    @staticmethod
+    def of(before: Extents, after: Extents) -> Regrouping | None:
+        """The regrouping of a reshape between two shapes without extents of 0; None where it makes no sense of them."""
+        left = [axis for axis, extent in enumerate(before) if extent != 1]
+        right = [axis for axis, extent in enumerate(after) if extent != 1]
+        runs: list[tuple[Extents, Extents]] = []
+        own: tuple[list[int], list[int]] = ([], [])
+        products = [1, 1]
+        while left or right or own[0]:
+            side = 0 if products[0] <= products[1] else 1
+            axes, shape = ((left, before), (right, after))[side]
+            if not axes:
+                return None
+            axis = axes.pop(0)
+            own[side].append(axis)
+            products[side] *= shape[axis]
+            if products[0] == products[1]:
+                runs.append((tuple(own[0]), tuple(own[1])))
+                own, products = ([], []), [1, 1]
+        return Regrouping(before, after, tuple(runs))
+
+    def kept(self, axis: int) -> int | None:
+        """The axis behind the reshape that is this one before it; None where it is joined, cut, or of one element."""
+        return next((after[0] for before, after in self.runs if before == (axis,) and len(after) == 1), None)
+
+    def shape(self, before: Extents) -> Extents | None:
+        """The shape behind, of a tensor of a shape before that differs along kept axes at most, or has ones in a run.
+
+        None for other shapes.
+        """
+        if len(before) != len(self.before):
+            return None
+        found = [1] * len(self.after)
+        seen = set()
+        for axes, behind in self.runs:
+            seen |= set(axes)
+            extents = tuple(before[axis] for axis in axes)
+            if len(axes) == len(behind) == 1:
+                found[behind[0]] = extents[0]
+            elif extents == tuple(self.before[axis] for axis in axes):
+                for axis in behind:
+                    found[axis] = self.after[axis]
+            elif any(extent != 1 for extent in extents):
+                return None
+        if any(extent != 1 for axis, extent in enumerate(before) if axis not in seen):
+            return None
+        return tuple(found)
+
+    def operator(self, node: Node) -> Op | None:
+        """What a node of ``INDIFFERENT`` is behind the reshape; None where it works along an axis that is not kept."""
+        op = node.op
+        if not isinstance(op, ALONG_AXES):
+            return op
+        if isinstance(op, Extract):
+            return self._extract(op, node)
+        if isinstance(op, Reduce):
+            axes = [self.kept(axis % len(self.before)) for axis in op.axis_list[: op.axis_num]]
+            if not op.keep_dims or None in axes:
+                return None
+            return Reduce(tuple(sorted(axis for axis in axes if axis is not None)), op.method)
+        axis = op.axis % len(self.before)
+        moved = self.kept(axis)
+        if moved is None:
+            return None
+        if isinstance(op, (LayerNorm, RmsNorm)) and (axis + 1, moved + 1) != (len(self.before), len(self.after)):
+            return None
+        if isinstance(op, Softmax) and node.output.quant is not None and axis == 1 != moved:
+            return None  # quantized, it has an integer form along axis 1 only
+        return dataclasses.replace(op, axis=moved)
+
+    def _extract(self, op: Extract, node: Node) -> Extract | None:
+        (x,) = node.inputs
+        shape = None if x is None else self.shape(x.type.static_shape)
+        if x is None or shape is None:
+            return None
+        start, end, stride = [0] * len(shape), list(shape), [1] * len(shape)
+        for axis, cut in enumerate(zip(op.start, op.end, op.stride, strict=True)):
+            moved = self.kept(axis)
+            if moved is not None:
+                start[moved], end[moved], stride[moved] = cut
+            elif cut != (0, x.shape[axis], 1):
+                return None
+        return Extract(tuple(start), tuple(end), tuple(stride))

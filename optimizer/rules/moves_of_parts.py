@@ -1,0 +1,99 @@
+"""What moves all parts of a split alike moves the whole before it.
+
+Queries, keys and values of attention come out of one layer: their split into three, and each part into heads, is one
+reshape of the layer's result and a split into three times as many heads; one permute for all of them follows.
+
+- split(x) into parts [O, c_i, I], each reshaped to [O.., k_i, ..], is reshape(x) to [O.., sum(k_i), ..], split along
+  that axis: within one of the outer indices, part after part follow each other in both.
+- Parts that are all permuted alike are parts of the permuted tensor, along the axis that the permute makes of theirs.
+  Not where ``sink_through_split`` would move them back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.permutes import inverse, permutes_go_on
+from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+
+
+def _movers(node: Node, op: type[Op]) -> list[Node]:
+    """The only reader of each part; empty where one has another, or none, or it is not of this operator."""
+    if any(len(part.uses) != 1 for part in node.outputs):
+        return []
+    found = [reader for part in node.outputs for reader, _ in part.uses]
+    return found if all(isinstance(reader.op, op) for reader in found) else []
+
+
+def _is_reshaped(node: Node) -> bool:
+    return len(node.outputs) > 1 and bool(_movers(node, Reshape))
+
+
+def _is_permuted(node: Node) -> bool:
+    return len(node.outputs) > 1 and bool(_movers(node, Permute))
+
+
+def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
+    if any(graph.is_output(part) for part in node.outputs):
+        return "a part leaves the graph"
+    return "the source file rounds a part" if any(rounds(item) for item in (node, *movers)) else ""
+
+
+@rule(p(Split, "x", name="split", where=_is_reshaped), stage="fuse", sees_annotations=True)
+def reshape_before_split(graph: Graph, m: Match) -> Replacement:
+    """Parts that are all reshaped alike are parts of one reshape."""
+    movers = _movers(m.split, Reshape)
+    declined = _why_not(graph, m.split, movers)
+    if declined:
+        return Skip(declined)
+    values = [m.x, *(node.output for node in movers)]
+    if any(not value.type.is_static or 0 in value.shape for value in values):
+        return Skip("a shape is not known before the model runs")
+    shapes = [node.output.type.static_shape for node in movers]
+    outer = math.prod(m.x.type.static_shape[: m.split.op.axis % m.x.rank])
+    axis = _cut_axis(shapes, outer)
+    if axis is None:
+        return Skip("no reshape has the parts side by side")
+    sizes = tuple(shape[axis] for shape in shapes)
+    whole = graph.add(Reshape((*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])), m.x, name=f"{m.x.name}:parts")
+    whole.quant = m.x.quant
+    parts = graph.add_all(Split(axis, len(sizes), sizes), whole, names=[node.name for node in movers])
+    return {node.output: part for node, part in zip(movers, parts, strict=True)}
+
+
+def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
+    """The axis along which tensors of these shapes lie side by side, behind axes with ``outer`` indices in all."""
+    first = shapes[0]
+    for axis in range(len(first)):
+        others = {(shape[:axis], shape[axis + 1 :]) for shape in shapes}
+        if math.prod(first[:axis]) == outer and len(others) == 1 and (first[axis] != 1 or axis == len(first) - 1):
+            return axis
+    return None
+
+
+@rule(p(Split, "x", name="split", where=_is_permuted), stage="fuse", sees_annotations=True)
+def permute_before_split(graph: Graph, m: Match) -> Replacement:
+    """Parts that are all permuted alike are parts of one permuted tensor."""
+    movers = _movers(m.split, Permute)
+    declined = _why_not(graph, m.split, movers)
+    if declined:
+        return Skip(declined)
+    orders = {node.op.order for node in movers if isinstance(node.op, Permute)}
+    if len(orders) > 1:
+        return Skip("the parts are not permuted alike")
+    (order,) = orders
+    if permutes_go_on([node.output for node in movers], order):
+        return Skip("the permutes move on by themselves")
+    whole = graph.add(Permute(order), m.x, name=f"{m.x.name}:permuted")
+    whole.quant = m.x.quant
+    op = dataclasses.replace(m.split.op, axis=inverse(order)[m.split.op.axis % m.x.rank])
+    parts = graph.add_all(op, whole, names=[node.name for node in movers])
+    return {node.output: part for node, part in zip(movers, parts, strict=True)}

@@ -1,0 +1,225 @@
+"""Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left.
+
+A fully connected layer wants rows [M, C], and what the source writes is [N, S, C] with M = N * S: between the layers of
+a transformer stand sums, normalizations and functions in three axes, and before and behind each layer a reshape. With r
+the reshape from one shape to the other, for functions of one element, for sums and their like, and for operators that
+work along an axis that r keeps:
+
+    r(f(x)) = f'(r(x)),    r(f(x, y)) = f(r(x), r(y)),
+
+f' being f along the axis that r makes of its own. So a whole region of such operators can be computed behind r. That
+takes a reshape for every value that enters it, but none where it comes out of a reshape that has the wanted shape
+before; and a reshape back for every value that others read, but none where those are reshapes themselves. The rule
+fires where fewer are left than there were.
+
+Chains of functions between two reshapes have a rule of their own, which needs to know less of the shapes:
+``reshape_pairs``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.regrouping import INDIFFERENT, Extents, Regrouping
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
+from tpuconvert.schema.ops.shape_change import Reshape
+
+_LARGEST = 256
+"""Nodes of a region. What is longer is done in parts, each with the reshapes that are left between them."""
+
+
+def _borders_on_region(node: Node) -> bool:
+    (x,), y = node.inputs, node.output
+    if x is None or x.shape == y.shape or not x.type.is_static or not y.type.is_static or 0 in y.shape:
+        return False
+    return _is_made_by_region(x) or _is_read_by_region(y)
+
+
+def _is_made_by_region(value: Value) -> bool:
+    return value.producer is not None and isinstance(value.producer.op, INDIFFERENT)
+
+
+def _is_read_by_region(value: Value) -> bool:
+    return any(isinstance(node.op, INDIFFERENT) for node, _ in value.uses)
+
+
+@rule(p(Reshape, "x", name="reshape", where=_borders_on_region), stage="fuse", sees_annotations=True)
+def reshape_region(graph: Graph, m: Match) -> Replacement:
+    """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
+    y: Value = m.reshape.output
+    for start, other in ((m.x, y), (y, m.x)):
+        regrouping = Regrouping.of(start.type.static_shape, other.type.static_shape)
+        if regrouping is not None and (_is_made_by_region(start) if start is m.x else _is_read_by_region(start)):
+            region = _Region(graph, regrouping, start)
+            if region.members and region.saved > 0:
+                return region.rebuilt()
+    return Skip("no fewer reshapes would be left")
+
+
+class _Region:
+    """The indifferent nodes around a value that can be computed behind a reshape, and what that costs.
+
+    ``members`` holds for each what it is there, ``saved`` how many reshapes fewer are left.
+    """
+
+    def __init__(self, graph: Graph, regrouping: Regrouping, start: Value) -> None:
+        self._graph = graph
+        self._regrouping = regrouping
+        self.members: dict[Node, Op] = {}
+        self._values: dict[Value, Extents] = {}
+        self._grow(start)
+        self.saved = sum(map(self._saved_at, self._values))
+
+    def _grow(self, start: Value) -> None:
+        shape = self._shape_behind(start)
+        if shape is None:
+            return
+        self._values[start] = shape
+        queue = deque([start])
+        while queue and len(self.members) < _LARGEST:
+            value = queue.popleft()
+            for node in (*([value.producer] if value.producer is not None else []), *value.users):
+                op = self._moved(node) if node not in self.members else None
+                if op is None:
+                    continue
+                self.members[node] = op
+                for other in (*_operands(node), *node.outputs):
+                    found = None if other.is_constant or other in self._values else self._shape_behind(other)
+                    if found is not None:
+                        self._values[other] = found
+                        queue.append(other)
+
+    def _moved(self, node: Node) -> Op | None:
+        """What a node is behind the reshape; None where there is no such thing."""
+        if not isinstance(node.op, INDIFFERENT):
+            return None
+        values = (*_operands(node), *node.outputs)
+        return None if any(self._shape_behind(value) is None for value in values) else self._regrouping.operator(node)
+
+    def _shape_behind(self, value: Value) -> Extents | None:
+        known = self._values.get(value)
+        if known is not None:
+            return known
+        if not value.type.is_static or 0 in value.shape or (value.quant is not None and value.quant.axis is not None):
+            return None
+        return self._regrouping.shape(value.type.static_shape)
+
+    def _saved_at(self, value: Value) -> int:
+        """How many reshapes fewer there are at one value."""
+        if value.producer not in self.members:
+            return self._saved_before(value)
+        inner, back = self._readers(value)
+        same = sum(node.output.shape == self._values[value] for node in inner)
+        return same - bool(back)
+
+    def _saved_before(self, value: Value) -> int:
+        if self._behind_already(value) is not None:
+            return 0
+        above = _reshape_above(value)
+        if above is None:
+            return -1
+        goes = not self._graph.is_output(value) and all(node in self.members for node, _ in value.uses)
+        return int(goes) - (above.shape != self._values[value])
+
+    def _behind_already(self, value: Value) -> Value | None:
+        """What a reshape makes of a value for others, where that is the wanted one."""
+        results = (node.output for node in value.users if node not in self.members and _is_plain_reshape(node))
+        return next((y for y in results if y.shape == self._values[value] and y.quant == value.quant), None)
+
+    def _readers(self, value: Value) -> tuple[list[Node], bool]:
+        """The reshapes outside that read a value of the region, and whether it is read outside in its own shape too."""
+        outside = [node for node in value.users if node not in self.members]
+        reshapes = [node for node in outside if _is_plain_reshape(node) and node.output.quant == value.quant]
+        return reshapes, len(reshapes) < len(outside) or self._graph.is_output(value)
+
+    def rebuilt(self) -> dict[Value, Value]:
+        """Make the region anew behind the reshape; returns what to put in the place of each value read outside."""
+        made: dict[Value, Value] = {}
+        results: dict[Value, Value] = {}
+        for value in self._values:
+            if value.producer not in self.members:
+                made[value] = self._entering(value)
+        for node in self._in_order():
+            taken = len(_operands(node))
+            operands = [self._operand(value, made) if value in node.inputs[:taken] else value for value in node.inputs]
+            names = [_name_behind(value) for value in node.outputs]
+            new = self._graph.add_all(self.members[node], *operands, names=names, sources=node.sources)
+            for old, value in zip(node.outputs, new, strict=True):
+                value.quant = old.quant
+                made[old] = value
+        for value in [value for value in self._values if value.producer in self.members]:
+            reshapes, back = self._readers(value)
+            for node in reshapes:
+                is_same = node.output.shape == made[value].shape
+                results[node.output] = made[value] if is_same else self._reshaped(made[value], node.output, node)
+            if back:
+                results[value] = self._reshaped(made[value], value)
+        return results
+
+    def _reshaped(self, x: Value, like: Value, node: Node | None = None) -> Value:
+        producer = node or like.producer
+        sources = producer.sources if producer is not None else None
+        return self._graph.add(Reshape(like.type.static_shape), x, name=like.name, sources=sources)
+
+    def _entering(self, value: Value) -> Value:
+        already = self._behind_already(value)
+        if already is not None:
+            return already
+        x = _reshape_above(value) or value
+        if x.shape == self._values[value]:
+            return x
+        made = self._graph.add(Reshape(self._values[value]), x, name=_name_behind(value))
+        made.quant = value.quant
+        return made
+
+    def _operand(self, value: Value | None, made: dict[Value, Value]) -> Value | None:
+        if value is None or not value.is_constant:
+            return None if value is None else made[value]
+        shape = self._regrouping.shape(value.type.static_shape)
+        assert shape is not None
+        stored = None if value.stored is None else value.stored.reshape(shape)
+        return self._graph.constant(np.reshape(value.array, shape), value.name, value.quant, stored)
+
+    def _in_order(self) -> list[Node]:
+        """The members, each behind those that it reads."""
+        missing = {node: sum(value.producer in self.members for value in set(_operands(node))) for node in self.members}
+        ready = deque(node for node, count in missing.items() if not count)
+        order = []
+        while ready:
+            node = ready.popleft()
+            order.append(node)
+            for user in (user for value in node.outputs for user in value.users if user in missing):
+                missing[user] -= 1
+                if not missing[user]:
+                    ready.append(user)
+        return order
+
+
+def _operands(node: Node) -> list[Value]:
+    """The operands whose shape follows that of the result: the factors of a normalization have axes of their own."""
+    taken = node.inputs[:1] if isinstance(node.op, (LayerNorm, RmsNorm)) else node.inputs
+    return [value for value in taken if value is not None]
+
+
+def _is_plain_reshape(node: Node) -> bool:
+    return isinstance(node.op, Reshape) and node.output.type.is_static and not rounds(node)
+
+
+def _reshape_above(value: Value) -> Value | None:
+    """What a value is the reshape of."""
+    node = value.producer
+    if node is None or not _is_plain_reshape(node):
+        return None
+    (x,) = node.inputs
+    return x if x is not None and x.quant == value.quant else None
+
+
+def _name_behind(value: Value) -> str:
+    return value.name if value.name.endswith(":reshaped") else f"{value.name}:reshaped"

@@ -1,0 +1,223 @@
+"""Whole regions of indifferent operators in the shape that needs fewer reshapes."""
+
+import pytest
+from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
+
+from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.regrouping import Regrouping
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.smooth_activation import Gelu
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import I8, QuantParams
+
+RULE = "reshape_region"
+SHAPE, ROWS = (2, 5, 8), (10, 8)
+TO_ROWS, BACK = Reshape(ROWS), Reshape(SHAPE)
+
+
+def dense(g, x, width, name):
+    """A product of all rows with a constant matrix, as sources write it."""
+    return g.add(BatchMatmul(), x, random_constant(g, int(x.shape[-1]), width, name=name, seed=width), name=f"{name}_y")
+
+
+def block(g, x, name):
+    """A perceptron with a residual sum, normalized before."""
+    normalized = g.add(LayerNorm(-1), x, random_constant(g, 8, seed=3), random_constant(g, 8, seed=4))
+    hidden = g.add(Gelu(), dense(g, normalized, 16, f"{name}_up"))
+    return g.add(Add(), x, dense(g, hidden, 8, f"{name}_down"))
+
+
+@pytest.mark.parametrize("shape", [SHAPE, (1, 10, 8), (2, 1, 5, 8)], ids=str)
+@pytest.mark.parametrize("depth", [1, 3, 80])
+def test_perceptrons_with_residual_sums_have_reshapes_at_their_ends_only(shape, depth):
+    def build(g, x):
+        for index in range(depth):
+            x = block(g, x, f"b{index}")
+        return x
+
+    graph, trace = optimized(build, shape, rtol=1e-5)
+    assert ops(graph).count("reshape") == 2
+    if depth > 1:  # a single one has no more reshapes than that anyhow
+        assert trace.fired[RULE]
+        assert [node.output.shape[0] for node in graph.nodes[:-1]] == [10] * (len(graph) - 1)
+
+
+def rows(g, x, name):
+    """A product that has rows before and behind it."""
+    return g.add(MatrixMul(), x, random_constant(g, 8, 8, name=name))
+
+
+def around(function):
+    """Two products of rows, and what a function makes of three axes between them."""
+
+    def build(g, x):
+        return rows(g, g.add(TO_ROWS, function(g, g.add(BACK, rows(g, g.add(TO_ROWS, x), "v")))), "w")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda g, y: g.add(Softmax(2), y),
+        lambda g, y: g.add(LayerNorm(2), y, random_constant(g, 8)),
+        lambda g, y: g.add(RmsNorm(-1), y, random_constant(g, 8)),
+        lambda g, y: g.add(Mul(), y, random_constant(g, 1, 1, 8)),
+        lambda g, y: g.add(Sub(), random_constant(g, 2, 5, 1), g.add(Softmax(-1), y)),
+        lambda g, y: g.add(Sub(), y, g.add(Reduce((2,), ReduceMethodType.REDUCE_MEAN), y)),
+        lambda g, y: g.add(Concat(2), *reversed(g.add_all(Split(2, 2), y))),
+        lambda g, y: g.add(Concat(-1), *(g.add(Extract((0, 0, k), (2, 5, 8), (1, 1, 2)), y) for k in (0, 1))),
+    ],
+)
+def test_operators_along_the_last_axis(function):
+    graph, _ = optimized(around(function), SHAPE)
+    assert ops(graph).count("reshape") == 1
+
+
+def test_along_axes_that_only_get_neighbours_of_one_element():
+    def build(g, x):
+        y = g.add(Softmax(2), g.add(Reshape((4, 1, 6, 5)), g.add(TANH, x)))
+        return g.add(Reshape((2, 4, 5)), g.add(Extract((1, 0, 2, 0), (3, 1, 6, 5), (1, 1, 1, 1)), y))
+
+    assert ops(optimized(build, (4, 6, 5))[0]) == ["active", "softmax", "extract"]
+
+
+def test_values_read_elsewhere_are_reshaped_back_once():
+    def build(g, x):
+        z = g.add(LayerNorm(2), g.add(BACK, rows(g, g.add(TO_ROWS, x), "v")))
+        others = (g.add(Permute((1, 0, 2)), z), g.add(Permute((2, 0, 1)), z))
+        return *others, rows(g, g.add(TO_ROWS, z), "a"), rows(g, g.add(TO_ROWS, g.add(TANH, z)), "b")
+
+    graph, _ = optimized(build, SHAPE)
+    assert ops(graph).count("reshape") == 2
+
+
+def test_a_reshape_that_others_read_is_used_again():
+    def build(g, x):
+        flat = g.add(TO_ROWS, x)
+        return g.add(TO_ROWS, g.add(Add(), x, g.add(BACK, rows(g, flat, "v"))))
+
+    graph, _ = optimized(build, SHAPE)
+    assert ops(graph) == ["reshape", "matrix_mul", "add"]
+
+
+def test_what_comes_back_to_the_region_makes_no_cycle():
+    def build(g, x):
+        y = g.add(LayerNorm(2), g.add(BACK, g.add(TANH, g.add(TO_ROWS, x))))
+        turned = g.add(Permute((1, 0, 2)), g.add(Softmax(0), g.add(Permute((1, 0, 2)), y)))
+        z = g.add(TO_ROWS, g.add(Add(), y, turned))
+        return g.add(TO_ROWS, g.add(Softmax(2), y)), z
+
+    graph, _ = optimized(build, SHAPE)
+    graph.validate()
+
+
+def test_names_and_annotations_stay():
+    def build(g, x):
+        y = annotated(g.add(BACK, annotated(rows(g, annotated(g.add(TO_ROWS, annotated(x))), "v"))))
+        y = annotated(g.add(LayerNorm(2), y, name="norm"), OTHER_Q)
+        flat = annotated(g.add(TO_ROWS, y, name="flat"), OTHER_Q)
+        return rows(g, flat, "w"), annotated(g.add(Permute((1, 0, 2)), y), OTHER_Q)
+
+    graph = graph_of(build, SHAPE)
+    trace = optimize(graph)
+    assert trace.fired[RULE] == 1
+    assert graph.find("norm").shape == SHAPE and graph.find("flat").producer.op == LayerNorm(1)
+    assert {graph.find(name).quant for name in ("norm", "flat")} == {OTHER_Q}
+    assert graph.find("flat").producer.inputs[0].quant == Q
+
+
+DECLINES = {
+    "no gain": lambda g, x: rows(g, g.add(TO_ROWS, g.add(LayerNorm(2), g.add(Softmax(0), x))), "v"),
+    "along a joined axis": around(lambda g, y: g.add(Softmax(1), y)),
+    "normalized over several axes": around(lambda g, y: g.add(LayerNorm(1), y, random_constant(g, 5, 8))),
+    "expanded along half of a run": around(lambda g, y: g.add(Add(), y, per_sample(g, y))),
+}
+
+
+def per_sample(g, y):
+    """One number per sample, computed: rows have no axis for samples."""
+    return g.add(Softmax(0), g.add(Reduce((1, 2), ReduceMethodType.REDUCE_MAX), y))
+
+
+@pytest.mark.parametrize("form", DECLINES)
+def test_declines(form):
+    graph = graph_of(DECLINES[form], SHAPE)
+    before = ops(graph).count("reshape")
+    found = reasons(optimize(graph), RULE)
+    assert found == {"no fewer reshapes would be left"} and ops(graph).count("reshape") == before
+
+
+def test_declines_where_a_grid_changes():
+    def build(g, x):
+        y = g.add(BACK, rows(g, g.add(TO_ROWS, x), "v"))
+        return rows(g, annotated(g.add(TO_ROWS, annotated(g.add(LayerNorm(2), y), Q)), OTHER_Q), "w")
+
+    graph = graph_of(build, SHAPE)
+    optimize(graph)
+    assert ops(graph).count("reshape") == 3
+
+
+def test_declines_scales_per_channel():
+    per_channel = QuantParams((0.1,) * 8, (0,) * 8, I8, axis=2)
+
+    def build(g, x):
+        y = annotated(g.add(Softmax(2), g.add(BACK, rows(g, g.add(TO_ROWS, x), "v"))), per_channel)
+        return rows(g, g.add(TO_ROWS, y), "w")
+
+    graph = graph_of(build, SHAPE)
+    optimize(graph)
+    assert ops(graph).count("reshape") == 3
+
+
+def test_quantized_softmax_keeps_its_axis():
+    def build(g, x):
+        y = annotated(g.add(Reshape((2, 8, 1)), annotated(rows(g, x, "v"))))
+        return rows(g, annotated(g.add(Reshape((2, 8)), annotated(g.add(Softmax(0), y), OTHER_Q)), OTHER_Q), "w")
+
+    def build_other(g, x):
+        y = annotated(g.add(Reshape((1, 8, 8)), annotated(rows(g, x, "v"))))
+        return rows(g, annotated(g.add(Reshape((8, 8)), annotated(g.add(Softmax(1), y), OTHER_Q)), OTHER_Q), "w")
+
+    for function, count, shape in ((build, 0, (2, 8)), (build_other, 2, (8, 8))):
+        graph = graph_of(function, shape)
+        optimize(graph)
+        assert ops(graph).count("reshape") == count
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "runs"),
+    [
+        ((2, 3, 4, 5), (6, 4, 5), (((0, 1), (0,)), ((2,), (1,)), ((3,), (2,)))),
+        ((1, 7, 1, 4), (7, 4), (((1,), (0,)), ((3,), (1,)))),
+        ((6, 4), (4, 6), (((0, 1), (0, 1)),)),
+        ((2, 6), (2, 3, 2), (((0,), (0,)), ((1,), (1, 2)))),
+        ((1, 1), (1,), ()),
+    ],
+)
+def test_runs(before, after, runs):
+    found = Regrouping.of(before, after)
+    assert found is not None and found.runs == runs
+
+
+def test_what_is_no_reshape_has_no_runs():
+    assert Regrouping.of((2, 3), (5,)) is None and Regrouping.of((4,), (2, 4)) is None
+
+
+def test_shapes_behind():
+    found = Regrouping.of((2, 3, 1, 5), (6, 1, 5))
+    assert found is not None
+    assert found.shape((2, 3, 1, 9)) == (6, 1, 9)
+    assert found.shape((1, 1, 1, 5)) == (1, 1, 5)
+    assert found.shape((1, 3, 1, 5)) is None, "half of a run"
+    assert found.shape((2, 3, 2, 5)) is None, "an axis that belongs to no run"
+    assert found.shape((2, 3, 5)) is None
+    assert [found.kept(axis) for axis in range(4)] == [None, None, None, 2]
