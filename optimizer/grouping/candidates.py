@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.optimizer.grouping.layout import constant_lane_bytes, lane_bytes
+from tpuconvert.optimizer.grouping.layout import constant_lane_bytes, lane_bytes, lane_planes, plane_bytes
 from tpuconvert.optimizer.grouping.slicing import Cut
 from tpuconvert.schema.groups import MAX_PARTS, Tiles
 from tpuconvert.schema.hardware import LocalMemory
@@ -64,6 +64,11 @@ class Shape(NamedTuple):
     row: int
 
 
+Whole = tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int]], int, int]
+"""Results (number, bytes of one lane, all bytes, last reader), operands (the same without a reader), and both sums of
+bytes for constants: of a node that is not cut."""
+
+
 class Candidates:
     """The ways of cutting, and what they make of values.
 
@@ -89,10 +94,9 @@ class Candidates:
         self._row_of = np.array([_ROWS.index(int(count)) for count in self.h])
         self._equal: dict[int, Rows] = {}
         self._whole: dict[int, Rows] = {}
-        self._lengths: dict[tuple[int, bool, bool], tuple[Ints, Ints]] = {}
+        self._planes: dict[tuple[int, bool, int, bool], tuple[Ints, Ints]] = {}
         self._sizes: dict[tuple[Part, Shape], tuple[Ints, Ints]] = {}
-        self._wholes: dict[Shape, tuple[int, int]] = {}
-        self._whole_constants: dict[int, tuple[int, int]] = {}
+        self._whole_nodes: dict[tuple[int, ...], Whole] = {}
         self._constants: dict[tuple[int, bool, bool, Rows | None], tuple[Ints, Ints, Ints]] = {}
         self._only: dict[tuple[bool, bool, bool], Bools] = {}
         self._parts: dict[tuple[int, int, int], Bools] = {}
@@ -149,24 +153,29 @@ class Candidates:
             rows = known[0]
         return Part(one.is_cut_n and other.is_cut_n, one.is_cut_c and other.is_cut_c, rows)
 
-    def lengths(self, extent: int, is_cut: bool, along_c: bool) -> tuple[Ints, Ints]:
-        """Longest interval and sum of all along N or C."""
-        key = extent, is_cut, along_c
-        if key not in self._lengths:
-            counts = self.c if along_c else self.n
-            ones = np.ones_like(counts)
-            self._lengths[key] = (-(-extent // counts), extent * ones) if is_cut else (extent * ones, extent * counts)
-        return self._lengths[key]
+    def planes(self, n: int, is_cut_n: bool, c: int, is_cut_c: bool) -> tuple[Ints, Ints]:
+        """Planes in one lane for a part of n * c of them, and planes of all parts along N and C together."""
+        key = n, is_cut_n, c, is_cut_c
+        known = self._planes.get(key)
+        if known is None:
+            long_n, all_n = self._lengths(n, is_cut_n, self.n)
+            long_c, all_c = self._lengths(c, is_cut_c, self.c)
+            known = self._planes[key] = lane_planes(self.memory, long_n, long_c), all_n * all_c
+        return known
+
+    def _lengths(self, extent: int, is_cut: bool, counts: Ints) -> tuple[Ints, Ints]:
+        """Longest interval and sum of all."""
+        ones = np.ones_like(counts)
+        return (-(-extent // counts), extent * ones) if is_cut else (extent * ones, extent * counts)
 
     def size(self, part: Part, shape: Shape) -> tuple[Ints, Ints]:
         """Bytes of one lane that a part of a value takes, and bytes of all its parts together."""
         key = part, shape
         known = self._sizes.get(key)
         if known is None:
-            long_n, all_n = self.lengths(shape.n, part.is_cut_n, False)
-            long_c, all_c = self.lengths(shape.c, part.is_cut_c, True)
-            lanes: Any = lane_bytes(self.memory, long_n, long_c, part.rows.longest * shape.row)
-            known = self._sizes[key] = lanes, all_n * all_c * part.rows.total * shape.row
+            planes, all_planes = self.planes(shape.n, part.is_cut_n, shape.c, part.is_cut_c)
+            lanes: Any = planes * plane_bytes(self.memory, part.rows.longest * shape.row)
+            known = self._sizes[key] = lanes, all_planes * (part.rows.total * shape.row)
         return known
 
     def only(self, can_cut: tuple[bool, bool, bool]) -> Bools:
@@ -225,22 +234,26 @@ class Candidates:
             np.where(self.keeps, moved, loaded),
         )
 
-    def whole(self, shape: Shape) -> tuple[int, int]:
-        """Bytes of one lane, and all bytes, of a value that is not cut."""
-        known = self._wholes.get(shape)
+    def whole(self, facts: "Facts") -> "Whole":
+        """What a node takes and moves that is not cut."""
+        known = self._whole_nodes.get(facts.results)
         if known is None:
-            lanes = lane_bytes(self.memory, shape.n, shape.c, shape.h * shape.row)
-            known = self._wholes[shape] = lanes, math.prod(shape)
+            known = self._whole_nodes[facts.results] = self._whole_node(facts)
         return known
 
-    def whole_constants(self, facts: "Facts") -> tuple[int, int]:
-        """Bytes of one lane while the node runs, and all bytes, of constants that are not cut."""
-        known = self._whole_constants.get(facts.like)
-        if known is None:
-            found = [operand for operand in facts.operands if operand.value < 0]
-            lanes = [constant_lane_bytes(self.memory, facts.node, item.place, item.shape[:3], False) for item in found]
-            known = self._whole_constants[facts.like] = sum(lanes), sum(math.prod(item.shape) for item in found)
-        return known
+    def _whole_node(self, facts: "Facts") -> "Whole":
+        results = [
+            (number, *self._whole_value(shape), reader)
+            for number, shape, reader in zip(facts.results, facts.shapes, facts.last_readers, strict=True)
+        ]
+        operands = [(item.value, *self._whole_value(item.shape)) for item in facts.operands if item.value >= 0]
+        constants = [item for item in facts.operands if item.value < 0]
+        lanes = [constant_lane_bytes(self.memory, facts.node, item.place, item.shape[:3], False) for item in constants]
+        return results, operands, sum(lanes), sum(math.prod(item.shape) for item in constants)
+
+    def _whole_value(self, shape: Shape) -> tuple[int, int]:
+        """Bytes of one lane, and all bytes."""
+        return lane_bytes(self.memory, shape.n, shape.c, shape.h * shape.row), math.prod(shape)
 
     def repetition(self, part: Part, shape: Shape, steps: float) -> Floats:
         """What is computed more than once weighs, of a node whose steps weigh so much together."""

@@ -36,8 +36,18 @@ def bytes_of(value: Value) -> int:
 
 def lane_bytes(memory: LocalMemory, n: Any, c: Any, plane: Any) -> Any:
     """Bytes of one lane for n * c planes of ``plane`` bytes each."""
+    return lane_planes(memory, n, c) * plane_bytes(memory, plane)
+
+
+def lane_planes(memory: LocalMemory, n: Any, c: Any) -> Any:
+    """Planes of one lane, of n * c."""
+    return n * -(-c // memory.lanes)
+
+
+def plane_bytes(memory: LocalMemory, plane: Any) -> Any:
+    """Bytes that a plane takes."""
     row = memory.row_bytes
-    return n * -(-c // memory.lanes) * (-(-plane // row) * row)
+    return -(-plane // row) * row
 
 
 def constant_lane_bytes(memory: LocalMemory, node: Node, place: int, lengths: tuple[Any, Any, Any], stays: bool) -> Any:

@@ -15,19 +15,25 @@ class Pieces:
 
     def add(self, results: Iterable[int], operands: Iterable[int]) -> None:
         """Add a node, by the numbers of the values that it makes and reads; constants do not count."""
-        step = len(self._roots)
-        self._roots.append(step)
-        self.count += 1
+        roots, readers = self._roots, self._readers
+        step = len(roots)
+        mine = -1
         for number in results:
-            for reader in self._readers.get(number, ()):
-                mine, other = self._root(step), self._root(reader)
-                if mine != other:
-                    self._roots[other] = mine
+            for reader in readers.pop(number, ()):
+                while roots[reader] != reader:
+                    reader = roots[reader]
+                if mine < 0:
+                    mine = reader
+                elif mine != reader:
+                    roots[reader] = mine
                     self.count -= 1
+        if mine < 0:
+            mine = step
+            self.count += 1
+        roots.append(mine)
         for number in operands:
-            self._readers.setdefault(number, []).append(step)
-
-    def _root(self, step: int) -> int:
-        while self._roots[step] != step:
-            step = self._roots[step]
-        return step
+            known = readers.get(number)
+            if known is None:
+                readers[number] = [step]
+            else:
+                known.append(step)

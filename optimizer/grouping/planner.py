@@ -13,7 +13,7 @@ from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
 from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
 from tpuconvert.optimizer.grouping.segment import Segment
-from tpuconvert.optimizer.grouping.whole_segment import WholeSegment
+from tpuconvert.optimizer.grouping.whole_segment import whole_groups
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
@@ -108,12 +108,7 @@ def plan_order(
 
 def _groups_ending(window: Sequence[Facts], end: int, candidates: Candidates) -> list[tuple[float, int] | None]:
     """The best way of cutting the last node, the last two, ...: as many as fit. What fits whole is not cut."""
-    whole = WholeSegment(candidates, end)
-    found: list[tuple[float, int] | None] = []
-    for facts in reversed(window):
-        if not whole.add(facts):
-            break
-        found.append(whole.best())
+    found = whole_groups(window, end, candidates)
     if len(found) == len(window):
         return found
     segment = Segment(candidates, end, len(window))

@@ -37,7 +37,7 @@ class Segment:
         self._candidates = candidates
         self._end = end
         self._used: Ints = np.zeros((longest, count), np.int64)
-        self._kept: Ints = np.zeros(count, np.int64)
+        self._room: Ints = np.full(count, candidates.memory.lane_bytes, np.int64)
         self._moved: Ints = np.zeros(count, np.int64)
         self._repeated: Floats = np.zeros(count)
         self._peak: Ints = np.zeros(count, np.int64)
@@ -64,7 +64,7 @@ class Segment:
         if facts.has_constants:
             lanes, kept, moved = self._candidates.constants(facts, part)
             self._used[step] += lanes
-            self._kept += kept
+            self._room -= kept
             self._moved += moved
         for operand in facts.operands:
             if operand.value >= 0:
@@ -72,8 +72,9 @@ class Segment:
         if facts.steps:
             self._repeated += self._candidates.repetition(part, facts.shapes[0], facts.steps)
         # What a step takes never shrinks: those that are not changed have been looked at.
-        self._peak = np.maximum(self._peak, np.maximum.reduce(self._used[changed : step + 1]))
-        self._possible &= self._peak + self._kept <= self._candidates.memory.lane_bytes
+        for used in self._used[changed : step + 1]:
+            np.maximum(self._peak, used, out=self._peak)
+        self._possible &= self._peak <= self._room
         return bool(np.count_nonzero(self._possible))
 
     def best(self) -> tuple[float, int] | None:

@@ -5,6 +5,8 @@ Groups in which windows skip rows are the exception, because cutting leaves thos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.facts import Facts
 from tpuconvert.optimizer.grouping.pieces import Pieces
@@ -13,59 +15,54 @@ WHOLE = 0
 """The way of cutting that is none."""
 
 
-class WholeSegment:
-    """Nodes up to one that is the last, as ``Segment`` has them; plain numbers, because there is one way only.
+def whole_groups(window: Sequence[Facts], end: int, candidates: Candidates) -> list[tuple[float, int] | None]:
+    """The weight of the last node alone, of the last two, ...: as many as fit. None where they are not connected.
+
+    What ``Segment`` does for every way of cutting is done here for one, with plain numbers: this is where the planner
+    spends its time on networks whose tensors are small.
 
     Args:
+        window: nodes in their order.
+        end: place of the last one.
         candidates: sizes.
-        end: place of the last node.
     """
-
-    def __init__(self, candidates: Candidates, end: int) -> None:
-        self._candidates = candidates
-        self._end = end
-        self._used: list[int] = []
-        self._peak = 0
-        self._moved = 0
-        self._first: dict[int, int] = {}
-        self._pieces = Pieces()
-
-    def add(self, facts: Facts) -> bool:
-        """Put a node in front. Returns whether the group fits into the memory."""
+    limit = candidates.memory.lane_bytes
+    pieces = Pieces()
+    found: list[tuple[float, int] | None] = []
+    used: list[int] = []  # per node, counted from the last one
+    first: dict[int, int] = {}  # the first node that reads a value, as far as its producer has not been reached
+    total = peak = 0
+    for step, facts in enumerate(reversed(window)):
         if facts.skips_rows:
-            return False
-        step = len(self._used)
-        self._used.append(0)
-        self._pieces.add(facts.results, facts.reads)
-        for number, shape, reader in zip(facts.results, facts.shapes, facts.last_readers, strict=True):
-            lanes, moved = self._candidates.whole(shape)
-            self._keep(number, lanes, step)
-            if self._first.pop(number, None) is not None:
-                self._moved -= moved
-            if reader > self._end:
-                self._moved += moved
-        if facts.has_constants:
-            lanes, moved = self._candidates.whole_constants(facts)
-            self._used[step] += lanes
-            self._moved += moved
-        for operand in facts.operands:
-            if operand.value >= 0:
-                lanes, moved = self._candidates.whole(operand.shape)
-                self._keep(operand.value, lanes, step)
-                if operand.value not in self._first:
-                    self._moved += moved
-                self._first[operand.value] = step
-        self._peak = max(self._peak, self._used[step])
-        return self._peak <= self._candidates.memory.lane_bytes
-
-    def best(self) -> tuple[float, int] | None:
-        """The weight; None when the nodes are not connected."""
-        return (float(self._moved), WHOLE) if self._pieces.count == 1 else None
-
-    def _keep(self, number: int, lanes: int, step: int) -> None:
-        """A value is there from this node on; so far it was from its first reader on."""
-        for place in range(self._first.get(number, step - 1) + 1, step):
-            self._used[place] += lanes
-            self._peak = max(self._peak, self._used[place])
-        if self._first.get(number) != step:
-            self._used[step] += lanes
+            break
+        results, operands, now, moved = candidates.whole(facts)
+        total += moved
+        for number, lanes, moved, reader in results:
+            begin = first.pop(number, None)
+            if begin is not None:
+                total -= moved  # it is not loaded after all
+                for place in range(begin + 1, step):
+                    used[place] += lanes
+                    peak = max(peak, used[place])
+            now += lanes
+            if reader > end:
+                total += moved
+        for number, lanes, moved in operands:
+            begin = first.get(number)
+            if begin is None:
+                total += moved
+            elif begin == step:  # read twice by this node
+                continue
+            else:
+                for place in range(begin + 1, step):
+                    used[place] += lanes
+                    peak = max(peak, used[place])
+            now += lanes
+            first[number] = step
+        used.append(now)
+        peak = max(peak, now)
+        if peak > limit:
+            break
+        pieces.add(facts.results, facts.reads)
+        found.append((float(total), WHOLE) if pieces.count == 1 else None)
+    return found
