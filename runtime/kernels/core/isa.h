@@ -17,4 +17,7 @@ Isa isa_named(const std::string& name);
 // What this processor and operating system can run, in ascending order; never empty.
 std::vector<Isa> available_isas();
 
+// Whether arithmetic with subnormal numbers takes no longer than with others.
+bool has_quick_subnormals();
+
 }  // namespace tpuconvert

@@ -3,13 +3,14 @@
 #include "int8/avx512_dense.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "int8/avx512_finish.h"
 #include "int8/avx512_packing.h"
+#include "int8/avx512_region_biases.h"
+#include "int8/avx512_subnormal_form.h"
 #include "int8/avx512_windows.h"
 
 namespace tpuconvert::avx512 {
@@ -20,8 +21,11 @@ constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for
 constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
 
 TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
-  if (adds_residual) return tile_one_factor_residual(panel.full, rows);
+  if (adds_residual)
+    return panel.form == TileForm::kSubnormal ? tile_subnormal_residual(panel.full, rows)
+                                              : tile_one_factor_residual(panel.full, rows);
   switch (panel.form) {
+    case TileForm::kSubnormal: return tile_subnormal(panel.full, panel.half, rows);
     case TileForm::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
     case TileForm::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
     case TileForm::kKinked: return tile_kinked(panel.full, panel.half, rows);
@@ -34,6 +38,12 @@ TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
 struct PanelRun {
   int first, last;  // last is exclusive
 };
+
+TileCosts costs_of(const PackedConv& packed) {
+  const Panel& panel = packed.panels.front();
+  return {largest_rows(panel.full, panel.half), panel.accumulators(),
+          static_cast<int>(packed.layout.bytes / 4) * packed.layout.copies};
+}
 
 std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weight_bytes) {
   const std::size_t limit = weight_bytes > kCacheShare ? kGroupBytes : weight_bytes;
@@ -53,38 +63,60 @@ std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weig
   return runs;
 }
 
+// Results of a region, of all images.
+struct Results {
+  std::size_t region;
+  std::int64_t first, last;  // last is exclusive
+  bool are_last;             // nothing else is computed with the same weights
+};
+
+// Tiles of nearly the same height.
+class Tiles {
+ public:
+  Tiles(std::int64_t results, int most)
+      : count_((results + most - 1) / most), fewer_(static_cast<int>(results / count_)), higher_(results % count_) {}
+
+  std::int64_t count() const { return count_; }
+  int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
+
+ private:
+  std::int64_t count_;
+  int fewer_;
+  std::int64_t higher_;  // tiles with a row more
+};
+
 class Dense : public ConvInt8Kernel {
  public:
   explicit Dense(const ConvInt8Spec& spec)
       : g_(spec.geometry),
         epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
         packed_(pack(spec, epilogue_)),
-        windows_(spec, packed_.layout),
+        windows_(spec, packed_.layout, costs_of(packed_)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         finish_(epilogue_),
         kind_(kind_of(spec.geometry)) {
-    are_rows_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
+    are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
+    are_even_ = windows_.regions().front().is_even();
+    parameters_ = parameters_of_regions(&packed_, windows_);
     prepare_panels();
-    if (packed_.weights.size() > kCacheShare) {
-      rows_per_pass_ = std::numeric_limits<std::int64_t>::max();
-    } else {
-      // Results whose inputs stay in the first-level cache until all panels have used them.
-      const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
-      rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
-    }
+    // Results whose inputs stay in the first-level cache until all panels have used them.
+    const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
+    rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
   }
 
   int parts(int threads) const override {
     if (threads == 1) return 1;
     const int panels = static_cast<int>(packed_.panels.size());
     if (splits_panels(threads)) return std::min(threads, panels);
-    const std::int64_t units = packed_.layout.is_padded_row ? rows() : (positions() + kMaxRows - 1) / kMaxRows;
+    const std::int64_t results = rows() * g_.out_width;
+    const std::int64_t units = packed_.layout.is_padded_row ? rows() : (results + kMaxRows - 1) / kMaxRows;
     return static_cast<int>(std::min<std::int64_t>(threads, units));
   }
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const WithSubnormals mode;
     if (parts > 1 && splits_panels(parts)) {
       const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
       const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
@@ -99,18 +131,20 @@ class Dense : public ConvInt8Kernel {
   // Addresses of two tiles, sums, arguments and a band, in this order.
   std::size_t scratch_bytes() const override { return arguments_at() + argument_bytes() + windows_.band_bytes(); }
   std::size_t packed_bytes() const override {
-    return packed_.weights.size() + packed_.parameters.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
+    return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
   }
   const char* kind() const override { return kind_.c_str(); }
 
  private:
   static constexpr std::size_t kSumBytes = 28 * 64;  // of the largest tile
 
+  std::int32_t* sums_at(std::uint8_t* scratch) const {
+    return reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
+  }
   std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
-  std::size_t argument_bytes() const { return (arguments_.size() * sizeof(TileArguments) + 63) / 64 * 64; }
+  std::size_t argument_bytes() const { return (packed_.panels.size() * sizeof(TileArguments) + 63) / 64 * 64; }
 
   std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
-  std::int64_t positions() const { return rows() * g_.out_width; }
 
   // By output channels where the weights are the larger share of what is read, and they divide evenly enough.
   bool splits_panels(int parts) const {
@@ -123,13 +157,7 @@ class Dense : public ConvInt8Kernel {
   // Panels first..last-1, one part of the rows.
   void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
     if (!packed_.layout.is_padded_row) {
-      const std::int64_t end = positions() * (part + 1) / parts;
-      std::int64_t position = positions() * part / parts;
-      while (position < end) {
-        const std::int64_t count = std::min(end - position, rows_per_pass_);
-        run_panels(at, first, last, position, position + count, scratch);
-        position += count;
-      }
+      run_regions(at, first, last, part, parts, scratch);
       return;
     }
     std::uint8_t* band = scratch + arguments_at() + argument_bytes();
@@ -139,36 +167,89 @@ class Dense : public ConvInt8Kernel {
       const int y = static_cast<int>(row % g_.out_height);
       const int count = static_cast<int>(std::min<std::int64_t>({windows_.band_rows(), g_.out_height - y, end - row}));
       windows_.copy_band(at.input + image * g_.in_image, y, count, band);
-      run_panels({band, at.output, at.other}, first, last, row * g_.out_width, (row + count) * g_.out_width, scratch);
+      const Results results{0, row * g_.out_width, (row + count) * g_.out_width, row + count == end};
+      run_panels({band, at.output, at.other}, {first, last}, results, scratch);
       row += count;
     }
   }
 
-  void run_panels(const ConvAddresses& at, int first, int last, std::int64_t first_position,
-                  std::int64_t last_position, std::uint8_t* scratch) const {
-    for (const PanelRun& run : runs_) {
-      const PanelRun cut{std::max(run.first, first), std::min(run.last, last)};
-      if (cut.first >= cut.last) continue;
-      const Panel& shape = packed_.panels[static_cast<std::size_t>(cut.first)];
-      run_positions(at, cut, largest_rows(shape.full, shape.half), first_position, last_position, scratch);
+  void run_regions(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
+    const auto for_regions = [&](auto&& run) {
+      for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
+        const std::int64_t results = windows_.regions()[region].results();
+        run(Results{region, results * part / parts, results * (part + 1) / parts,
+                    region + 1 == windows_.regions().size()});
+      }
+    };
+    if (packed_.weights.size() > kCacheShare) {
+      // The weights of a run are used in all regions before the next are read.
+      for (const PanelRun& run : runs_)
+        for_regions([&](const Results& results) {
+          run_positions(at, {std::max(run.first, first), std::min(run.last, last)}, results, scratch);
+        });
+      return;
+    }
+    for_regions([&](const Results& results) {
+      for (std::int64_t from = results.first; from < results.last; from += rows_per_pass_) {
+        const std::int64_t to = std::min(results.last, from + rows_per_pass_);
+        run_panels(at, {first, last}, {results.region, from, to, results.are_last && to == results.last}, scratch);
+      }
+    });
+  }
+
+  void run_panels(const ConvAddresses& at, PanelRun panels, const Results& results, std::uint8_t* scratch) const {
+    for (const PanelRun& run : runs_)
+      run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, scratch);
+  }
+
+  // For padded rows `input` is a band that begins at the row of the first result.
+  void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, std::uint8_t* scratch) const {
+    const std::int64_t count = results.last - results.first;
+    if (run.first >= run.last || count <= 0) return;
+    const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
+    const Tiles tiles(count, largest_rows(shape.full, shape.half));
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    bool are_complete = true;
+    for (int i = run.first; i < run.last; ++i) {
+      arguments[i] = arguments_[results.region * packed_.panels.size() + static_cast<std::size_t>(i)];
+      arguments[i].sums = sums_at(scratch);
+      are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
+    }
+    if (are_complete && are_even_)
+      run_even(at, run, results, tiles, scratch);
+    else
+      run_placed(at, run, results, tiles, scratch);
+  }
+
+  // Each tile is as far from the one before as all others.
+  void run_even(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles,
+                std::uint8_t* scratch) const {
+    const RegionWindows& windows = windows_.regions()[results.region];
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    const std::uint8_t** inputs = reinterpret_cast<const std::uint8_t**>(scratch);
+    Walk walk;
+    windows.begin(at, results.first, &walk);
+    const Segments segments = windows.place(walk, kMaxRows, inputs);
+    for (int i = run.first; i < run.last; ++i) set_places(inputs, segments, walk, &arguments[i]);
+    std::ptrdiff_t distance = 0;  // of the results
+    for (std::int64_t tile = 0; tile < tiles.count(); ++tile) {
+      const int rows = tiles.rows_of(tile);
+      if (residual_) fetch_others(run, rows, walk.other, distance);
+      const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
+      for (int i = run.first; i < run.last; ++i) {
+        arguments[i].ahead = ahead;
+        kernels_[static_cast<std::size_t>(i)].of_rows[rows - 1](arguments[i]);
+        arguments[i].input_offset += static_cast<std::size_t>(rows * windows.input_step());
+        arguments[i].output_offset += static_cast<std::size_t>(rows * windows.output_step());
+      }
+      distance += rows * windows.output_step();
     }
   }
 
-  // Results first..last-1 of all images in rows. For padded rows `input` is a band that begins at the row of `first`.
-  void run_positions(const ConvAddresses& at, PanelRun run, int most, std::int64_t first, std::int64_t last,
-                     std::uint8_t* scratch) const {
-    const std::int64_t count = last - first;
-    if (count <= 0) return;
-    const std::int64_t tiles = (count + most - 1) / most;
-    const int fewer = static_cast<int>(count / tiles);
-    const std::int64_t with_one_more = count % tiles;  // so that no tile is much smaller than the others
-
-    std::int32_t* sums = reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
+  void run_placed(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles,
+                  std::uint8_t* scratch) const {
+    const RegionWindows& windows = windows_.regions()[results.region];
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    for (int i = run.first; i < run.last; ++i) {
-      arguments[i] = arguments_[static_cast<std::size_t>(i)];
-      arguments[i].sums = sums;
-    }
     // The addresses of a tile are stored long before they are read: it would wait for them.
     struct {
       Walk walk;
@@ -177,45 +258,66 @@ class Dense : public ConvInt8Kernel {
     } places[2];
     places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
-    windows_.begin(at, first, &places[0].walk);
-    const auto rows_of = [&](std::int64_t tile) { return fewer + (tile < with_one_more ? 1 : 0); };
-    places[0].segments = windows_.place(places[0].walk, rows_of(0), places[0].inputs);
-    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+    windows.begin(at, results.first, &places[0].walk);
+    places[0].segments = windows.place(places[0].walk, tiles.rows_of(0), places[0].inputs);
+    for (std::int64_t tile = 0; tile < tiles.count(); ++tile) {
       auto& here = places[tile % 2];
-      const int rows = rows_of(tile);
-      if (tile + 1 < tiles) {
+      const int rows = tiles.rows_of(tile);
+      if (tile + 1 < tiles.count()) {
         auto& next = places[(tile + 1) % 2];
-        windows_.advance(here.walk, rows, &next.walk);
-        next.segments = windows_.place(next.walk, rows_of(tile + 1), next.inputs);
+        windows.advance(here.walk, rows, &next.walk);
+        next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
       }
-      if (residual_) fetch_others(run, rows, here.walk.other);
+      if (residual_) fetch_others(run, rows, here.walk.other, 0);
+      const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
       for (int i = run.first; i < run.last; ++i) {
         const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
-        arguments[i].inputs = here.inputs;
-        arguments[i].segments = here.segments.count;
-        arguments[i].segment_bytes = here.segments.bytes;
-        arguments[i].outputs = here.walk.output;
-        arguments[i].residual.others = here.walk.other;
+        set_places(here.inputs, here.segments, here.walk, &arguments[i]);
+        arguments[i].ahead = ahead;
         kernels.of_rows[rows - 1](arguments[i]);
-        if (kernels.are_complete) continue;
-        const Panel& panel = packed_.panels[static_cast<std::size_t>(i)];
-        if (panel.form == TileForm::kSums)
-          finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, here.walk.output);
-        if (residual_) add_residual(i, panel, rows, here.walk.output, here.walk.other);
+        if (!kernels.are_complete) complete(i, rows, sums_at(scratch), here.walk);
       }
     }
   }
 
-  TileArguments arguments_of(const Panel& panel) const {
+  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const Walk& walk,
+                         TileArguments* arguments) {
+    arguments->inputs = inputs;
+    arguments->segments = segments.count;
+    arguments->segment_bytes = segments.bytes;
+    arguments->skips = segments.skips;
+    arguments->outputs = walk.output;
+    arguments->residual.others = walk.other;
+  }
+
+  // What a tile has left to be done.
+  void complete(int index, int rows, std::int32_t* sums, const Walk& walk) const {
+    const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
+    if (panel.form == TileForm::kSums)
+      finish_.run(panel.first, panel.columns, rows, sums, panel.accumulators() * kLanes, walk.output);
+    if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
+  }
+
+  // The last tiles bring the weights near that are used next, which lie behind these: a part of each step's.
+  std::ptrdiff_t ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
+    const std::int64_t left = tiles.count() - 1 - tile;
+    if (!results.are_last || left >= 4) return 0;
+    const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
+    const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
+    return static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights) + 64 * left;
+  }
+
+  TileArguments arguments_of(const Panel& panel, std::size_t region) const {
+    const RegionWindows& windows = windows_.regions()[region];
     TileArguments arguments{};
     arguments.input_offset = panel.input_offset;
-    arguments.weights = packed_.weights.as<std::int8_t>() + panel.weights;
-    arguments.parameters = packed_.lanes(panel);
+    arguments.weights = packed_.weights.as<std::int8_t>() + panel.weights + windows.first_step() * panel.step_bytes();
+    arguments.parameters = parameters_.as<LaneParameters>() + region * packed_.lane_groups() + panel.parameters;
     arguments.output_offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
     arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
     arguments.offset = panel.offset;
-    arguments.is_adjacent = are_rows_adjacent_ && panel.columns == kLanes * panel.accumulators() &&
-                            g_.out_pixel == panel.columns;
+    arguments.is_adjacent = are_results_adjacent_ && windows.is_in_one_piece() &&
+                            panel.columns == kLanes * panel.accumulators() && g_.out_pixel == panel.columns;
     arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
     arguments.low = static_cast<int>(epilogue_.spec().low);
     arguments.high = static_cast<int>(epilogue_.spec().high);
@@ -224,19 +326,22 @@ class Dense : public ConvInt8Kernel {
 
   void prepare_panels() {
     for (const Panel& panel : packed_.panels) {
-      TileArguments arguments = arguments_of(panel);
       PanelKernels kernels{};
       const bool adds = residual_ && is_residual_in_tile(panel);
       kernels.are_complete = panel.form != TileForm::kSums && (adds || !residual_);
       for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
         kernels.of_rows[rows - 1] = tile_kernel(panel, rows, adds);
-      if (adds) {
-        const Residual::Panel& parameters = residual_panels_[kernels_.size()];
-        arguments.residual = {residual_->factors(parameters), residual_->offsets(parameters), nullptr,
-                              residual_->shift(), residual_->low(), residual_->high(), is_one_run_};
-      }
       kernels_.push_back(kernels);
-      arguments_.push_back(arguments);
+    }
+    for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
+      for (std::size_t i = 0; i < packed_.panels.size(); ++i) {
+        const Panel& panel = packed_.panels[i];
+        arguments_.push_back(arguments_of(panel, region));
+        if (!residual_ || !is_residual_in_tile(panel)) continue;
+        const Residual::Panel& parameters = residual_panels_[i];
+        arguments_.back().residual = {residual_->factors(parameters), residual_->offsets(parameters), nullptr,
+                                      residual_->shift(), residual_->low(), residual_->high(), is_one_run_};
+      }
     }
   }
 
@@ -245,8 +350,8 @@ class Dense : public ConvInt8Kernel {
     residual_.emplace(residual_spec_, g_.out_channels, Isa::kAvx512Vnni);
     const bool are_others_adjacent = residual_spec_.pixel == g_.out_pixel && residual_spec_.row == g_.out_row &&
                                      (g_.batch == 1 || residual_spec_.image == g_.out_image);
-    is_one_run_ = are_rows_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
-                  g_.out_pixel == g_.out_channels;
+    is_one_run_ = are_results_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
+                  g_.out_pixel == g_.out_channels && windows_.are_regions_in_one_piece();
     for (const Panel& panel : packed_.panels) {
       const bool repeats = is_residual_in_tile(panel) ? panel.accumulators() <= 2 : is_one_run_;
       residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, repeats));
@@ -254,17 +359,17 @@ class Dense : public ConvInt8Kernel {
   }
 
   static bool is_residual_in_tile(const Panel& panel) {
-    if (panel.form != TileForm::kOneFactor || panel.half) return false;
+    if ((panel.form != TileForm::kSubnormal && panel.form != TileForm::kOneFactor) || panel.half) return false;
     return panel.accumulators() > 2 || panel.columns == kLanes * panel.accumulators();
   }
 
   // Brings the other tensor near while sums are computed.
-  void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others) const {
+  void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others, std::ptrdiff_t distance) const {
     const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
     const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
     const int last = last_panel.first + last_panel.columns;
     for (int row = 0; row < rows; ++row)
-      for (int byte = first; byte < last; byte += 64) __builtin_prefetch(others[row] + byte);
+      for (int byte = first; byte < last; byte += 64) __builtin_prefetch(others[row] + distance + byte);
   }
 
   void add_residual(int index, const Panel& panel, int rows, std::uint8_t* const* outputs,
@@ -288,10 +393,12 @@ class Dense : public ConvInt8Kernel {
   Windows windows_;
   std::vector<PanelRun> runs_;
   std::vector<PanelKernels> kernels_;     // of the panels
-  std::vector<TileArguments> arguments_;  // of the panels, less what changes from tile to tile
+  AlignedBytes parameters_;               // of the panels, for each region
+  std::vector<TileArguments> arguments_;  // the same, less what changes from tile to tile
   Finish finish_;
-  std::int64_t rows_per_pass_ = 0;   // results that all panels are computed for before the next ones
-  bool are_rows_adjacent_ = false;   // results follow each other at out_pixel bytes
+  std::int64_t rows_per_pass_ = 0;     // results that all panels are computed for before the next ones
+  bool are_even_ = false;              // windows and results, see RegionWindows::is_even
+  bool are_results_adjacent_ = false;  // they follow each other at out_pixel bytes
   std::string kind_;
   ResidualSpec residual_spec_;
   std::optional<Residual> residual_;

@@ -9,8 +9,8 @@
 
 #include "core/aligned.h"
 #include "int8/avx512_finish.h"
-#include "int8/avx512_float_form.h"
-#include "int8/avx512_packing.h"
+#include "int8/avx512_panel_forms.h"
+#include "int8/avx512_weights.h"
 
 namespace tpuconvert::avx512 {
 namespace {
@@ -76,6 +76,7 @@ class Depthwise : public ConvInt8Kernel {
   }
 
   void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const WithSubnormals mode;
     const std::uint8_t* input = at.input;
     std::uint8_t* output = at.output;
     const std::int64_t end = rows() * (part + 1) / parts;
@@ -170,12 +171,10 @@ class Depthwise : public ConvInt8Kernel {
   void set_parameters(const ConvInt8Spec& spec, const WindowWeights& values, Block* block) {
     const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
     LaneParameters* lanes = parameters_.as<LaneParameters>() + block->parameters;
-    FloatForms forms[kBlock];
-    block->form = TileForm::kOneFactor;
+    PanelForms forms(epilogue_);
     block->offset = epilogue_.offset(block->first);
-    bool offsets_differ = false;
     for (int i = 0; i < block->channels; ++i) {
-      const int channel = block->first + i;
+      const int channel = block->first + i, lane = lane_of(i, kVectors);
       const std::int16_t* weights = values.of(channel);
       std::int64_t sum = 0, magnitude = 0;
       for (std::size_t tap = 0; tap < values.taps(); ++tap) {
@@ -184,22 +183,18 @@ class Depthwise : public ConvInt8Kernel {
       }
       const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
       // Padding has the value input_zero too, so all taps count.
-      lanes[i % 16 / 4].bias[i / 16 * 4 + i % 4] = static_cast<std::int32_t>(bias - spec.input_zero * sum);
-      forms[i] = prove_forms(epilogue_, channel, magnitude * farthest_input + std::llabs(bias));
-      block->form = std::max(block->form, forms[i].cheapest);
-      offsets_differ |= epilogue_.offset(channel) != block->offset;
+      lanes[lane / kLanes].bias[lane % kLanes] = static_cast<std::int32_t>(bias - spec.input_zero * sum);
+      forms.add(channel, lane, magnitude * farthest_input + std::llabs(bias));
     }
-    if (offsets_differ && block->form != TileForm::kOneFactor) block->form = TileForm::kSums;
-    for (int i = 0; i < block->channels; ++i) {
-      LaneParameters& to = lanes[i % 16 / 4];
-      const bool is_one = block->form == TileForm::kOneFactor;
-      // Narrow blocks have several pixels in a register after the sums.
-      for (int lane = i / 16 * 4 + i % 4; lane < kLanes; lane += block->width / kVectors) {
-        to.factor[lane] = is_one ? forms[i].factor : forms[i].kinked.high_part;
-        to.second[lane] = is_one ? forms[i].addend : forms[i].kinked.low_part;
-        to.kink[lane] = forms[i].kinked.kink;
+    block->form = forms.write(lanes);
+    // Narrow blocks have several pixels in a register after the sums.
+    const int period = block->width / kVectors;
+    for (LaneParameters* to = lanes; to != lanes + kVectors; ++to)
+      for (int lane = period; lane < kLanes; ++lane) {
+        to->factor[lane] = to->factor[lane - period];
+        to->second[lane] = to->second[lane - period];
+        to->kink[lane] = to->kink[lane - period];
       }
-    }
   }
 };
 

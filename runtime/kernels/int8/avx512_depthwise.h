@@ -2,7 +2,7 @@
 //
 // Channels are taken in blocks of 64, 32 or 16, one byte vector wide. Interleaving the bytes of four rows puts four
 // vertical taps of a channel into one dword, a block into four vectors: dword 4 * l + i of vector v is channel
-// 16 * l + 4 * v + i, for 128-bit lane l. Weights and parameters lie in that order; packing the results undoes it.
+// 16 * l + 4 * v + i, for 128-bit lane l (lane_of). Weights and parameters lie in that order; packing the results undoes it.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,6 @@
 namespace tpuconvert::avx512 {
 
 constexpr int kVectors = 4;  // of a block
-
-// Channel within its block of the j-th dword of vector v.
-constexpr int depthwise_channel(int v, int j) { return 16 * (j / 4) + 4 * v + j % 4; }
 
 struct DepthwiseArguments {
   const std::uint8_t* rows[4];       // input rows under the window, at the first channel of the block

@@ -114,7 +114,7 @@ TPU_INLINE void compute(const DepthwiseArguments& arguments, const Column<Width>
     if constexpr (Form != TileForm::kSums) {
       unrolled<kGroups>([&](auto group) TPU_INLINED {
         words[half][group] = _mm512_packs_epi32(results[0][group], results[1][group]);
-        if constexpr (Form != TileForm::kOneFactor) words[half][group] = halved(words[half][group], doubled_offset);
+        if constexpr (!is_offset(Form)) words[half][group] = halved(words[half][group], doubled_offset);
       });
     }
   });
@@ -168,6 +168,7 @@ DepthwiseKernel with_width(int width, int stride, int rows) {
 
 DepthwiseKernel depthwise_3x3(TileForm form, int width, int stride, int rows) {
   switch (form) {
+    case TileForm::kSubnormal: return with_width<TileForm::kSubnormal>(width, stride, rows);
     case TileForm::kOneFactor: return with_width<TileForm::kOneFactor>(width, stride, rows);
     case TileForm::kTwoFactors: return with_width<TileForm::kTwoFactors>(width, stride, rows);
     case TileForm::kKinked: return with_width<TileForm::kKinked>(width, stride, rows);

@@ -60,7 +60,7 @@ TPU_INLINE void compute(const DepthwiseLine& line, int x) {
       });
       __m512i lower = _mm512_packs_epi32(sums[pixel][0], sums[pixel][1]);
       __m512i upper = _mm512_packs_epi32(sums[pixel][2], sums[pixel][3]);
-      if constexpr (Form != TileForm::kOneFactor) {
+      if constexpr (!is_offset(Form)) {
         lower = halved(lower, doubled_offset);
         upper = halved(upper, doubled_offset);
       }
@@ -83,6 +83,7 @@ void run_line(const DepthwiseLine& line) {
 
 DepthwiseLineKernel depthwise_line(TileForm form) {
   switch (form) {
+    case TileForm::kSubnormal: return run_line<TileForm::kSubnormal>;
     case TileForm::kOneFactor: return run_line<TileForm::kOneFactor>;
     case TileForm::kTwoFactors: return run_line<TileForm::kTwoFactors>;
     case TileForm::kKinked: return run_line<TileForm::kKinked>;

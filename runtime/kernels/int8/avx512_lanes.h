@@ -51,10 +51,17 @@ constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
 
 TPU_INLINE __m512i floor_of(__m512 value) { return _mm512_cvt_roundps_epi32(value, kDown); }
 
+// Whether results of the form need no offset.
+constexpr bool is_offset(TileForm form) { return form == TileForm::kSubnormal || form == TileForm::kOneFactor; }
+
 // The float forms up to the conversion; see TileForm.
 template <TileForm Form>
 TPU_INLINE __m512i rescaled(__m512i sum, const LaneParameters& parameters) {
   static_assert(Form != TileForm::kSums, "sums are not rescaled in registers");
+  if constexpr (Form == TileForm::kSubnormal) {
+    return _mm512_castps_si512(_mm512_fmadd_round_ps(_mm512_castsi512_ps(sum), _mm512_load_ps(parameters.factor),
+                                                     _mm512_load_ps(parameters.second), kDown));
+  }
   const __m512 x = _mm512_cvtepi32_ps(sum);
   const __m512 factor = _mm512_load_ps(parameters.factor);
   const __m512 second = _mm512_load_ps(parameters.second);
@@ -83,6 +90,16 @@ TPU_INLINE __m512i in_order(__m512i packed) {
   // After two packs, 128-bit lane l holds results 4 * l .. 4 * l + 3 of each accumulator in turn.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_permutexvar_epi32(order, packed);
+}
+
+// Puts the columns of four accumulators in order, see lane_of(): quarters of registers change places.
+TPU_INLINE void transpose_quarters(__m512i (&x)[4]) {
+  const __m512i a = _mm512_shuffle_i32x4(x[0], x[1], 0x88), b = _mm512_shuffle_i32x4(x[0], x[1], 0xDD);
+  const __m512i c = _mm512_shuffle_i32x4(x[2], x[3], 0x88), d = _mm512_shuffle_i32x4(x[2], x[3], 0xDD);
+  x[0] = _mm512_shuffle_i32x4(a, c, 0x88);
+  x[1] = _mm512_shuffle_i32x4(b, d, 0x88);
+  x[2] = _mm512_shuffle_i32x4(a, c, 0xDD);
+  x[3] = _mm512_shuffle_i32x4(b, d, 0xDD);
 }
 
 struct Limits {

@@ -6,14 +6,12 @@
 #include <cstdlib>
 #include <optional>
 
-#include "int8/avx512_float_form.h"
+#include "int8/avx512_panel_forms.h"
 #include "int8/avx512_weight_panels.h"
 #include "int8/avx512_weights.h"
 
 namespace tpuconvert::avx512 {
 namespace {
-
-constexpr int kMaxColumns = 4 * kLanes;  // of a panel
 
 std::size_t rounded_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -76,49 +74,6 @@ SegmentLayout layout_of(const ConvInt8Spec& spec) {
   return layout;
 }
 
-// --- parameters ------------------------------------------------------------------------------------------------------
-
-// Forms of the channels of one panel, and the parameters once the form of all of them is known.
-class PanelForms {
- public:
-  void add(const FloatForms& forms, int lane, LaneParameters* lanes) {
-    form_ = std::max(form_, forms.cheapest);
-    entries_[count_++] = {forms, lane, lanes};
-  }
-
-  TileForm write() const {
-    for (int i = 0; i < count_; ++i) {
-      const Entry& entry = entries_[i];
-      LaneParameters& lanes = *entry.lanes;
-      if (form_ == TileForm::kOneFactor) {
-        lanes.factor[entry.lane] = entry.forms.factor;
-        lanes.second[entry.lane] = entry.forms.addend;
-      } else if (form_ != TileForm::kSums) {
-        lanes.factor[entry.lane] = entry.forms.kinked.high_part;
-        lanes.second[entry.lane] = entry.forms.kinked.low_part;
-        lanes.kink[entry.lane] = entry.forms.kinked.kink;
-      }
-    }
-    return form_;
-  }
-
-  // The form with one factor has offsets of its own in every channel; the others have one for all.
-  void rule_out_common_offset() {
-    if (form_ != TileForm::kOneFactor) form_ = TileForm::kSums;
-  }
-
- private:
-  struct Entry {
-    FloatForms forms;
-    int lane;
-    LaneParameters* lanes;
-  };
-
-  TileForm form_ = TileForm::kOneFactor;
-  Entry entries_[kMaxColumns];
-  int count_ = 0;
-};
-
 // --- weights ---------------------------------------------------------------------------------------------------------
 
 // Puts the weights of panels in order and adds them up.
@@ -145,7 +100,10 @@ class WeightPacker {
     task.sums = sums;
     task.magnitudes = magnitudes;
     pack_weights_avx512vnni(task);
-    for (int column = 0; column < panel.columns; ++column) sums_[column] = {sums[column], magnitudes[column]};
+    for (int column = 0; column < panel.columns; ++column) {
+      const int lane = panel.lane_of(column);
+      sums_[column] = {sums[lane], magnitudes[lane]};
+    }
     return sums_;
   }
 
@@ -171,11 +129,10 @@ class WeightPacker {
   }
 
   const WeightSums* pack_rows(const Panel& panel, std::int8_t* to) {
-    const std::size_t step_bytes = static_cast<std::size_t>(64 * panel.full + (panel.half ? 32 : 0));
     for (int i = 0; i < panel.accumulators(); ++i) {
       const int width = i < panel.full ? kLanes : kLanes / 2;
       for (int lane = 0; lane < width; ++lane) {
-        const int column = i * kLanes + lane;
+        const int column = panel.lane_of(i * kLanes + lane);
         if (column < panel.columns) {
           rows_->read(panel.first + column, lane);
         } else {
@@ -183,7 +140,7 @@ class WeightPacker {
         }
         sums_[column] = rows_->sums(lane);
       }
-      rows_->interleave(width, to + 64 * i, step_bytes);
+      rows_->interleave(width, to + 64 * i, panel.step_bytes());
     }
     return sums_;
   }
@@ -199,20 +156,17 @@ void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker
                 PackedConv* packed) {
   const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
   const WeightSums* sums = packer->pack(*panel, packed->weights.data() + panel->weights);
-  PanelForms forms;
+  LaneParameters* lanes = packed->parameters.as<LaneParameters>() + panel->parameters;
+  PanelForms forms(epilogue);
   panel->offset = epilogue.offset(panel->first);
-  bool offsets_differ = false;
   for (int column = 0; column < panel->columns; ++column) {
-    LaneParameters* lanes = packed->parameters.as<LaneParameters>() + panel->parameters + column / kLanes;
-    const int lane = column % kLanes, channel = panel->first + column;
+    const int lane = panel->lane_of(column), channel = panel->first + column;
     const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
     // The bytes are not centred: padding has the value input_zero too, so all taps count. Wraps like the sums do.
-    lanes->bias[lane] = static_cast<std::int32_t>(bias - spec.input_zero * sums[column].sum);
-    forms.add(prove_forms(epilogue, channel, sums[column].magnitude * farthest_input + std::llabs(bias)), lane, lanes);
-    offsets_differ |= epilogue.offset(channel) != panel->offset;
+    lanes[lane / kLanes].bias[lane % kLanes] = static_cast<std::int32_t>(bias - spec.input_zero * sums[column].sum);
+    forms.add(channel, lane, sums[column].magnitude * farthest_input + std::llabs(bias));
   }
-  if (offsets_differ) forms.rule_out_common_offset();
-  panel->form = forms.write();
+  panel->form = forms.write(lanes);
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ struct Panel {
   std::size_t parameters;     // index of the first LaneParameters
 
   int accumulators() const { return full + (half ? 1 : 0); }
+  int lane_of(int column) const { return avx512::lane_of(column, accumulators()); }
+  std::size_t step_bytes() const { return static_cast<std::size_t>(64 * full + (half ? 32 : 0)); }  // of 4 inputs
 };
 
 struct PackedConv {
@@ -35,7 +37,7 @@ struct PackedConv {
   AlignedBytes weights;
   AlignedBytes parameters;
 
-  const LaneParameters* lanes(const Panel& panel) const { return parameters.as<LaneParameters>() + panel.parameters; }
+  std::size_t lane_groups() const { return panels.back().parameters + static_cast<std::size_t>(panels.back().accumulators()); }
 };
 
 PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue);

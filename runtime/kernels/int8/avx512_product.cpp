@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "int8/avx512_tile.h"
@@ -19,6 +20,8 @@ using avx512::TileKernel;
 constexpr int kMaxAccumulators = 4;
 constexpr int kRows = avx512::largest_rows(kMaxAccumulators, false);
 constexpr std::size_t kBlockBytes = 256 * 1024;  // of the packed operand that are used for all rows
+
+constexpr std::uint32_t kNoSkip = 0;
 
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -50,6 +53,13 @@ class ProductTiles : public ProductInt8Kernel {
         depth_bytes_(static_cast<std::size_t>((spec.depth + 3) / 4 * 4)) {
     for (std::int64_t first = 0; first < spec.columns; first += panels_.back().columns)
       panels_.push_back(panel_of(first, spec.columns - first));
+    for (const Panel& panel : panels_) {
+      std::int32_t* constants = constants_.data() + panel.first;
+      for (int i = 0; i < panel.accumulators() * kLanes; ++i) {
+        const int lane = avx512::lane_of(i, panel.accumulators());
+        if (i < lane) std::swap(constants[i], constants[lane]);
+      }
+    }
     const std::size_t fitting = kBlockBytes / (depth_bytes_ * kMaxAccumulators * kLanes);
     block_ = std::min(panels_.size(), std::max<std::size_t>(1, fitting));
   }
@@ -71,6 +81,7 @@ class ProductTiles : public ProductInt8Kernel {
     arguments.inputs = inputs;
     arguments.segments = 1;
     arguments.segment_bytes = depth_bytes_;
+    arguments.skips = &kNoSkip;
     arguments.sums = sums;
     const std::int64_t tiles = (rows_in_all + kRows - 1) / kRows;
     for (std::int64_t tile = 0; tile < tiles; ++tile) {

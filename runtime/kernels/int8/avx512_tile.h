@@ -10,8 +10,15 @@ namespace tpuconvert::avx512 {
 
 constexpr int kLanes = 16;  // output channels of one accumulator register
 
-// What the tile does with its sums. With x = float(sum), exact below 2^24:
+// Which lane of the accumulators of a panel, 0..16 * accumulators - 1, computes a column, and the other way round. Bytes
+// that are packed from four accumulators have four columns of each in turn; with fewer, bytes are put in order then.
+constexpr int lane_of(int column, int accumulators) {
+  return accumulators == 4 ? 16 * (column / 4 % 4) + column / 16 * 4 + column % 4 : column;
+}
+
+// What the tile does with its sums, from the cheapest to the dearest. With x = float(sum), exact below 2^24:
 enum class TileForm {
+  kSubnormal,  // stored = the bits of factor * (the number whose bits are the sum) + second, see avx512_subnormal_form.cpp
   kOneFactor,  // stored = floor(factor * x + addend)
   kTwoFactors, // v = floor(factor * x + small_factor * x), stored = (v + 1 + 2 * offset) >> 1
   kKinked,     // the same with small_factor * x + copysign(kink, x) as second summand
@@ -23,7 +30,7 @@ enum class TileForm {
 struct LaneParameters {
   std::int32_t bias[kLanes];
   float factor[kLanes];
-  float second[kLanes];  // kOneFactor: addend; otherwise small_factor
+  float second[kLanes];  // kSubnormal, kOneFactor: addend; otherwise small_factor
   float kink[kLanes];
 };
 
@@ -43,17 +50,19 @@ struct TileArguments {
   std::size_t input_offset;           // added to each of them
   std::size_t segments;
   std::size_t segment_bytes;          // a multiple of 4, not 0
-  const std::int8_t* weights;         // [segment][segment_bytes / 4][accumulator][channel][4]
+  const std::uint32_t* skips;         // [segment]: how many groups of 4 bytes the weights behind it are of no use for
+  const std::int8_t* weights;         // [segment][segment_bytes / 4][accumulator][lane][4]
+  std::ptrdiff_t ahead;               // from them to bytes that are brought near meanwhile, 64 of each 256
   const LaneParameters* parameters;   // [accumulator]
   std::uint8_t* const* outputs;       // [row]
   std::size_t output_offset;          // added to each of them
-  std::int32_t* sums;                 // kSums: [row][accumulator][kLanes]
+  std::int32_t* sums;                 // kSums: [row][kLanes * accumulators], columns in order
   std::uint64_t mask;                 // one bit for every channel that is stored
   bool is_adjacent;                   // results of the rows follow each other, 16 * accumulators bytes each
   const std::uint8_t* lut;            // 256 bytes or null
   int offset;                         // kTwoFactors, kKinked
   int low, high;
-  TileResidual residual;              // tile_one_factor_residual
+  TileResidual residual;              // tile_..._residual
 };
 
 using TileKernel = void (*)(const TileArguments&);
@@ -67,8 +76,10 @@ constexpr int largest_rows(int full, bool half) {
 
 // One per form. The shapes are full = 1, 2, 3, 4 without and full = 0, 1 with a half accumulator; 1 <= rows <=
 // largest_rows.
+TileKernel tile_subnormal(int full, bool half, int rows);
 TileKernel tile_one_factor(int full, bool half, int rows);
-// The same for one factor and `residual`; only for full = 1, 2, 3, 4 without a half accumulator.
+// The same with `residual`; only for full = 1, 2, 3, 4 without a half accumulator.
+TileKernel tile_subnormal_residual(int full, int rows);
 TileKernel tile_one_factor_residual(int full, int rows);
 TileKernel tile_two_factors(int full, bool half, int rows);
 TileKernel tile_kinked(int full, bool half, int rows);

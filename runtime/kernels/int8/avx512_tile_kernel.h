@@ -9,15 +9,16 @@ namespace {
 // At any address.
 using FourBytes = std::int32_t __attribute__((aligned(1), may_alias));
 
-// Four accumulators of rescaled results as bytes, 16 of each in turn.
-template <TileForm Form>
+// Four accumulators of rescaled results as bytes: columns in order if they are those of one row, else 16 of each in turn.
+template <int Accumulators, TileForm Form>
 TPU_INLINE __m512i packed(__m512i first, __m512i second, __m512i third, __m512i fourth, __m512i doubled_offset) {
   __m512i lower = _mm512_packs_epi32(first, second), upper = _mm512_packs_epi32(third, fourth);
-  if constexpr (Form != TileForm::kOneFactor) {
+  if constexpr (!is_offset(Form)) {
     lower = halved(lower, doubled_offset);
     upper = halved(upper, doubled_offset);
   }
-  return in_order(_mm512_packus_epi16(lower, upper));
+  const __m512i bytes = _mm512_packus_epi16(lower, upper);
+  return Accumulators == 4 ? bytes : in_order(bytes);
 }
 
 // Which bytes of a vector are stored where it is stored in one piece.
@@ -115,6 +116,8 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
 
   const std::int8_t* weights = arguments.weights;
   const std::uint8_t* const* inputs = arguments.inputs;
+  const std::uint32_t* skips = arguments.skips;
+  const std::ptrdiff_t ahead = arguments.ahead;
   const std::ptrdiff_t bytes = static_cast<std::ptrdiff_t>(arguments.segment_bytes);
   for (std::size_t segment = arguments.segments; segment != 0; --segment) {
     const std::uint8_t* end[Rows];
@@ -124,6 +127,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
     do {
       __m512i held[kHeld > 0 ? kHeld : 1];
       __m256i held_half;
+      if constexpr (Full == 4) _mm_prefetch(weights + ahead, _MM_HINT_T1);
       unrolled<kHeld>([&](auto i) TPU_INLINED { held[i] = _mm512_loadu_si512(weights + 64 * i); });
       if constexpr (Half) held_half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 64 * Full));
       unrolled<Rows>([&](auto row) TPU_INLINED {
@@ -135,6 +139,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       weights += kStepBytes;
       at += 4;
     } while (at != 0);
+    weights += *skips++ * kStepBytes;
   }
   if constexpr (Half) {
     unrolled<Rows>([&](auto row) TPU_INLINED { sums[row][Full] = _mm512_zextsi256_si512(half_sums[row]); });
@@ -142,6 +147,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
 
   if constexpr (Form == TileForm::kSums) {
     unrolled<Rows>([&](auto row) TPU_INLINED {
+      if constexpr (kAccumulators == 4) transpose_quarters(sums[row]);
       unrolled<kAccumulators>([&](auto i) TPU_INLINED {
         _mm512_store_si512(arguments.sums + (row * kAccumulators + i) * kLanes, sums[row][i]);
       });
@@ -155,7 +161,7 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       });
     });
     const __m512i doubled_offset = _mm512_set1_epi16(static_cast<short>(2 * arguments.offset + 1));
-    const bool is_limited = arguments.low != 0 || arguments.high != 255;
+    const bool has_low = arguments.low != 0, has_high = arguments.high != 255;
     const Limits limits{_mm512_set1_epi8(static_cast<char>(arguments.low)),
                         _mm512_set1_epi8(static_cast<char>(arguments.high))};
     constexpr int kRowsAtOnce = kAccumulators > 2 ? 1 : 4 / kAccumulators;
@@ -167,10 +173,11 @@ __attribute__((noinline)) void tile(const TileArguments& arguments) {
       // Where there are not four accumulators, the last takes the place of the missing ones and is not stored.
       constexpr int kLast = kCount * kAccumulators - 1;
       constexpr int k1 = kLast < 1 ? kLast : 1, k2 = kLast < 2 ? kLast : 2, k3 = kLast < 3 ? kLast : 3;
-      __m512i found = packed<Form>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
+      __m512i found = packed<kAccumulators, Form>(sums[kRow][0], sums[kRow + k1 / kAccumulators][k1 % kAccumulators],
                                    sums[kRow + k2 / kAccumulators][k2 % kAccumulators],
                                    sums[kRow + k3 / kAccumulators][k3 % kAccumulators], doubled_offset);
-      if (is_limited) found = limited(found, limits);
+      if (has_low) found = _mm512_max_epu8(found, limits.low);
+      if (has_high) found = _mm512_min_epu8(found, limits.high);
       if (arguments.lut != nullptr) found = looked_up(arguments.lut, found);
       if constexpr (Residual) {
         bytes[group] = found;

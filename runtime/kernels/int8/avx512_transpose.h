@@ -16,6 +16,16 @@ TPU_INLINE __m512i bytes_without(__m512i zero, const std::uint8_t* from, __mmask
   return _mm512_maskz_sub_epi8(mask, _mm512_maskz_loadu_epi8(mask, from), zero);
 }
 
+// The columns that the lanes of an accumulator compute.
+struct Columns {
+  int first, step;  // the first one, and from four lanes to the next four
+
+  Columns(int accumulator, int accumulators)
+      : first(lane_of(accumulator * kLanes, accumulators)), step(lane_of(4, accumulators)) {}
+
+  TPU_INLINE int of(int lane) const { return first + lane / 4 * step + lane % 4; }
+};
+
 // Sums of the four signed bytes of every dword, added to `sums`.
 TPU_INLINE void add_quads(__m512i& sums, __m512i bytes) { dot(sums, _mm512_set1_epi8(1), bytes); }
 
@@ -50,19 +60,19 @@ TPU_INLINE void transpose(__m512i (&x)[16]) {
   unrolled<16>([&](auto i) TPU_INLINED { x[i] = y[i]; });
 }
 
-// Four rows of 64 bytes become four registers of 16 columns.
+// Four rows of 64 bytes become four registers of 16 columns, neighbours or as lane_of() has them.
+template <bool AreNeighbours>
 TPU_INLINE void interleave(__m512i (&rows)[4]) {
   const __m512i low01 = _mm512_unpacklo_epi8(rows[0], rows[1]), high01 = _mm512_unpackhi_epi8(rows[0], rows[1]);
   const __m512i low23 = _mm512_unpacklo_epi8(rows[2], rows[3]), high23 = _mm512_unpackhi_epi8(rows[2], rows[3]);
   // Of x[j], 128-bit lane l has columns 16 * l + 4 * j .. + 3.
   const __m512i x0 = _mm512_unpacklo_epi16(low01, low23), x1 = _mm512_unpackhi_epi16(low01, low23);
   const __m512i x2 = _mm512_unpacklo_epi16(high01, high23), x3 = _mm512_unpackhi_epi16(high01, high23);
-  const __m512i a = _mm512_shuffle_i32x4(x0, x1, 0x88), b = _mm512_shuffle_i32x4(x0, x1, 0xDD);
-  const __m512i c = _mm512_shuffle_i32x4(x2, x3, 0x88), d = _mm512_shuffle_i32x4(x2, x3, 0xDD);
-  rows[0] = _mm512_shuffle_i32x4(a, c, 0x88);
-  rows[1] = _mm512_shuffle_i32x4(b, d, 0x88);
-  rows[2] = _mm512_shuffle_i32x4(a, c, 0xDD);
-  rows[3] = _mm512_shuffle_i32x4(b, d, 0xDD);
+  rows[0] = x0;
+  rows[1] = x1;
+  rows[2] = x2;
+  rows[3] = x3;
+  if constexpr (AreNeighbours) transpose_quarters(rows);
 }
 
 // The dwords of an accumulator; of a half one the first 8.

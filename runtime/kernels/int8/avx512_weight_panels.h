@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "int8/avx512_tile.h"
+
 namespace tpuconvert::avx512 {
 
 struct WeightPanelTask {
@@ -19,8 +21,8 @@ struct WeightPanelTask {
   std::size_t segment_bytes;                 // of a tap; the inputs rounded up to a multiple of 4
   int full;                                  // accumulators of 16 channels
   bool half;                                 // and one of 8
-  std::uint8_t* to;                          // [tap][segment_bytes / 4][accumulator][channel][4]; all of it is written
-  std::int32_t* sums;                        // of the weights of each channel: 16 for every accumulator
+  std::uint8_t* to;                          // [tap][segment_bytes / 4][accumulator][lane][4]; all of it is written
+  std::int32_t* sums;                        // of the weights of each lane: 16 for every accumulator
   std::int32_t* magnitudes;                  // of their magnitudes
 };
 

@@ -28,18 +28,21 @@ TPU_INLINE void bring_near(const std::uint8_t* weights) {
 // Input channels are neighbours: 64 of each of 16 output channels, transposed.
 void pack_inputs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
-  const int columns = task.columns - accumulator * kLanes, quads = static_cast<int>(task.segment_bytes / 4);
+  const Columns columns(accumulator, task.full);
+  const int quads = static_cast<int>(task.segment_bytes / 4), next = lane_of(kLanes, task.full);
   const bool is_half = accumulator == task.full;
   __m512i sums = _mm512_setzero_si512(), magnitudes = sums;
   for (int tap = 0; tap < task.kernel_h * task.kernel_w; ++tap) {
-    const std::uint8_t* from = tap_weights(task, tap) + accumulator * kLanes * task.out;
+    const std::uint8_t* from = tap_weights(task, tap);
     std::uint8_t* to = segment(task, tap) + 64 * accumulator;
     for (int quad = 0; quad < quads; quad += kQuads) {
       const __mmask64 mask = first_bytes(task.inputs - 4 * quad);
       __m512i x[16];
       unrolled<16>([&](auto i) TPU_INLINED {
-        x[i] = i < columns ? bytes_without(zero, from + i * task.out + 4 * quad, mask) : _mm512_setzero_si512();
-        bring_near(from + (kLanes + i) * task.out + 4 * quad);
+        const int column = columns.of(i);
+        x[i] = column < task.columns ? bytes_without(zero, from + column * task.out + 4 * quad, mask)
+                                     : _mm512_setzero_si512();
+        bring_near(from + (column + next) * task.out + 4 * quad);
       });
       transpose(x);
       unrolled<16>([&](auto i) TPU_INLINED {
@@ -60,10 +63,11 @@ void pack_inputs(const WeightPanelTask& task, int accumulator) {
 // order and transposed.
 void pack_runs(const WeightPanelTask& task, int accumulator) {
   const __m512i zero = _mm512_set1_epi8(static_cast<char>(task.zero));
-  const int columns = task.columns - accumulator * kLanes, quads = static_cast<int>(task.segment_bytes / 4);
+  const Columns columns(accumulator, task.full);
+  const int quads = static_cast<int>(task.segment_bytes / 4), next = lane_of(kLanes, task.full);
   const int taps = task.kernel_h * task.kernel_w;
   const bool is_half = accumulator == task.full;
-  const std::uint8_t* from = task.weights + accumulator * kLanes * task.out;
+  const std::uint8_t* from = task.weights;
   std::uint8_t order[64] = {};
   for (int tap = 0; tap < taps; ++tap)
     for (int i = 0; i < 4; ++i) order[4 * tap + i] = static_cast<std::uint8_t>(i * taps + tap);
@@ -74,9 +78,11 @@ void pack_runs(const WeightPanelTask& task, int accumulator) {
     const __mmask64 mask = first_bytes(inputs * taps);
     __m512i x[16];
     unrolled<16>([&](auto i) TPU_INLINED {
-      x[i] = i < columns ? _mm512_permutexvar_epi8(by_taps, bytes_without(zero, from + i * task.out, mask))
-                         : _mm512_setzero_si512();
-      bring_near(from + (kLanes + i) * task.out);
+      const int column = columns.of(i);
+      x[i] = column < task.columns
+                 ? _mm512_permutexvar_epi8(by_taps, bytes_without(zero, from + column * task.out, mask))
+                 : _mm512_setzero_si512();
+      bring_near(from + (column + next) * task.out);
     });
     transpose(x);
     unrolled<16>([&](auto i) TPU_INLINED {
@@ -110,7 +116,7 @@ void pack_outputs(const WeightPanelTask& task) {
         rows[i] = input + i < task.inputs ? bytes_without(zero, from + i * task.in, mask) : _mm512_setzero_si512();
         bring_near(from + (kAhead + i) * task.in);
       });
-      interleave(rows);
+      interleave<Accumulators != 4>(rows);
       unrolled<Accumulators>([&](auto i) TPU_INLINED {
         add_quads(sums[i], rows[i]);
         add_magnitudes(magnitudes[i], rows[i]);

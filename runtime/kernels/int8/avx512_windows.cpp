@@ -15,7 +15,73 @@ constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64
 
 }  // namespace
 
-Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout)
+RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
+                             std::ptrdiff_t row_pitch, std::ptrdiff_t pixel_pitch, const std::uint8_t* padding)
+    : region_(region),
+      batch_(spec.geometry.batch),
+      kernel_h_(spec.geometry.kernel_h),
+      kernel_w_(spec.geometry.kernel_w),
+      is_band_(layout.is_padded_row),
+      is_in_one_piece_(region.width == spec.geometry.out_width &&
+                       (spec.geometry.batch == 1 || region.height == spec.geometry.out_height)),
+      copies_(layout.copies),
+      segment_bytes_(layout.bytes),
+      output_corner_(region.y * spec.geometry.out_row + region.x * spec.geometry.out_pixel),
+      other_corner_(spec.residual ? region.y * spec.residual->row + region.x * spec.residual->pixel : 0),
+      has_other_(spec.residual.has_value()) {
+  const ConvGeometry& g = spec.geometry;
+  shape_.stride_h = g.stride_h;
+  shape_.stride_w = g.stride_w;
+  shape_.out_height = region.height;
+  shape_.out_width = region.width;
+  shape_.pad_top = can_leave ? g.pad_top - region.y * g.stride_h - region.tap_y * g.dilation_h : 0;
+  shape_.pad_left = can_leave ? g.pad_left - region.x * g.stride_w - region.tap_x * g.dilation_w : 0;
+  shape_.height = can_leave ? g.height : std::numeric_limits<int>::max();
+  shape_.width = can_leave ? g.width : std::numeric_limits<int>::max();
+  shape_.kernel_h = region.taps_h;
+  shape_.kernel_w = is_band_ ? 1 : region.taps_w;
+  shape_.dilation_h = g.dilation_h;
+  shape_.dilation_w = g.dilation_w;
+  shape_.tap_row = row_pitch * g.dilation_h;
+  shape_.tap_column = pixel_pitch * g.dilation_w;
+  shape_.joins_taps = shape_.kernel_w > 1 && g.dilation_w == 1 && g.in_pixel == g.in_channels &&
+                      layout.bytes == static_cast<std::size_t>(g.in_channels);
+  shape_.padding = padding;
+  const auto steps = [&](std::ptrdiff_t result, std::ptrdiff_t row, std::ptrdiff_t image) {
+    return WalkSteps{result, row - region.width * result, image - region.height * row};
+  };
+  shape_.input = steps(pixel_pitch * g.stride_w, row_pitch * g.stride_h, is_band_ ? 0 : g.in_image);
+  shape_.output = steps(g.out_pixel, g.out_row, g.out_image);
+  if (spec.residual) shape_.other = steps(spec.residual->pixel, spec.residual->row, spec.residual->image);
+  corner_ = is_band_ ? 0 : -(shape_.pad_top * g.in_row + shape_.pad_left * g.in_pixel);
+
+  // What is left out behind each tap, and behind each line of taps that are read as one segment.
+  const int kernel_w = is_band_ ? 1 : g.kernel_w;
+  const auto step_of = [&](int copy, int y, int x) {
+    const int tap = (copy * g.kernel_h + region.tap_y + y) * kernel_w + region.tap_x + x;
+    return static_cast<std::size_t>(tap) * (layout.bytes / 4);
+  };
+  first_step_ = step_of(0, 0, 0);
+  const std::size_t tap_steps = layout.bytes / 4;
+  for (int copy = 0; copy < copies_; ++copy) {
+    for (int y = 0; y < shape_.kernel_h; ++y) {
+      for (int x = 0; x + 1 < shape_.kernel_w; ++x) tap_skips_.push_back(0);
+      const std::size_t next = y + 1 < shape_.kernel_h ? step_of(copy, y + 1, 0) : step_of(copy + 1, 0, 0);
+      const std::size_t end = step_of(copy, y, shape_.kernel_w - 1) + tap_steps;
+      tap_skips_.push_back(static_cast<std::uint32_t>(next - end));
+      line_skips_.push_back(tap_skips_.back());
+    }
+  }
+}
+
+bool RegionWindows::is_even() const {
+  const auto goes_on = [this](const WalkSteps& steps) { return steps.row == 0 && (batch_ == 1 || steps.image == 0); };
+  const bool is_one_segment = shape_.kernel_h == 1 && shape_.kernel_w == 1 && copies_ == 1 && !is_band_;
+  return is_one_segment && shape_.padding == nullptr && goes_on(shape_.input) && goes_on(shape_.output) &&
+         (!has_other_ || (goes_on(shape_.other) && shape_.other.result == shape_.output.result));
+}
+
+Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs)
     : g_(spec.geometry), layout_(layout), zero_(spec.input_zero) {
   std::ptrdiff_t row_pitch = g_.in_row, pixel_pitch = g_.in_pixel;
   bool can_leave = false;
@@ -33,35 +99,18 @@ Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout)
     pixel_pitch = g_.in_channels;
   } else if (!needs_no_padding()) {
     can_leave = true;
-  }
-  shape_.stride_h = g_.stride_h;
-  shape_.stride_w = g_.stride_w;
-  shape_.out_height = g_.out_height;
-  shape_.out_width = g_.out_width;
-  shape_.pad_top = can_leave ? g_.pad_top : 0;
-  shape_.pad_left = can_leave ? g_.pad_left : 0;
-  shape_.height = can_leave ? g_.height : std::numeric_limits<int>::max();
-  shape_.width = can_leave ? g_.width : std::numeric_limits<int>::max();
-  shape_.kernel_h = g_.kernel_h;
-  shape_.kernel_w = layout.is_padded_row ? 1 : g_.kernel_w;
-  shape_.dilation_h = g_.dilation_h;
-  shape_.dilation_w = g_.dilation_w;
-  shape_.tap_row = row_pitch * g_.dilation_h;
-  shape_.tap_column = pixel_pitch * g_.dilation_w;
-  shape_.joins_taps = shape_.kernel_w > 1 && g_.dilation_w == 1 && g_.in_pixel == g_.in_channels &&
-                      layout.bytes == static_cast<std::size_t>(g_.in_channels);
-  if (can_leave) {
-    const std::size_t pixels = shape_.joins_taps ? static_cast<std::size_t>(g_.kernel_w) : 1;
-    padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * pixels);
+    padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.kernel_w));
     std::memset(padding_.data(), zero_, padding_.size());
-    shape_.padding = padding_.data();
   }
-  const auto steps = [this](std::ptrdiff_t result, std::ptrdiff_t row, std::ptrdiff_t image) {
-    return WalkSteps{result, row - g_.out_width * result, image - g_.out_height * row};
-  };
-  shape_.input = steps(pixel_pitch * g_.stride_w, row_pitch * g_.stride_h, layout.is_padded_row ? 0 : g_.in_image);
-  shape_.output = steps(g_.out_pixel, g_.out_row, g_.out_image);
-  if (spec.residual) shape_.other = steps(spec.residual->pixel, spec.residual->row, spec.residual->image);
+  const Region whole{0, 0, g_.out_height, g_.out_width, 0, 0, g_.kernel_h, g_.kernel_w};
+  const std::vector<Region> regions = can_leave ? regions_of(g_, costs) : std::vector<Region>{whole};
+  for (const Region& region : regions)
+    regions_.emplace_back(spec, layout, region, can_leave, row_pitch, pixel_pitch, padding_.data());
+}
+
+bool Windows::are_regions_in_one_piece() const {
+  return std::all_of(regions_.begin(), regions_.end(),
+                     [](const RegionWindows& windows) { return windows.is_in_one_piece(); });
 }
 
 bool Windows::needs_no_padding() const {
@@ -77,38 +126,37 @@ std::size_t Windows::address_bytes() const {
                  sizeof(const std::uint8_t*));
 }
 
-void Windows::begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const {
-  const bool is_band = layout_.is_padded_row;
-  const std::int64_t row = index / g_.out_width;
-  std::int64_t image = row / g_.out_height;
-  int x = static_cast<int>(index % g_.out_width), y = static_cast<int>(row % g_.out_height);
-  const int band_y = is_band ? y : 0;
-  const std::uint8_t* corner = at.input - (is_band ? 0 : g_.pad_top * g_.in_row + g_.pad_left * g_.in_pixel);
+void RegionWindows::begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const {
+  const std::int64_t row = index / region_.width;
+  std::int64_t image = row / region_.height;
+  int x = static_cast<int>(index % region_.width), y = static_cast<int>(row % region_.height);
+  const int band_y = is_band_ ? y : 0;
   const auto offset = [&](const WalkSteps& steps, int from_y) {
-    const std::ptrdiff_t row_bytes = steps.row + g_.out_width * steps.result;
-    return image * (steps.image + g_.out_height * row_bytes) + (y - from_y) * row_bytes + x * steps.result;
+    const std::ptrdiff_t row_bytes = steps.row + region_.width * steps.result;
+    return image * (steps.image + region_.height * row_bytes) + (y - from_y) * row_bytes + x * steps.result;
   };
   for (int lane = 0; lane < kWalkLanes; ++lane) {
     walk->x[lane] = x;
     walk->y[lane] = y;
-    walk->input[lane] = corner + offset(shape_.input, band_y);
-    walk->output[lane] = at.output + offset(shape_.output, 0);
-    walk->other[lane] = at.other + offset(shape_.other, 0);
-    if (++x < g_.out_width) continue;
+    walk->input[lane] = at.input + corner_ + offset(shape_.input, band_y);
+    walk->output[lane] = at.output + output_corner_ + offset(shape_.output, 0);
+    walk->other[lane] = at.other + other_corner_ + offset(shape_.other, 0);
+    if (++x < region_.width) continue;
     x = 0;
-    if (++y < g_.out_height) continue;
+    if (++y < region_.height) continue;
     y = 0;
     ++image;
   }
 }
 
-Segments Windows::place(const Walk& walk, int rows, const std::uint8_t** inputs) const {
+Segments RegionWindows::place(const Walk& walk, int rows, const std::uint8_t** inputs) const {
   bool joined = false;
   const int placed = place_segments(shape_, walk, rows, inputs, &joined);
-  const int copies = layout_.copies;
-  for (int copy = 1; copy < copies; ++copy)
+  for (int copy = 1; copy < copies_; ++copy)
     std::memcpy(inputs + copy * placed * rows, inputs, static_cast<std::size_t>(placed * rows) * sizeof(*inputs));
-  return {static_cast<std::size_t>(placed * copies), layout_.bytes * static_cast<std::size_t>(joined ? g_.kernel_w : 1)};
+  return {static_cast<std::size_t>(placed * copies_),
+          segment_bytes_ * static_cast<std::size_t>(joined ? shape_.kernel_w : 1),
+          joined ? line_skips_.data() : tap_skips_.data()};
 }
 
 void Windows::copy_band(const std::uint8_t* image, int y, int count, std::uint8_t* band) const {

@@ -17,12 +17,12 @@ struct PackingTask {
   std::int64_t depth;
   int columns;
   int left_zero;
-  const std::int32_t* constants;  // what is added to the sums of a column; as many as the panel has columns
+  const std::int32_t* constants;  // what is added to the sums; as many as the panel has lanes, in their order
   std::uint8_t* weights;
 };
 
 // Panels of avx512_tile.h: the signed bytes are the stored ones minus 128. bias = constant - left_zero * sum of the column,
-// for column c at biases[c / 16 * bias_stride + c % 16]. `full` registers of 16 columns, then a half one.
+// for lane l at biases[l / 16 * bias_stride + l % 16]. `full` registers of 16 columns, then a half one.
 void pack_product_avx512vnni(const PackingTask& task, int full, bool half, std::int32_t* biases,
                              std::ptrdiff_t bias_stride);
 

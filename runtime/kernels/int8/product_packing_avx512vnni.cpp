@@ -26,18 +26,19 @@ TPU_INLINE void write_biases(const PackingTask& task, int first, __m512i sums, s
 }
 
 // Elements are adjacent along the depth: a register of every column, transposed.
-void pack_columns(const PackingTask& task, int first, int width, std::uint8_t* weights, std::size_t step_bytes,
-                  std::int32_t* biases) {
+void pack_columns(const PackingTask& task, int accumulator, int full, int width, std::uint8_t* weights,
+                  std::size_t step_bytes, std::int32_t* biases) {
+  const avx512::Columns columns(accumulator, full);
   __m512i sums = _mm512_setzero_si512();
-  const int columns = task.columns - first;
-  const std::uint8_t* right = task.right + first * task.column;
   const std::int64_t quads = (task.depth + 3) / 4;
   const __mmask16 stored = static_cast<__mmask16>((1u << width) - 1);
   for (std::int64_t quad = 0; quad < quads; quad += kQuads) {
     const __mmask64 mask = first_bytes(task.depth - 4 * quad);
     __m512i x[16];
     unrolled<16>([&](auto i) TPU_INLINED {
-      x[i] = i < columns ? signed_bytes(right + i * task.column + 4 * quad, mask) : _mm512_setzero_si512();
+      const int column = columns.of(i);
+      x[i] = column < task.columns ? signed_bytes(task.right + column * task.column + 4 * quad, mask)
+                                   : _mm512_setzero_si512();
     });
     transpose(x);
     unrolled<16>([&](auto i) TPU_INLINED {
@@ -47,7 +48,7 @@ void pack_columns(const PackingTask& task, int first, int width, std::uint8_t* w
       }
     });
   }
-  write_biases(task, first, sums, biases);
+  write_biases(task, accumulator * kLanes, sums, biases);
 }
 
 // Elements are adjacent along the columns: four rows of 64 columns interleaved.
@@ -65,7 +66,7 @@ void pack_rows(const PackingTask& task, bool half, std::int32_t* biases, std::pt
     unrolled<4>([&](auto i) TPU_INLINED {
       rows[i] = k + i < task.depth ? signed_bytes(right + i * task.row, mask) : _mm512_setzero_si512();
     });
-    interleave(rows);
+    interleave<Accumulators != 4>(rows);
     unrolled<kFull>([&](auto i) TPU_INLINED {
       add_quads(sums[i], rows[i]);
       store_accumulator(weights + 64 * i, half && i == kFull - 1, rows[i]);
@@ -89,7 +90,7 @@ void pack_product_avx512vnni(const PackingTask& task, int full, bool half, std::
   }
   const std::size_t step_bytes = static_cast<std::size_t>(64 * full + (half ? 32 : 0));
   for (int i = 0; i < accumulators; ++i)
-    pack_columns(task, i * kLanes, i < full ? kLanes : kLanes / 2, task.weights + 64 * i, step_bytes,
+    pack_columns(task, i, full, i < full ? kLanes : kLanes / 2, task.weights + 64 * i, step_bytes,
                  biases + i * bias_stride);
 }
 
