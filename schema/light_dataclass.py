@@ -40,7 +40,7 @@ else:
                 items = _plain_items(cls, kw_only)
                 return _standard_items(standard(cls)) if items is None else items
 
-            if any(map(_cannot_wait, cls.__dict__.values())):
+            if _cannot_wait(cls):
                 cls.__items__ = _standard_items(standard(cls))
             else:
                 cls.__items__ = _Later(cls, "__items__", find_items)
@@ -76,9 +76,12 @@ class _Later:
         return getattr(self._cls, self._name)
 
 
-def _cannot_wait(value: object) -> bool:
-    """Whether something that stands in a class has to be looked at, and replaced or refused, when the class is made."""
-    return isinstance(value, dataclasses.Field) or value.__class__.__hash__ is None
+_AT_ONCE = (dataclasses.Field, list, dict, set)
+"""What has to be replaced, or refused as a default that objects would share, when a class is made."""
+
+
+def _cannot_wait(cls: type) -> bool:
+    return any(isinstance(value, _AT_ONCE) and name != "__annotations__" for name, value in cls.__dict__.items())
 
 
 class _Item:

@@ -1,19 +1,19 @@
-"""The messages of ONNX files: the generated classes of the ``onnx`` package, without the rest of that package.
+"""The messages of ONNX files, made of a description that ships with the package.
 
-The package loads its checker, its shape inference and its operator schemas when it is imported, which takes longer than
-converting a small network. If it is loaded in the process, before or after, the classes are the same ones: protobuf
-keeps one class for every message.
+The ``onnx`` package loads its checker, its shape inference and its operator schemas when it is imported, which takes
+longer than converting a small network. These messages are not those of that package, and do not meet them: what is to
+become one of the others goes by way of its bytes.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from importlib.machinery import PathFinder
-from types import ModuleType
-from typing import TYPE_CHECKING
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
 
 if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
     from onnx import AttributeProto as AttributeProto
     from onnx import FunctionProto as FunctionProto
     from onnx import GraphProto as GraphProto
@@ -23,26 +23,48 @@ if TYPE_CHECKING:
     from onnx import SparseTensorProto as SparseTensorProto
     from onnx import TensorProto as TensorProto
     from onnx import ValueInfoProto as ValueInfoProto
-else:
 
-    def _generated() -> ModuleType:
-        """The generated module by itself; the whole package where that has another shape."""
-        package = None if "onnx" in sys.modules else importlib.util.find_spec("onnx")
-        folders = None if package is None else package.submodule_search_locations
-        spec = None if folders is None else PathFinder.find_spec("onnx.onnx_ml_pb2", list(folders))
-        if spec is None or spec.loader is None:
-            return importlib.import_module("onnx")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+NAME, PACKAGE = "tpuconvert/onnx.proto", "tpuconvert.onnx"
+"""What the description calls itself."""
 
-    _messages = _generated()
-    AttributeProto = _messages.AttributeProto
-    FunctionProto = _messages.FunctionProto
-    GraphProto = _messages.GraphProto
-    ModelProto = _messages.ModelProto
-    NodeProto = _messages.NodeProto
-    OperatorSetIdProto = _messages.OperatorSetIdProto
-    SparseTensorProto = _messages.SparseTensorProto
-    TensorProto = _messages.TensorProto
-    ValueInfoProto = _messages.ValueInfoProto
+
+def message_classes() -> dict[str, Any]:
+    """The classes of all messages by name."""
+    content = pkgutil.get_data("tpuconvert.schema", "onnx_descriptor.desc")
+    assert content is not None, "it is a file of the package"
+    try:
+        from google.protobuf.pyext.cpp_message import GeneratedProtocolMessageType
+    except ImportError:  # protobuf without its compiled part
+        return _by_factory(content)
+    from google.protobuf.descriptor import FileDescriptor
+
+    # What generated modules do, without the modules for text and for the variant in Python that they load.
+    file = FileDescriptor(NAME, PACKAGE, serialized_pb=content)
+    return {name: _class_of(kind, GeneratedProtocolMessageType) for name, kind in file.message_types_by_name.items()}
+
+
+def _class_of(kind: Descriptor, metaclass: Any) -> Any:
+    inner = {name: _class_of(item, metaclass) for name, item in kind.nested_types_by_name.items()}
+    return metaclass(kind.name, (Message,), {**inner, "DESCRIPTOR": kind, "__module__": __name__})
+
+
+def _by_factory(content: bytes) -> dict[str, Any]:
+    from google.protobuf import descriptor_pool, message_factory
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(content)
+    kinds = pool.FindFileByName(NAME).message_types_by_name
+    return {name: message_factory.GetMessageClass(kind) for name, kind in kinds.items()}
+
+
+if not TYPE_CHECKING:
+    _classes = message_classes()
+    AttributeProto = _classes["AttributeProto"]
+    FunctionProto = _classes["FunctionProto"]
+    GraphProto = _classes["GraphProto"]
+    ModelProto = _classes["ModelProto"]
+    NodeProto = _classes["NodeProto"]
+    OperatorSetIdProto = _classes["OperatorSetIdProto"]
+    SparseTensorProto = _classes["SparseTensorProto"]
+    TensorProto = _classes["TensorProto"]
+    ValueInfoProto = _classes["ValueInfoProto"]

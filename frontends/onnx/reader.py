@@ -33,7 +33,7 @@ NEWEST_OPSET = 28
 """The newest opset of the default domain whose meaning is known here."""
 NEWEST_IR = 14
 MAPPED_BYTES = 1 << 20
-"""Larger files are mapped: most of their bytes are looked at once. ``own_constants`` makes a graph independent of them."""
+"""Larger files are mapped: most bytes are looked at once. Who keeps a graph for long calls ``own_constants``."""
 FIRST_IR_WITH_OPSETS = 3
 """Before this file version there were no opset imports: every operator had the meaning of opset 1."""
 

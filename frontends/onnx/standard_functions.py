@@ -29,12 +29,11 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
         return None
     if schema.deprecated or not schema.has_function:  # type: ignore[attr-defined]  # missing in the package's stubs
         return None
-    body = FunctionProto()
-    body.CopyFrom(schema.function_body)
+    body = FunctionProto.FromString(schema.function_body.SerializeToString())
     given = {attribute.name for attribute in body.attribute_proto}
     for name, attribute in schema.attributes.items():
         if name not in given and attribute.default_value.name:
-            body.attribute_proto.add().CopyFrom(attribute.default_value)
+            body.attribute_proto.add().ParseFromString(attribute.default_value.SerializeToString())
     plain = [name for name in schema.attributes if name not in {a.name for a in body.attribute_proto}]
     del body.attribute[:]
     body.attribute.extend(plain)

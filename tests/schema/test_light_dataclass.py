@@ -175,3 +175,34 @@ def test_mistakes_in_a_class(decorate: Callable[..., Any]) -> None:
             """All objects would share the list."""
 
             names: list[str] = []  # noqa: RUF012  # the mistake
+
+
+def test_standard_decorator_runs_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of the many operators are never used."""
+    seen: list[str] = []
+    process = dataclasses.dataclass
+
+    def counted(**options: Any) -> Callable[[type], type]:
+        decorate = process(**options)
+
+        def run(cls: type) -> type:
+            seen.append(cls.__name__)
+            return decorate(cls)
+
+        return run
+
+    monkeypatch.setattr(dataclasses, "dataclass", counted)
+
+    @light_dataclass.dataclass(frozen=True)
+    class Point:
+        """Some point."""
+
+        kind: ClassVar[str] = "point"
+        x: int
+        tags: tuple[str, ...] = ()
+
+    assert repr(Point(1)).endswith("Point(x=1, tags=())")
+    assert Point(1) == Point(1) and hash(Point(2)) == hash(Point(2))
+    assert seen == []
+    assert [item.name for item in dataclasses.fields(Point)] == ["x", "tags"]
+    assert seen == ["Point"]
