@@ -15,6 +15,7 @@ from tpuconvert.optimizer.quantize.lower_shared import (
     with_params,
 )
 from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering, Product, lowers, ratios
+from tpuconvert.optimizer.quantize.rectifiers import rectified
 from tpuconvert.optimizer.quantize.traits import (
     has_constant_weight,
     is_average_pool,
@@ -179,10 +180,10 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     """Both operands as INT32 in one fine unit, their sum, and one rescale to the result.
 
     For a source that is quantized the unit is that of TFLite's reference, 2 * max(s1, s2) / 2^20, to the bit; for
-    scales of our own ``exact_sums`` needs fewer operators and rounds less.
+    scales of our own ``exact_sums`` needs fewer operators and rounds less, and a rectifier is no sum at all.
     """
     if not lowering.rescale:
-        return exact_sum(node, lowering)
+        return rectified(node, lowering) or exact_sum(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized(value) for value in node.inputs if value is not None]
     shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]

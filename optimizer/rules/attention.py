@@ -7,12 +7,14 @@ A mask is a sum, or a choice: choose(c, scores, low) = scores + choose(c, 0, low
 that no sum with a score differs from it. Masks one after the other are added first, at the size that they have for one
 head. They may be constant or computed.
 
-A row that a mask hides as a whole, with minus infinity, is the one difference: its softmax has no numbers, the
+A row that a mask hides as a whole, with minus infinity, is the one difference: its softmax has no numbers (NaN), the
 composite gives zeros, as does the softmax with a guard that some sources write, in one of two ways:
 
     powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest));    choose(w != w, 0, w), w = softmax(x).
 
-A constant mask that hides a whole row is left to the pieces.
+A constant mask that hides a whole row is left to the pieces. One that is computed may hide a row in some runs and none
+in others: it is taken for one that means zeros there, since no source asks for NaN, and what would keep it costs a pass
+over the mask in every run (docs/numerics.md says so to the user).
 """
 
 from __future__ import annotations

@@ -62,7 +62,9 @@ class Tree:
         producer = self.site.absorbable(value, *kinds)
         if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
             producer = None
-        if producer is None or (value.dtype.bits == 8 and not self._ends_a_tree(producer)):
+        if producer is None:
+            return self.elements.operand(value)
+        if value.dtype.bits == 8 and not (self._ends_a_tree(producer) or _rescales_stored_sums(producer)):
             return self.elements.operand(value)
         return self.term(producer)
 
@@ -97,6 +99,15 @@ class Tree:
                 self.nodes.append(node)
                 return made
         raise Inexpressible(node.op.name)
+
+
+def _rescales_stored_sums(node: Node, depth: int = 2) -> bool:
+    """Whether bytes are rescaled from sums that others read too, or chosen among such: only the sums lie in memory."""
+    producers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+    if depth and isinstance(node.op, (Max, Min)) and len(producers) == 2:
+        return all(_rescales_stored_sums(producer, depth - 1) for producer in producers)
+    x = node.inputs[0]
+    return isinstance(node.op, RequantInt32) and x is not None and x.dtype is I32 and len(x.uses) > 1
 
 
 def _names() -> tuple[str, ...]:

@@ -30,7 +30,9 @@ _LOWEST = float(np.finfo(np.float32).min)
 class Attention(Composite):
     """Scaled dot-product attention: y = softmax(query @ key' * scale + mask) @ value, per batch and head.
 
-    A row of scores that the mask makes minus infinity everywhere gives zeros.
+    A row of scores that the mask makes minus infinity everywhere gives zeros. A source that spells the softmax out
+    without a guard has no numbers there (NaN): where such a mask is computed while the model runs, zeros take their
+    place. One that is constant is seen when the model is converted; its pieces stay.
 
     Shapes: query [..., M, D], key [..., N, D], value [..., N, V], mask of the same rank broadcasts to [..., M, N],
     y [..., M, V]; the other axes broadcast.

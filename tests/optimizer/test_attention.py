@@ -20,6 +20,7 @@ from optimizer.graphs import (
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.runtime.session import Session
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls, Rsubs
 from tpuconvert.schema.ops.attention import Attention
@@ -211,6 +212,30 @@ ROW_HIDDEN = np.array([[0, 0, 0, 0], [-np.inf] * 4, [0, 0, 0, 0], [0, 0, 0, 0]],
 def test_a_constant_mask_of_infinities():
     graph, _ = optimized(lambda g, q, k, v: pieces(g, q, k, v, mask=g.constant(DIAGONAL_ONLY)), SHAPE, SHAPE, SHAPE)
     assert ops(graph) == ["attention"]
+
+
+def with_mask(g, q, k, v, mask):
+    return pieces(g, q, k, v, mask=mask)
+
+
+@pytest.mark.parametrize("rows", [(), (1,), (0, 2)], ids=str)
+def test_rows_that_a_computed_mask_hides_are_zeros(rows):
+    """The source has no numbers there. All other rows are the source's."""
+    shapes = (*[SHAPE] * 3, (1, 1, 4, 4))
+    before, after, kept = (graph_of(with_mask, *shapes) for _ in range(3))
+    optimize(after)
+    optimize(kept, disabled=("recognize_attention",))
+    assert ops(after) == ["attention"] and "attention" not in ops(kept)
+    rng = np.random.default_rng(0)
+    feeds = {port.name: rng.normal(size=port.shape).astype(np.float32) for port in after.input_ports}
+    feeds["x3"][:, :, list(rows)] = -np.inf
+    (source,), (found,), (pieces_of_it,) = (
+        Session(graph, backend="reference").run(feeds).values() for graph in (before, after, kept)
+    )
+    hidden = np.isin(np.arange(4), rows)
+    assert np.isnan(source[:, :, hidden]).all() and not found[:, :, hidden].any()
+    np.testing.assert_allclose(found[:, :, ~hidden], source[:, :, ~hidden], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.isnan(pieces_of_it), np.isnan(source))
 
 
 def two_products(g, q, k, v):

@@ -1,0 +1,124 @@
+"""Rectifiers with a slope per channel, on BM1686 and for scales of our own: one rounding, from the accumulator itself.
+
+Quantization sees relu(x) + SLOPES * min(x, 0), which is max(x, s * x) for a slope s up to 1 and min(x, s * x) above. In
+the integers X of x, which stand for x / u, and steps t of the result:
+
+    max(round(X * u / t), round(X * s * u / t)):
+
+two requant_int32 and a maximum. Rounding and saturation never change the order of two numbers, so that this is what the
+exact result is rounded to. X is what x is rescaled from, the accumulator of a product or a sum, where there is one: x
+itself then needs no rounding, and no operator if nobody else reads it. Where some slopes are larger than 1, there is a
+minimum behind the maximum. Each of the two is given, for the channels of the other, what changes nothing: the smallest
+integer, or the largest, which a multiplier of 0 and an offset make.
+
+That is 3 operators, or 5, where the sum takes 8 apart from the rescale of x: two tables, a product and its rescale, two
+operands, their sum and its rescale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.quantize.lower_shared import result_params
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, ratios
+from tpuconvert.schema.fixed_point import multiplier_shift
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Mins
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.types import I32, Array, QuantParams
+
+
+def rectified(node: Node, lowering: Lowering) -> Lowered | None:
+    """A sum that is a rectifier with a slope per channel; None where it is something else."""
+    found = _rectifier(node)
+    if found is None:
+        return None
+    x, slopes = found
+    name, params = node.output.name, result_params(node)
+    integers, units = _finest(lowering.quantized(x), lowering, f"{name}:wide")
+    rising = np.broadcast_to(ratios(units, params.scale), slopes.shape)
+    falling, is_steep = rising * slopes, slopes > 1
+    flat, steep = _unless(is_steep, falling, params.dtype.min), _unless(~is_steep, falling, params.dtype.max)
+    a = _rescaled(lowering, integers, (rising, np.zeros(slopes.shape)), params, f"{name}:rising")
+    b = _rescaled(lowering, integers, flat, params, f"{name}:falling")
+    if not is_steep.any():
+        return lowering.moves(Max(), a, b, names=(name,))
+    larger = lowering.moves(Max(), a, b, names=(f"{name}:larger",))
+    c = _rescaled(lowering, integers, steep, params, f"{name}:steep")
+    return larger if isinstance(larger, Declined) else lowering.moves(Min(), *larger, c, names=(name,))
+
+
+def _rectifier(node: Node) -> tuple[Value, Array] | None:
+    """The operand of relu(x) + SLOPES * min(x, 0), and one slope per index of axis 1."""
+    if not isinstance(node.op, Add) or any(value is None or value.producer is None for value in node.inputs):
+        return None
+    for positive, sloped in (node.inputs, node.inputs[::-1]):
+        assert positive is not None and sloped is not None and positive.producer is not None
+        found = _negative_part(sloped.producer)
+        if found is not None and interval(positive.producer.op) == (0, np.inf):
+            x, slopes = found
+            is_one_per_channel = slopes.size == x.shape[1] and node.output.type == x.type
+            return (x, slopes) if positive.producer.inputs[0] is x and is_one_per_channel else None
+    return None
+
+
+def _negative_part(node: Node | None) -> tuple[Value, Array] | None:
+    """The operand of SLOPES * min(x, 0), as a product or as a depthwise convolution, and the slopes."""
+    if node is None or len(node.inputs) < 2 or not isinstance(node.op, (Conv, Mul)):
+        return None
+    least, factors, *bias = node.inputs
+    limit = None if least is None else least.producer
+    if limit is None or factors is None or not factors.is_constant or factors.stored is not None:
+        return None
+    if not isinstance(limit.op, Mins) or limit.op.scalar.value != 0 or limit.inputs[0] is None:
+        return None
+    slopes = factors.array.reshape(-1).astype(np.float64)
+    if isinstance(node.op, Conv):
+        is_factor = node.op == Conv(groups=slopes.size) and factors.shape == (slopes.size, 1, 1, 1)
+        has_bias = any(value is not None and value.array.any() for value in bias)
+        return (limit.inputs[0], slopes) if is_factor and not has_bias else None
+    per_channel = (1, slopes.size, *(1,) * (node.output.rank - 2))
+    return (limit.inputs[0], slopes) if factors.shape == per_channel else None
+
+
+def _finest(x: Value, lowering: Lowering, name: str) -> tuple[Value, Sequence[float]]:
+    """The integers that a value is rescaled from, and their units; wider ones of its own where it is not."""
+    rescale = x.producer
+    above = rescale.inputs[0] if rescale is not None and isinstance(rescale.op, RequantInt32) else None
+    if above is not None and above.dtype is I32 and above.quant is not None:
+        return above, above.quant.scale
+    assert x.quant is not None
+    return (x if x.dtype.bits == 16 else lowering.widen(x, 0, name)), x.quant.scale
+
+
+_Part = tuple[Array, Array]
+"""A factor and an offset per channel."""
+
+
+def _unless(excluded: Array, factors: Array, instead: int) -> _Part:
+    """Factors, but for some channels an integer in the place of the result."""
+    return np.where(excluded, 0.0, factors), np.where(excluded, instead, 0)
+
+
+def _rescaled(lowering: Lowering, x: Value, part: _Part, params: QuantParams, name: str) -> Value:
+    """Integers times a factor per channel, which may be negative, plus an offset per channel."""
+    factors, offsets = part
+    pairs = [multiplier_shift(float(np.float32(abs(factor)))) for factor in factors]
+    signs = np.where(factors < 0, -1, 1).tolist()
+    op = RequantInt32(
+        is_mul_shift_pc=True,
+        multiplier_vec=tuple(sign * multiplier for sign, (multiplier, _) in zip(signs, pairs, strict=True)),
+        shift_vec=tuple(shift - 31 for _, shift in pairs),
+        is_offset_pc=bool(offsets.any()),
+        offset_vec=tuple(offsets.astype(int).tolist()) if offsets.any() else (),
+        mode=RequantMode.MULTIPLIER_SHIFT,
+        out_dtype=params.dtype,
+    )
+    result = lowering.g.add(op, x, name=name)
+    result.quant = params
+    return result
