@@ -260,12 +260,13 @@ def convert_source(
 ) -> Model:
     """As :func:`convert`, with the options in one piece and perhaps ranges; plugins have been loaded."""
     _check_calibration(options, calibration)
-    if ranges is not None:
-        ranges.check_source(source, weights)
     if watch is not None:
         watch.check_names()
     progress.stage("load")
     graph = load_source(source, weights, options)
+    files = graph.files
+    if ranges is not None:
+        ranges.check_source(source, weights, *files)
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
@@ -273,7 +274,7 @@ def convert_source(
     model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
     from tpuconvert.recipe import make_recipe
 
-    recipe = make_recipe(source, weights, options, feeds, ranges)
+    recipe = make_recipe(source, weights, options, feeds, ranges, files)
     return Model(dataclasses.replace(model.content, metadata={**model.metadata, "recipe": recipe}))
 
 

@@ -32,7 +32,7 @@ class MeasuredRanges:
     """What calibration found for the tensors of one source.
 
     Args:
-        source: digests of the source and of its weights, where it has any.
+        source: digests of the source, of its weights and of the files with its external data, where it has any.
         method: how thresholds were found.
         samples: how many samples were looked at.
         ranges: by the names that tensors have after the optimizer, in real units.
@@ -145,7 +145,7 @@ def measure_ranges(
     prepare(graph, options.disabled)
     progress.stage("calibrate", len(feeds))
     ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
-    return MeasuredRanges(digests(source, weights), options.calibration_method, feeds.samples, ranges)
+    return MeasuredRanges(digests(source, weights, *graph.files), options.calibration_method, feeds.samples, ranges)
 
 
 def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:

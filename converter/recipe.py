@@ -1,7 +1,8 @@
 """How a model was made, as its file says it: enough to make it again, and no name or place of any file.
 
-A recipe holds the digests of the source and of the samples, and every option that is not the default. A model made
-again from the same source with the same options by the same version has the same bytes; :func:`reproduce` proves it.
+A recipe holds the digests of the source, of the files with its external data and of the samples, and every option that
+is not the default. A model made again from the same source with the same options by the same version has the same
+bytes; :func:`reproduce` proves it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source, source_format
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest
+from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
@@ -44,11 +45,15 @@ def make_recipe(
     options: Options,
     calibration: FeedSource | None,
     ranges: MeasuredRanges | None = None,
+    external: Sequence[str | os.PathLike[str]] = (),
 ) -> dict[str, Json]:
-    """The recipe of a conversion, as plain values."""
+    """The recipe of a conversion, as plain values; ``external`` are files beside the source that hold its weights."""
     recipe: dict[str, Json] = {"source": {"format": source_format(source), ALGORITHM: file_digest(source)}}
     if weights is not None:
         recipe["weights"] = {ALGORITHM: file_digest(weights)}
+    if external:
+        together = "".join(map(file_digest, external)).encode("ascii")
+        recipe["external"] = {"files": len(external), ALGORITHM: digest_of(together).hex()}
     if calibration is not None:
         recipe["calibration"] = {"samples": calibration.samples, ALGORITHM: calibration.digest()}
     if ranges is not None:
@@ -189,7 +194,8 @@ def reproduce(
         progress: receives the stages.
 
     Raises:
-        UsageError: the file has no recipe, or the source or the samples are not those that it was made from.
+        UsageError: the file has no recipe, or the source, its external data or the samples are not those that it was
+            made from.
 
     """
     import tempfile
@@ -211,8 +217,11 @@ def reproduce(
     if ranges is not None:
         _check_same("ranges", recipe["ranges"], ranges.digest(), "the given file")
     made = convert_source(source, weights, options, calibration, ranges=ranges, progress=progress)
+    parts = made.metadata["recipe"]
+    if "external" in parts:
+        _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], str(source))
     if "calibration" in recipe:
-        found = made.metadata["recipe"]["calibration"][ALGORITHM]
+        found = parts["calibration"][ALGORITHM]
         _check_same("samples", recipe["calibration"], found, str(calibration))
     with tempfile.TemporaryDirectory() as folder:
         target = Path(output) if output is not None else Path(folder) / "again.tpum"

@@ -203,7 +203,8 @@ class Graph:
 
     ``rescale`` names the rounding of a quantized source: ``tflite`` (two roundings) or ``onnx`` (one). ``notes``
     collects what a reader of the report must know, such as an assumed batch size. ``metadata`` is what the source file
-    says about itself, as JSON values: it describes the model and decides nothing that is computed.
+    says about itself, as JSON values: it describes the model and decides nothing that is computed. ``files`` are those
+    beside the source that it was read from, by name; copies of a graph have none.
     """
 
     def __init__(self, name: str = "graph", file: str = "") -> None:
@@ -212,6 +213,7 @@ class Graph:
         self.rescale = ""
         self.notes: list[str] = []
         self.metadata: dict[str, Any] = {}
+        self.files: tuple[str, ...] = ()
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.input_ports: list[Port] = []

@@ -37,9 +37,10 @@ def load(
     from tpuconvert.frontends.onnx.importer import import_model  # onnx and protobuf are loaded only for an ONNX file
     from tpuconvert.frontends.onnx.reader import read_model
 
-    return import_model(
-        read_model(path, limits), input_shapes=input_shapes, inputs=inputs, outputs=outputs, limits=limits
-    )
+    model = read_model(path, limits)
+    graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, limits=limits)
+    graph.files = model.tensors.files
+    return graph
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:

@@ -37,6 +37,11 @@ class TensorReader:
         self._maps: dict[Path, Array] = {}
         self._content: Array = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The external files that constants were read from, by name."""
+        return tuple(sorted(map(str, self._maps)))
+
     def shape(self, tensor: TensorProto) -> tuple[int, ...]:
         """The extents, checked to be a shape and to stay below the limits.
 

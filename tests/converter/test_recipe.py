@@ -4,16 +4,21 @@ import dataclasses
 import inspect
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import xxhash
 from converter.small_models import examples, model_of, scaled_and_shifted
 
 import tpuconvert as tc
 from tpuconvert.calibration_data import load_feeds
-from tpuconvert.pipeline import Options
-from tpuconvert.recipe import first_difference, read_options, reproduce, write_options
+from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.progress import SILENT
+from tpuconvert.ranges_file import measure_ranges
+from tpuconvert.recipe import file_digest, first_difference, read_options, reproduce, write_options
 from tpuconvert.schema.graph import Port
 
 PIXELS = "color=GRAY,scale=0.0625"
@@ -164,3 +169,67 @@ def test_samples_have_one_digest(tmp_path: Path) -> None:
     first, second, third = (load_feeds(tmp_path / f"{name}.npy", [port]).digest() for name in "abc")
     assert first == second != third
     assert load_feeds({"x": x}, [port]).digest() == first
+
+
+def with_external_data(folder: Path) -> tuple[Path, Path]:
+    """The ONNX example with its weights in two files beside it."""
+    model = onnx.load(str(examples() / "digits.onnx"))
+    source = folder / "outside.onnx"
+    onnx.save_model(model, str(source), save_as_external_data=True, location="first.bin", size_threshold=0)
+    moved = model.graph.initializer[-1]
+    content = (folder / "first.bin").read_bytes()
+    place = {entry.key: entry for entry in moved.external_data}
+    offset, length = int(place["offset"].value), int(place["length"].value)
+    (folder / "second.bin").write_bytes(content[offset : offset + length])
+    place["location"].value, place["offset"].value = "second.bin", "0"
+    source.write_bytes(model.SerializeToString())
+    return source, folder / "second.bin"
+
+
+def change_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[0] ^= 1
+    file.write_bytes(content)
+
+
+def test_external_data_belong_to_the_source(tmp_path: Path) -> None:
+    source, weights = with_external_data(tmp_path)
+    model = tc.convert(source)
+    model.save(tmp_path / "m.tpum")
+    assert model.metadata["recipe"]["external"]["files"] == 2
+    assert reproduce(tmp_path / "m.tpum", source).is_same
+    change_a_byte(weights)
+    with pytest.raises(tc.UsageError, match="not the external data that the model was made from"):
+        reproduce(tmp_path / "m.tpum", source)
+    assert tc.convert(source).metadata["recipe"]["external"] != model.metadata["recipe"]["external"]
+
+
+def test_a_recipe_without_the_external_data_is_no_proof(tmp_path: Path) -> None:
+    source, _ = with_external_data(tmp_path)
+    model = tc.convert(source)
+    recipe = {key: value for key, value in model.metadata["recipe"].items() if key != "external"}
+    tc.Model(dataclasses.replace(model.content, metadata={"recipe": recipe})).save(tmp_path / "m.tpum")
+    with pytest.raises(tc.CorruptInputError, match="no xxh3-128 digest of the external data"):
+        reproduce(tmp_path / "m.tpum", source)
+
+
+def test_ranges_are_those_of_the_external_data_too(tmp_path: Path) -> None:
+    source, weights = with_external_data(tmp_path)
+    options = Options.of(quantize="int8", preprocess=PIXELS)
+    ranges = measure_ranges(source, None, options, examples() / "calibration.npz", progress=SILENT)
+    convert_source(source, None, options, ranges=ranges)
+    change_a_byte(weights)
+    with pytest.raises(tc.UsageError, match="the ranges are those of another model"):
+        convert_source(source, None, options, ranges=ranges)
+
+
+def test_large_files_are_digested_in_pieces(tmp_path: Path) -> None:
+    file = tmp_path / "large.bin"
+    with open(file, "wb") as target:
+        target.truncate(64 << 20)
+    tracemalloc.start()
+    digest = file_digest(file)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 4 << 20
+    assert digest == xxhash.xxh3_128(bytes(64 << 20)).hexdigest()
