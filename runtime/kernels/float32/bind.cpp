@@ -21,6 +21,7 @@
 #include "float32/chain_float.h"
 #include "float32/channels_float.h"
 #include "float32/conv_float.h"
+#include "float32/detection_float.h"
 #include "float32/images_float.h"
 #include "float32/matmul_float.h"
 #include "float32/rows_float.h"
@@ -208,6 +209,22 @@ void bind_channels(nb::module_& module) {
       nb::arg("beta"), nb::arg("bias"));
 }
 
+void bind_detection(nb::module_& module) {
+  module.def(
+      "detection_output",
+      [](const Place& loc, const Place& conf, const Place& prior, const Place& output, int images, int priors,
+         int classes, bool shares_location, bool has_variances, int background, int most_per_class, int most_per_image,
+         int code, float least_score, float most_overlap, float eta) {
+        return make_detection_float({loc, conf, prior, output, images, priors, classes, shares_location, has_variances,
+                                     background, most_per_class, most_per_image, static_cast<BoxCode>(code),
+                                     least_score, most_overlap, eta});
+      },
+      nb::arg("loc"), nb::arg("conf"), nb::arg("prior"), nb::arg("output"), nb::arg("images"), nb::arg("priors"),
+      nb::arg("classes"), nb::arg("shares_location"), nb::arg("has_variances"), nb::arg("background"),
+      nb::arg("most_per_class"), nb::arg("most_per_image"), nb::arg("code"), nb::arg("least_score"),
+      nb::arg("most_overlap"), nb::arg("eta"));
+}
+
 }  // namespace
 
 void bind_float32(nb::module_& module) {
@@ -227,6 +244,7 @@ void bind_float32(nb::module_& module) {
   bind_rows(module);
   bind_images(module);
   bind_channels(module);
+  bind_detection(module);
 }
 
 }  // namespace tpuconvert

@@ -17,6 +17,10 @@ enum class ChainKind {
   kAdd, kSub, kReverseSub, kMul, kDiv, kReverseDiv,
   // NaN where one of them is NaN; of equal operands the second one, which is y, in the reverse forms x.
   kMax, kMin, kReverseMax, kReverseMin,
+  // 1 where the relation holds between x and y, else 0.
+  kGreater, kGreaterEqual, kLess, kLessEqual, kEqual, kNotEqual,
+  // y where x > 0, the number `b` elsewhere; and the other way round.
+  kChoose, kChooseOther,
   // Of x alone.
   kRelu, kLeakyRelu, kClamp, kAbs, kSquare, kSqrt, kReciprocalSqrt, kRound, kCeil, kFloor,
   kExp, kLog, kSin, kCos, kTanh, kSigmoid, kElu, kGelu, kGeluTanh, kSilu, kHardSigmoid, kHardSwish, kSoftplus, kMish,

@@ -72,7 +72,7 @@ FLOAT_INLINE Float round_half_away(Float x) {
 template <bool kPrecise>
 void apply(const ChainOp& op, const float* from, const float* y, bool is_single, float* to, std::int64_t count) {
   const Float a = Float::broadcast(static_cast<float>(op.a)), b = Float::broadcast(static_cast<float>(op.b));
-  const Float zero = Float::zero();
+  const Float zero = Float::zero(), one = Float::broadcast(1.0f);
   switch (op.kind) {
     CHAIN_PAIRS(kAdd, x + y)
     CHAIN_PAIRS(kSub, x - y)
@@ -84,6 +84,14 @@ void apply(const ChainOp& op, const float* from, const float* y, bool is_single,
     CHAIN_PAIRS(kMin, minimum(x, y))
     CHAIN_PAIRS(kReverseMax, maximum(y, x))
     CHAIN_PAIRS(kReverseMin, minimum(y, x))
+    CHAIN_PAIRS(kGreater, select(y < x, one, zero))
+    CHAIN_PAIRS(kGreaterEqual, select(x >= y, one, zero))
+    CHAIN_PAIRS(kLess, select(x < y, one, zero))
+    CHAIN_PAIRS(kLessEqual, select(y >= x, one, zero))
+    CHAIN_PAIRS(kEqual, select(x >= y, select(y >= x, one, zero), zero))
+    CHAIN_PAIRS(kNotEqual, select(x >= y, select(y >= x, zero, one), one))
+    CHAIN_PAIRS(kChoose, select(zero < x, y, b))
+    CHAIN_PAIRS(kChooseOther, select(zero < x, b, y))
     CHAIN_ROW(kRelu, larger(zero, x) + zero)
     CHAIN_ROW(kLeakyRelu, select(x >= zero, x, a * x))
     CHAIN_ROW(kClamp, minimum(maximum(x, a), b))

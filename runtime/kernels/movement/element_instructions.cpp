@@ -13,9 +13,9 @@ namespace {
 
 constexpr const char* kNames[] = {
     "add", "subtract", "multiply", "add_limited", "subtract_limited", "multiply_limited", "maximum", "minimum", "shift",
-    "absolute", "add_parameter", "add_limited_parameter", "multiply_parameter", "rescale_lanes", "look_up", "to_float",
-    "from_float", "float_add", "float_subtract", "float_multiply", "float_multiply_parameter", "float_add_parameter",
-    "float_clamp", "choose_by_sign", "clamp"};
+    "absolute", "add_parameter", "add_limited_parameter", "multiply_parameter", "and_parameter", "rescale_lanes",
+    "look_up", "to_float", "from_float", "float_add", "float_subtract", "float_multiply", "float_multiply_parameter",
+    "float_add_parameter", "float_clamp", "choose_by_sign", "clamp"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<std::size_t>(LaneCode::kCount), "one name per code");
 
 int code_of(const std::string& name) {
@@ -49,6 +49,7 @@ int parameters_of(int code) {
     case LaneCode::kAddParameter:
     case LaneCode::kAddLimitedParameter:
     case LaneCode::kMultiplyParameter:
+    case LaneCode::kAndParameter:
     case LaneCode::kFloatMultiplyParameter:
     case LaneCode::kFloatAddParameter:
       return 1;

@@ -29,6 +29,7 @@ enum class LaneCode {
   kAddParameter, // a + parameter 0
   kAddLimitedParameter,  // a + parameter 0, saturated to 32 bits
   kMultiplyParameter,  // a * parameter 0, which fits 32 bits
+  kAndParameter,       // the bits that a and parameter 0 share
   kRescale,      // see RescaleParameters
   kLookUp,       // table[a], a in 0..255
   kToFloat,      // binary32 nearest to a

@@ -119,6 +119,9 @@ void multiply_parameter(const Lanes& lanes) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(p));
   });
 }
+void and_parameter(const Lanes& lanes) {
+  with_parameters(lanes, 1, [](std::int32_t a, std::int32_t p, std::int32_t) { return a & p; });
+}
 void look_up_lanes(const Lanes& lanes) {
   const std::int32_t* table = lanes.table;
   for_each(lanes, [=](std::int32_t a) { return table[a & 255]; });
@@ -292,8 +295,9 @@ void softmax(const std::uint8_t* from, std::int64_t rows, int count, const float
 
 constexpr ElementKernels kKernels = {
     {add, subtract, multiply, add_limited, subtract_limited, multiply_limited, maximum, minimum, shift, absolute,
-     add_parameter, add_limited_parameter, multiply_parameter, rescale, look_up_lanes, to_float, from_float, float_add,
-     float_subtract, float_multiply, float_multiply_parameter, float_add_parameter, float_clamp, choose_by_sign, clamp},
+     add_parameter, add_limited_parameter, multiply_parameter, and_parameter, rescale, look_up_lanes, to_float,
+     from_float, float_add, float_subtract, float_multiply, float_multiply_parameter, float_add_parameter, float_clamp,
+     choose_by_sign, clamp},
     load<std::uint8_t>,
     load<std::uint16_t>,
     load<std::int16_t>,
