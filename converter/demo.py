@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.pipeline import Options, convert_source, verify_source
+from tpuconvert.progress import Progress
 from tpuconvert.report import Description, describe_model
 from tpuconvert.report_page import Cell, escape, html_table, model_sections, page
 from tpuconvert.runtime.session import Session
@@ -76,13 +76,13 @@ def predict(model: Model, pictures: Array) -> npt.NDArray[np.int64]:
     return best
 
 
-def run_demo(target: Path, chip: str, tell: Callable[[str], None]) -> tuple[list[Row], Path]:
+def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Path]:
     """Convert, quantize and evaluate the example in all formats; write models and a page into ``target``.
 
     Args:
         target: folder for the files, made where it does not exist.
         chip: for which chip.
-        tell: receives a line for each step.
+        progress: receives the stages, and a line for each format.
 
     Returns:
         A row per format, and the page.
@@ -98,12 +98,12 @@ def run_demo(target: Path, chip: str, tell: Callable[[str], None]) -> tuple[list
     pictures, labels = load_part(folder, "test")
     rows, sections = [], []
     for source_format, (source, weights, layout) in SOURCES.items():
-        tell(f"{source_format}: {source}")
+        progress.tell(f"{source_format}: {source}")
         files = (folder / source, None if weights is None else folder / weights)
         preprocess = f"{PIXELS},layout={layout}"
-        plain = convert_source(*files, Options.of(chip=chip, preprocess=preprocess))
+        plain = convert_source(*files, Options.of(chip=chip, preprocess=preprocess), progress=progress)
         options = Options.of(chip=chip, preprocess=preprocess, quantize="int8")
-        quantized = convert_source(*files, options, calibration)
+        quantized = convert_source(*files, options, calibration, progress=progress)
         sizes = []
         for model, kind in ((plain, "float"), (quantized, "int8")):
             path = target / f"digits_{source_format}_{kind}.tpum"
@@ -121,7 +121,7 @@ def run_demo(target: Path, chip: str, tell: Callable[[str], None]) -> tuple[list
                 sizes[1],
             )
         )
-        verification = verify_source(quantized, *files, options, calibration)
+        verification = verify_source(quantized, *files, options, calibration, progress=progress)
         sections.append((source, describe_model(quantized, verification)))
     report = target / "report.html"
     with replacing(report) as file:

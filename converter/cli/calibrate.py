@@ -10,27 +10,21 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import (
     calibration_method_option,
-    chip_option,
+    conversion_options,
     make_options,
-    model_arguments,
-    plugin_option,
     progress_option,
-    source_options,
 )
 
 SUFFIX = ".json"
 
 
 @click.command("calibrate", short_help="Measure the range of every tensor.")
-@model_arguments
-@source_options
-@chip_option
+@conversion_options
 @click.option(
     "--calibration", required=True, metavar="DATA", help="Samples: a folder of pictures, an .npz or .npy file."
 )
 @calibration_method_option
 @click.option("-o", "--output", required=True, metavar="RANGES.json", help="The file to write.")
-@plugin_option
 @progress_option
 @json_option
 def command(

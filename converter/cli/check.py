@@ -7,28 +7,27 @@ from typing import Any
 import click
 
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import (
-    chip_option,
-    make_options,
-    model_arguments,
-    plugin_option,
-    source_options,
-    strict_set_option,
-)
+from tpuconvert.cli.source_options import conversion_options, make_options, progress_option, strict_set_option
 
 
 @click.command("check", short_help="Say whether a source model can be converted.")
-@model_arguments
-@source_options
-@chip_option
+@conversion_options
 @strict_set_option
-@plugin_option
+@progress_option
 @json_option
-def command(model: str, weights: str | None, plugins: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def command(
+    model: str,
+    weights: str | None,
+    plugins: tuple[str, ...],
+    progress_mode: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Say whether MODEL can be converted: every problem in one pass, nothing written.
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """
+    from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.terminal import echo_text
     from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
@@ -38,7 +37,10 @@ def command(model: str, weights: str | None, plugins: tuple[str, ...], as_json: 
 
     load_plugins(plugins)
     settings = make_options(**options)
-    converted = finish(load_source(model, weights, settings, require_weights=False), settings)
+    with drawn_progress(progress_mode) as progress:
+        progress.stage("load")
+        graph = load_source(model, weights, settings, require_weights=False)
+        converted = finish(graph, settings, progress=progress)
     description = describe_model(converted)
     if as_json:
         notes = grouped(description["notes"], operators_of(description))

@@ -1,4 +1,7 @@
-"""``--config FILE`` and ``--set KEY=VALUE``: options of a command from YAML. The command line wins over both."""
+"""``--config FILE`` and ``--set KEY=VALUE``: options of a command from YAML. The command line wins over both.
+
+One file serves all commands that read a source: what only ``convert`` has an option for is of no concern to the others.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILES = ("model", "weights", "output", "calibration", "validate_on", "report", "plugins")
+FILES = ("model", "weights", "output", "calibration", "data", "ranges", "validate_on", "report", "plugins")
 """Values that name files. In a configuration they are relative to it, as in the manifest of ``tpuconvert ci``."""
 
 _FILE, _SET = "tpuconvert.config file", "tpuconvert.config set"
@@ -53,7 +56,7 @@ def _take_settings(context: click.Context, _parameter: click.Parameter, texts: t
 def _set_defaults(context: click.Context) -> None:
     """Make defaults of what is there so far; ``--config`` and ``--set`` may come in any order."""
     known = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
-    names = {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
+    names = _names(known)
     defaults: dict[str, Any] = {}
     place, content = context.meta.get(_FILE, (Path(), {}))
     for where, values, folder in (
@@ -62,6 +65,8 @@ def _set_defaults(context: click.Context) -> None:
     ):
         for key, value in values.items():
             name = names.get(_spelled(key))
+            if name is None and _is_of_convert(key):
+                continue
             if name is None:
                 raise _unknown(where, str(key), sorted(key for key in names if key not in ("config", "set")))
             if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping):
@@ -70,6 +75,18 @@ def _set_defaults(context: click.Context) -> None:
                 value = [_placed(each, folder) for each in value] if isinstance(value, list) else _placed(value, folder)
             defaults[name] = value
     context.default_map = {name: _typed(known[name], value, name) for name, value in defaults.items()}
+
+
+def _names(known: Mapping[str | None, click.Parameter]) -> dict[str, str | None]:
+    """The parameters by everything that they may be called."""
+    return {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
+
+
+def _is_of_convert(key: object) -> bool:
+    from tpuconvert.cli.convert import command  # only for keys that the command at hand does not know
+
+    shown = {parameter.name: parameter for parameter in command.params if parameter.expose_value}
+    return _spelled(key) in _names(shown)
 
 
 def _spelled(key: object) -> str:

@@ -6,27 +6,21 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.source_options import (
     calibration_method_option,
-    chip_option,
+    conversion_options,
     make_options,
     make_watch,
-    model_arguments,
-    plugin_option,
     progress_option,
     said_again,
-    source_options,
     strict_set_option,
 )
 
 
 @click.command("convert", short_help="Convert a source model to a .tpum file.")
-@model_arguments
-@source_options
+@conversion_options
 @click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
-@chip_option
 @click.option(
     "--quantize",
     type=click.Choice(["none", "int8"]),
@@ -50,7 +44,6 @@ from tpuconvert.cli.source_options import (
     metavar="LANESxBYTES",
     help="On-chip memory to plan for, as 64x256K, or a chip's name. Default: that of the chip.",
 )
-@plugin_option
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
 @click.option(
     "--disable-rule",
@@ -74,7 +67,6 @@ from tpuconvert.cli.source_options import (
 )
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
-@config_options
 @progress_option
 @json_option
 def command(

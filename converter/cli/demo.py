@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.source_options import progress_option
 
 
 @click.command("demo", short_help="Go the whole way on the bundled example.")
@@ -14,15 +15,18 @@ from tpuconvert.cli.json_output import json_option, print_json
     "-o", "--output", metavar="FOLDER", default="tpuconvert-demo", show_default=True, help="For models and report."
 )
 @click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help="The target: bm1684 or bm1686.")
+@progress_option
 @json_option
-def command(output: str, chip: str, as_json: bool) -> None:
+def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
     import dataclasses
 
+    from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.demo import HEADING, cells, run_demo
     from tpuconvert.report import table
 
-    rows, report = run_demo(Path(output), chip, lambda line: click.echo(line, err=True))
+    with drawn_progress(progress_mode) as progress:
+        rows, report = run_demo(Path(output), chip, progress)
     if as_json:
         formats = [dataclasses.asdict(row) for row in rows]
         print_json({"models": output, "report": str(report.resolve()), "formats": formats})

@@ -10,22 +10,17 @@ from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import (
     calibration_method_option,
-    chip_option,
+    conversion_options,
     make_options,
-    model_arguments,
-    plugin_option,
     progress_option,
     said_again,
-    source_options,
     strict_set_option,
 )
 
 
 @click.command("quantize", short_help="Convert a source model to INT8, with ranges or samples.")
-@model_arguments
-@source_options
+@conversion_options
 @click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
-@chip_option
 @click.option("--ranges", metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")
 @click.option(
     "--calibration",
@@ -34,7 +29,6 @@ from tpuconvert.cli.source_options import (
 )
 @calibration_method_option
 @strict_set_option
-@plugin_option
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
 @progress_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.drawn_progress import MODES
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ def source_options(function: F) -> F:
             ),
         )
     ):
+        function = decorate(function)
+    return function
+
+
+def conversion_options(function: F) -> F:
+    """Add what every command has that converts a source, or could: files, reading, chip, plugins, a configuration."""
+    for decorate in (config_options, plugin_option, chip_option, source_options, model_arguments):
         function = decorate(function)
     return function
 

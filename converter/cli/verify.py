@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, progress_option, source_options
@@ -15,6 +16,7 @@ from tpuconvert.cli.source_options import make_options, plugin_option, progress_
 @click.command("verify", short_help="Compare a .tpum file with its source.")
 @click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @source_options
+@config_options
 @click.option("--data", metavar="DATA", help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.")
 @click.option(
     "--samples", type=click.IntRange(min=1), default=4, show_default=True, help="How many to compare at most."

@@ -103,3 +103,22 @@ def test_wrong_calls(capsys: Captured) -> None:
         assert main(["convert", "models/digits.onnx", "--set", setting]) == 2, setting
         assert "--set" in capsys.readouterr().err or setting == "chip.a=1"
     assert list(Path().glob("*.tpum")) == []
+
+
+@pytest.mark.usefixtures("configuration")
+def test_other_commands_take_the_same_file(capsys: Captured) -> None:
+    """Options that only convert has do not concern them; output is that of convert, so it is typed."""
+    config = ["--config", "models/tpuconvert.yaml", "--set", "disable-rule=[]"]
+    assert main(["check", *config]) == 0
+    assert "can be converted for BM1684" in capsys.readouterr().out
+    assert main(["calibrate", *config, "-o", "ranges.json"]) == 0
+    assert main(["quantize", *config, "--ranges", "ranges.json", "-o", "q.tpum"]) == 0
+    assert tc.load("q.tpum").chip is tc.Chip.BM1684
+    assert main(["verify", *config, "models/digits.onnx", "q.tpum", "--data", "models/calibration.npz"]) == 0
+
+
+@pytest.mark.usefixtures("configuration")
+@pytest.mark.parametrize("command", ["check", "calibrate", "quantize", "verify"])
+def test_other_commands_know_what_no_command_has(command: str, capsys: Captured) -> None:
+    assert main([command, "--set", "colour=RED", "models/digits.onnx"]) == 2
+    assert "--set: unknown option 'colour'" in capsys.readouterr().err
