@@ -2,7 +2,8 @@
 
 Nodes that can be read so: batch_norm with given statistics (k = gamma / sqrt(var / s + epsilon) and
 b = beta - mean / s * k), a sum, difference, product or quotient with a constant that varies along that axis only, and
-the same with a scalar. Numbers are binary64; what goes into a constant is rounded once.
+the same with a scalar. Numbers are binary64; what goes into a constant is rounded once. The engine keeps NumPy from
+warning of what is no number: it is looked for here.
 
 Folding, for a product with weights W and bias B:
 - behind it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
@@ -10,16 +11,13 @@ Folding, for a product with weights W and bias B:
   k * 0 + b, so that b must be 0 where a convolution pads, and for every deconv, whose windows differ at the border.
 """
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
 from tpuconvert.schema.graph import Graph, Node, Value, static
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -41,8 +39,7 @@ AFFINE = (BatchNorm, *WITH_SCALAR, *WITH_CONSTANT)
 PRODUCTS = (Conv, Deconv, MatrixMul)
 
 
-@dataclass(frozen=True)
-class Affine:
+class Affine(NamedTuple):
     """y = k * x + b, with one number each per index of the axis that was asked for."""
 
     k: Vector
@@ -73,9 +70,9 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
         return Skip("the number of channels is not known before the model runs")
     if not x.dtype.is_float or node.outputs[0].type != x.type:
         return Skip("it is not an operation of floats that keeps the shape")
-    ones, zeros = np.ones(extent), np.zeros(extent)
     if isinstance(node.op, BatchNorm):
         return _of_batch_norm(graph, node, node.op) if axis == 1 else Skip("it normalizes along another axis")
+    ones, zeros = np.ones(extent), np.zeros(extent)
     if isinstance(node.op, WITH_SCALAR):
         c, scalar_first = zeros + node.op.scalar.value, isinstance(node.op, Rsubs)
     else:
@@ -90,9 +87,8 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
         return Affine(-ones, c) if scalar_first else Affine(ones, -c)
     if isinstance(node.op, (Mul, Muls)):
         return Affine(c, zeros)
-    with np.errstate(all="ignore"):
-        k = 1.0 / c
-    return Affine(k, zeros) if np.isfinite(k).all() else Skip("a divisor is zero")
+    k = 1.0 / c
+    return Affine(k, zeros) if _is_finite(k) else Skip("a divisor is zero")
 
 
 def _constant(node: Node) -> tuple[Value, bool]:
@@ -106,16 +102,17 @@ def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
         return Skip("its statistics are computed while the model runs")
     if any(value.uses or graph.is_output(value) for value in node.outputs[1:]):
         return Skip("its statistics are read")
-    mean, variance, *rest = (None if value is None else _vector(value) for value in node.inputs[1:])
+    mean, variance, *rest = [None if value is None else _vector(value) for value in node.inputs[1:]]
     gamma, beta = (*rest, None, None)[:2]
     assert mean is not None and variance is not None
-    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
-    with np.errstate(all="ignore"):
-        k = 1.0 / np.sqrt(variance * factor + op.epsilon)
-    if not np.isfinite(k).all():
+    if op.scale != 1:
+        factor = 0.0 if op.scale == 0 else 1.0 / op.scale
+        mean, variance = mean * factor, variance * factor
+    k = 1.0 / np.sqrt(variance + op.epsilon)
+    if not _is_finite(k):
         return Skip("variance + epsilon is not positive in every channel")
     k = k if gamma is None else k * gamma
-    return Affine(k, -mean * factor * k + (0.0 if beta is None else beta))
+    return Affine(k, -mean * k + (0.0 if beta is None else beta))
 
 
 def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = None) -> Value | Skip:
@@ -129,8 +126,7 @@ def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = 
         per_group = static(old_w.shape)[0] // product.op.groups
         factor = np.repeat(affine.k.reshape(product.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
-        axis = 0 if isinstance(product.op, Conv) else 1
-        factor = affine.k.reshape([-1 if index == axis else 1 for index in range(len(old_w.shape))])
+        factor = affine.k[:, None, None, None] if isinstance(product.op, Conv) else affine.k
     w = _scaled(old_w, factor)
     bias = affine.b if (old := _bias(product)) is None else old * affine.k + affine.b
     return _rebuilt(graph, product, product.inputs[0], w, bias, name)
@@ -178,24 +174,30 @@ def _rebuilt(
 ) -> Value | Skip:
     old_w, old_b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
     assert old_w is not None
-    with np.errstate(over="ignore"):
-        arrays = [array.astype(old_w.dtype.numpy, copy=False) for array in (w, bias) if array is not None]
-    if not all(math.isfinite(array.min()) and math.isfinite(array.max()) for array in arrays if array.size):
+    dtype = old_w.dtype.numpy
+    w = w.astype(dtype, copy=False)
+    b = None if bias is None else bias.astype(dtype, copy=False)
+    if not _is_finite(w) or not (b is None or _is_finite(b)):
         return Skip("the folded weights are beyond the range of their type")
-    inputs = [x, graph.constant(arrays[0], old_w.name)]
-    if bias is not None:
+    inputs = [x, graph.constant(w, old_w.name)]
+    if b is not None:
         shape = (1, -1) if isinstance(product.op, MatrixMul) else (1, -1, 1, 1)
         bias_name = f"{product.outputs[0].name}:bias" if old_b is None else old_b.name
-        inputs.append(graph.constant(arrays[1].reshape(shape), bias_name))
+        inputs.append(graph.constant(b.reshape(shape), bias_name))
     return graph.add(product.op, *inputs, name=name)
+
+
+def _is_finite(array: Array) -> bool:
+    """Whether no element is infinite or no number: a sum of squares tells in one step, unless it is too large."""
+    flat = array.reshape(-1)
+    return math.isfinite(flat.dot(flat)) or (math.isfinite(flat.min()) and math.isfinite(flat.max()))
 
 
 def _scaled(w: Value, factor: Vector) -> Array:
     """Weights times a factor, in binary64 and rounded once; without a copy of all of them in binary64."""
     assert w.data is not None
     result: Array = np.empty(w.data.shape, w.dtype.numpy)
-    with np.errstate(over="ignore"):
-        np.multiply(w.data, factor, out=result, dtype=np.float64, casting="same_kind")
+    np.multiply(w.data, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 
 

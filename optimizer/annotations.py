@@ -28,14 +28,18 @@ def same_meaning(x: Value, y: Value) -> bool:
 
 def rounds_between(found: Match) -> str:
     """The name, in the pattern, of a matched node inside whose result is rounded to a grid of its own, or nothing."""
-    return next((name for name, node in found.nodes.items() if node is not found.root and rounds(node)), "")
+    for name, node in found.nodes.items():
+        if node is not found.root and rounds(node):
+            return name
+    return ""
 
 
 def rounds(node: Node) -> bool:
     """Whether the annotation of a node's result asks for a rounding that its operand has not had."""
+    asked = [value.quant for value in node.outputs if value.quant is not None]
+    if not asked:
+        return False
     operand = node.inputs[0] if node.inputs else None
-    moves = isinstance(node.op, _MOVES) and operand is not None
-    return any(
-        value.quant is not None and not (moves and operand is not None and value.quant == operand.quant)
-        for value in node.outputs
-    )
+    if operand is None or not isinstance(node.op, _MOVES):
+        return True
+    return any(quant != operand.quant for quant in asked)

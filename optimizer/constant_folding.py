@@ -63,11 +63,13 @@ class _Result:
 
 
 def _is_candidate(graph: Graph, node: Node) -> bool:
+    for value in node.inputs:
+        if value is not None and value.data is None:  # as nearly all have
+            return False
     return (
         node.op.kind in (OpKind.TPU, OpKind.COMPOSITE)
         and node.op.is_pure
         and bool(node.inputs)
-        and all(value is None or value.is_constant for value in node.inputs)
         and all(value.type.is_static and not graph.is_output(value) for value in node.outputs)
     )
 

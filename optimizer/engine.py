@@ -13,9 +13,11 @@ import pkgutil
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
+
 import tpuconvert.optimizer.rules
 from tpuconvert.optimizer.annotations import rounds_between
-from tpuconvert.optimizer.pattern import Match, Pattern, match
+from tpuconvert.optimizer.pattern import Made, Match, Pattern, makers, match, may_match
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -99,24 +101,51 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
     """
     candidates = _Candidates(tuple(rules))
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    queue = deque(node for node in graph.sorted_nodes() if candidates.of(type(node.op)))
+    queue = deque([node for node in graph.sorted_nodes() if candidates.of(node.op.__class__).pairs])
     waiting = set(queue)
     fired = 0
-    while queue and fired != most:
-        node = queue.popleft()
-        waiting.remove(node)
-        affected = _apply_first(graph, node, candidates, trace) if node in graph else None
-        if affected is None:
-            continue
-        fired += 1
-        if fired > budget:
-            raise InternalError(f"the rules do not come to an end: {trace.fired.most_common(3)}")
-        fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
-        queue.extend(fresh)
-        waiting.update(fresh)
+    with np.errstate(all="ignore"):  # rules compute with constants, and look at what comes of it
+        while queue and fired != most:
+            node = queue.popleft()
+            waiting.remove(node)
+            pairs = candidates.of(node.op.__class__).reading(node)
+            affected = _apply_first(graph, node, pairs, trace) if pairs and node in graph else None
+            if affected is None:
+                continue
+            fired += 1
+            if fired > budget:
+                raise InternalError(f"the rules do not come to an end: {trace.fired.most_common(3)}")
+            fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
+            queue.extend(fresh)
+            waiting.update(fresh)
     if fired:
         graph.sort()
     return fired
+
+
+_Pairs = list[tuple[RewriteRule, Pattern]]
+
+
+class _OfOperator:
+    """Which patterns of which rules can have nodes of an operator as their root; fewer for what such a node reads."""
+
+    def __init__(self, op: type[Op], rules: tuple[RewriteRule, ...]) -> None:
+        pairs = [(item, pattern) for item in rules for pattern in item.patterns]
+        self._op = op
+        self.pairs = [(item, pattern) for item, pattern in pairs if issubclass(op, pattern.ops)]
+        self._most = max((len(pattern.operands) for _, pattern in self.pairs), default=0)
+        self._reading: dict[tuple[Made, ...], _Pairs] = {}
+
+    def reading(self, node: Node) -> _Pairs:
+        """Those that the operators and constants which a node reads do not rule out."""
+        if not self.pairs:
+            return self.pairs
+        made = makers(node, self._most)
+        found = self._reading.get(made)
+        if found is None:
+            found = [(item, pattern) for item, pattern in self.pairs if may_match(pattern, self._op, made)]
+            self._reading[made] = found
+        return found
 
 
 class _Candidates:
@@ -124,18 +153,18 @@ class _Candidates:
 
     def __init__(self, rules: tuple[RewriteRule, ...]) -> None:
         self._rules = rules
-        self._of: dict[type[Op], list[tuple[RewriteRule, Pattern]]] = {}
+        self._of: dict[type[Op], _OfOperator] = {}
 
-    def of(self, op: type[Op]) -> list[tuple[RewriteRule, Pattern]]:
-        if op not in self._of:
-            pairs = [(item, pattern) for item in self._rules for pattern in item.patterns]
-            self._of[op] = [(item, pattern) for item, pattern in pairs if issubclass(op, pattern.ops)]
-        return self._of[op]
+    def of(self, op: type[Op]) -> _OfOperator:
+        found = self._of.get(op)
+        if found is None:
+            found = self._of[op] = _OfOperator(op, self._rules)
+        return found
 
 
-def _apply_first(graph: Graph, node: Node, candidates: _Candidates, trace: Trace) -> list[Node] | None:
+def _apply_first(graph: Graph, node: Node, pairs: _Pairs, trace: Trace) -> list[Node] | None:
     """Apply the first rule that fires; returns the nodes worth another look, or None."""
-    for item, pattern in candidates.of(type(node.op)):
+    for item, pattern in pairs:
         found = match(pattern, node, graph)
         if found is None:
             continue
@@ -203,7 +232,7 @@ def _check(item: RewriteRule, old: Value, new: Value, is_new: bool) -> None:
 
 def _known_extents_differ(old: Value, new: Value) -> bool:
     pairs = zip(old.shape, new.shape, strict=True)
-    return any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    return old.shape != new.shape and any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
 def _may_be_called(value: Value, name: str, added: list[Node]) -> bool:
@@ -245,8 +274,7 @@ def _remove_unread(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[l
 def _remove(graph: Graph, node: Node) -> set[str]:
     """Remove a node whose results nobody reads, and the constants that only it read; returns their names."""
     graph.remove(node)
-    operands = dict.fromkeys(value for value in node.inputs if value is not None)
-    return {value.name for value in operands if graph.discard(value)}
+    return {value.name for value in dict.fromkeys(node.inputs) if value is not None and graph.discard(value)}
 
 
 def _keep_constant_names(graph: Graph, added: list[Node], freed: set[str]) -> None:

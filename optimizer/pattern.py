@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -70,10 +70,7 @@ class Match:
 
     def bind(self, name: str, item: Node | Value | None) -> bool:
         """Bind a name; False when it is bound to something else already."""
-        if name in self._bound and self._bound[name] is not item:
-            return False
-        self._bound[name] = item
-        return True
+        return self._bound.setdefault(name, item) is item
 
     def binds(self, name: str) -> bool:
         """Whether the pattern that matched has this name: the patterns of one rule may differ in theirs."""
@@ -87,7 +84,7 @@ class Match:
     @property
     def sources(self) -> tuple[Source, ...]:
         """The sources of all matched nodes, operands before their users."""
-        return tuple(dict.fromkeys(source for node in reversed(self.nodes.values()) for source in node.sources))
+        return tuple(dict.fromkeys([source for node in reversed(self.nodes.values()) for source in node.sources]))
 
 
 def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
@@ -96,13 +93,45 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     Returns:
         None when it does not match. A match whose ``shared`` names a node fits but for a ``sole_user`` demand.
     """
-    for wanted, value in zip(pattern.operands, node.inputs, strict=False):  # what most nodes are no match by
-        if isinstance(wanted, str):
-            continue
-        if value is None or value.producer is None or not isinstance(value.producer.op, wanted.ops):
-            return None
     found = Match(node)
     return found if _fits(pattern, node, graph, found) else None
+
+
+Made = type[Op] | str | None
+"""What makes an operand: the operator, or one of the three below; None where there is no operand."""
+
+CONSTANT, GIVEN = "constant", "given"
+"""An operand with data, and one that is an input of the graph."""
+
+
+def makers(node: Node, most: int) -> tuple[Made, ...]:
+    """What makes the first operands of a node."""
+    return tuple(
+        [
+            None
+            if value is None
+            else value.producer.op.__class__
+            if value.producer is not None
+            else GIVEN
+            if value.data is None
+            else CONSTANT
+            for value in node.inputs[:most]
+        ]
+    )
+
+
+def may_match(pattern: Pattern, op: type[Op], made: Sequence[Made]) -> bool:
+    """Whether a node can match, as far as its operator and what makes its operands tell: most are refused by that."""
+    if not issubclass(op, pattern.ops):
+        return False
+    for index, wanted in enumerate(pattern.operands):
+        maker = made[index] if index < len(made) else None
+        if isinstance(wanted, Pattern):
+            if not (isinstance(maker, type) and issubclass(maker, wanted.ops)):
+                return False
+        elif not wanted.endswith("?") if maker is None else wanted.isupper() and maker != CONSTANT:
+            return False
+    return True
 
 
 def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
@@ -124,7 +153,6 @@ def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
 
 
 def _binds(wanted: str, value: Value | None, found: Match) -> bool:
-    name = wanted.rstrip("?")
     if value is None:
-        return wanted.endswith("?") and found.bind(name, None)
-    return (value.is_constant or not name.isupper()) and found.bind(name, value)
+        return wanted.endswith("?") and found.bind(wanted[:-1], None)
+    return (value.data is not None or not wanted.isupper()) and found.bind(wanted.rstrip("?"), value)

@@ -24,13 +24,21 @@ def share_constants(graph: Graph) -> int:
     Equal are type, bytes and annotation. Only readers of one operator, at one operand, come together: quantization
     decides the scales of a weight for all its readers.
     """
+    leaving = set(map(id, graph.outputs))
+    by_sample: dict[bytes, list[Value]] = {}
+    for value in graph.values:
+        if value.data is not None and value.uses and id(value) not in leaving:
+            by_sample.setdefault(_sample(value.data), []).append(value)
+    return sum(_share_among(graph, values) for values in by_sample.values() if len(values) > 1)
+
+
+def _share_among(graph: Graph, values: list[Value]) -> int:
+    """As ``share_constants`` for some constants, few of which have the same bytes by chance."""
     groups: dict[object, list[Value]] = {}
     merged = 0
-    for value in graph.values:
-        if not value.is_constant or not value.uses or graph.is_output(value):
-            continue
-        readers = frozenset((type(node.op), index) for node, index in value.uses)
-        alike = groups.setdefault((value.type, value.quant, value.stored is None, readers, _sample(value)), [])
+    for value in values:
+        readers = frozenset([(type(node.op), index) for node, index in value.uses])
+        alike = groups.setdefault((value.type, value.quant, value.stored is None, readers), [])
         first = next((other for other in alike if _same_bytes(other, value)), None)
         if first is None:
             alike.append(value)
@@ -78,11 +86,10 @@ def _same_results(graph: Graph, first: Node, second: Node) -> bool:
     return all(a.type == b.type and a.quant == b.quant and not graph.is_output(b) for a, b in pairs)
 
 
-def _sample(value: Value) -> bytes:
-    assert value.data is not None
-    flat = value.data.reshape(-1)
-    if flat.size <= 16:
-        return flat.tobytes()
+def _sample(data: Array) -> bytes:
+    if data.size <= 16:
+        return data.tobytes()
+    flat = data.reshape(-1)
     return flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes()
 
 

@@ -6,10 +6,9 @@ A ``Graph`` is a list of ``Node``s in an order in which they can run. A node hol
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -54,42 +53,31 @@ class Port:
     quant: QuantParams | None = None
 
 
-class Uses:
+class Uses(dict[tuple["Node", int], None]):
     """Who reads a value: pairs of a node and the index of its operand, in the order in which they were connected.
 
-    Adding, finding and removing take the same time for a constant with ten thousand readers as for one with one.
+    Adding, finding and removing take the same time for a constant with ten thousand readers as for one with one. The
+    pairs are the keys of a dictionary, which counts, finds and walks over them without a call of Python: every pass
+    asks every value.
     """
 
-    __slots__ = ("_pairs",)
-
-    def __init__(self) -> None:
-        self._pairs: dict[tuple[Node, int], None] = {}
+    __slots__ = ()
 
     def add(self, node: Node, index: int) -> None:
         """Note a reader."""
-        self._pairs[node, index] = None
+        self[node, index] = None
 
     def remove(self, node: Node, index: int) -> None:
         """Forget a reader, which must be known."""
-        del self._pairs[node, index]
-
-    def clear(self) -> None:
-        """Forget all readers."""
-        self._pairs.clear()
-
-    def __iter__(self) -> Iterator[tuple[Node, int]]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __contains__(self, pair: object) -> bool:
-        return pair in self._pairs
+        del self[node, index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Uses, list)) and list(self) == list(other)
 
-    __hash__ = None  # type: ignore[assignment]  # they change
+    def __ne__(self, other: object) -> bool:  # a dictionary has one of its own
+        return not self == other
+
+    __hash__ = None  # they change
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -194,6 +182,22 @@ class Node:
         return f"Node({self.op} : {reads} -> {', '.join(value.name for value in self.outputs)})"
 
 
+class _Sources:
+    """What ``Graph.source`` gives to a ``with``: there is one for every node of a source file, and for every match."""
+
+    __slots__ = ("_before", "_graph", "_sources")
+
+    def __init__(self, graph: Graph, sources: tuple[Source, ...]) -> None:
+        self._graph = graph
+        self._sources = sources
+
+    def __enter__(self) -> None:
+        self._before, self._graph._sources = self._graph._sources, self._sources
+
+    def __exit__(self, *_: object) -> None:
+        self._graph._sources = self._before
+
+
 class Graph:
     """A program of the operator set.
 
@@ -225,6 +229,7 @@ class Graph:
         self._positions: dict[int, list[int]] = {}
         self._positions_of = 0
         self._sources: tuple[Source, ...] = ()
+        self._inferred: dict[int, tuple[Op, _Types, tuple[TensorType, ...]]] = {}
 
     # Reading
 
@@ -264,14 +269,9 @@ class Graph:
 
     # Building
 
-    @contextlib.contextmanager
-    def source(self, *sources: Source) -> Iterator[None]:
+    def source(self, *sources: Source) -> _Sources:
         """Every node that is added inside the ``with`` carries these sources."""
-        before, self._sources = self._sources, sources
-        try:
-            yield
-        finally:
-            self._sources = before
+        return _Sources(self, sources)
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. Without ``port`` it looks to the user as it is in the graph."""
@@ -295,8 +295,7 @@ class Graph:
         """
         array = np.asarray(data)
         array = array.reshape(1) if array.ndim == 0 else array
-        type_ = TensorType(DType.of(array.dtype), array.shape)
-        return self._register(Value(self.unique(name), type_, array, quant, stored))
+        return self._register(Value(self.unique(name), _type_of(array.dtype, array.shape), array, quant, stored))
 
     def add(
         self, op: Op, *inputs: Value | None, name: str | None = None, sources: tuple[Source, ...] | None = None
@@ -331,7 +330,7 @@ class Graph:
             value.producer = node
         for index, operand in enumerate(inputs):
             if operand is not None:
-                operand.uses.add(node, index)
+                operand.uses[node, index] = None
         self._nodes[node] = None
         return outputs
 
@@ -400,12 +399,15 @@ class Graph:
         leaving = set(map(id, self.outputs))
         removed = 0
         for node in reversed(self.sorted_nodes()):
-            if not any(value.uses or id(value) in leaving for value in node.outputs):
+            for value in node.outputs:
+                if value.uses or id(value) in leaving:
+                    break
+            else:
                 self.remove(node)
                 removed += 1
         inputs = set(map(id, self.inputs))
         for value in self.values:
-            if value.producer is None and not value.uses and id(value) not in leaving and id(value) not in inputs:
+            if not value.uses and value.producer is None and id(value) not in leaving and id(value) not in inputs:
                 del self._values[value.name]
         return removed
 
@@ -503,24 +505,46 @@ class Graph:
 
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
         types = tuple([None if value is None else value.type for value in inputs])
+        known = self._inferred.get(id(op))
+        if known is not None and known[0] is op and known[1] == types:
+            return known[2]
         if has_arrays(op):
             return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
         for item in op.__dict__.values():
             if isinstance(item, tuple) and len(item) > LONG:
                 return _infer(op, types)
         try:
-            return _inferred(op, types)
+            found = _inferred(op, types)
         except TypeError:  # a parameter that cannot be hashed; any other mistake shows again
             return _infer(op, types)
+        if len(self._inferred) >= _REMEMBERED:
+            self._inferred.clear()
+        self._inferred[id(op)] = op, types, found
+        return found
 
 
-def _infer(op: Op, types: tuple[TensorType | None, ...]) -> tuple[TensorType, ...]:
+_Types = tuple[TensorType | None, ...]
+
+_REMEMBERED = 1 << 12
+"""So many questions about types a graph remembers by the operator asked about, and all graphs together by its value.
+
+The same question is asked again whenever a pass copies, checks, writes or reads a node; and nodes that are alike mostly
+share the object that is their operator.
+"""
+
+
+def _infer(op: Op, types: _Types) -> tuple[TensorType, ...]:
     _check_operands(op, types)
     return op.infer(*types)
 
 
-_inferred = functools.lru_cache(1 << 12)(_infer)
-"""The same question is asked again whenever a pass copies, checks, writes or reads a node."""
+_inferred = functools.lru_cache(_REMEMBERED)(_infer)
+
+
+@functools.lru_cache(1 << 10)
+def _type_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorType:
+    """The type of a constant; one object for all that are alike, which are compared at a glance."""
+    return TensorType(DType.of(dtype), shape)
 
 
 def _compatible(first: TensorType, second: TensorType) -> bool:

@@ -4,6 +4,7 @@ One spatial axis runs as two with a height of 1. Three run as conv3d; a transpos
 zeros and then is an ordinary convolution with flipped weights.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -151,19 +152,7 @@ def convolve(
         line = Conv(dw=dilation, stride_w=stride, pad_w_l=left, pad_w_r=right, groups=groups)
         return as_line(g, _product(g, line, as_plane(g, x), as_plane(g, w), bias))
     if axes == 2:
-        (top, bottom), (left, right) = pads
-        plane = Conv(
-            dh=window.dilations[0],
-            dw=window.dilations[1],
-            stride_h=window.strides[0],
-            stride_w=window.strides[1],
-            pad_h_t=top,
-            pad_h_b=bottom,
-            pad_w_l=left,
-            pad_w_r=right,
-            groups=groups,
-        )
-        return _product(g, plane, x, w, bias)
+        return _product(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
     conv3d = find_op("conv3d")
     if conv3d is None:
         raise CannotConvertError(NO_OPERATOR, "three spatial axes need the operator conv3d, which is not defined yet")
@@ -171,6 +160,25 @@ def convolve(
     flat = tuple(side for pair in pads for side in pair)
     settings = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
     return _product(g, conv3d(**settings), x, w, bias)
+
+
+@functools.lru_cache(1 << 8)
+def _plane(
+    strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[tuple[int, int], ...], groups: int
+) -> Conv:
+    """A convolution with two spatial axes; one object for all that are alike, which a network has many of."""
+    (top, bottom), (left, right) = pads
+    return Conv(
+        dh=dilations[0],
+        dw=dilations[1],
+        stride_h=strides[0],
+        stride_w=strides[1],
+        pad_h_t=top,
+        pad_h_b=bottom,
+        pad_w_l=left,
+        pad_w_r=right,
+        groups=groups,
+    )
 
 
 def _product(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:

@@ -17,7 +17,7 @@ def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
     made: dict[str, int] = {}
     given = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
     for index, node in enumerate(graph.node):
-        for name in node.output:
+        for name in node.output[:]:
             if name and (name in made or name in given):
                 raise CorruptInputError(f"tensor '{name}' is made more than once", file=file)
             if name:

@@ -114,6 +114,8 @@ def narrow(array: Array) -> Array:
     Raises:
         OverflowError: a 64-bit integer does not fit 32 bits.
     """
+    if array.dtype is FLOAT.numpy:  # as most are
+        return array
     target = element_of(array.dtype).graph.numpy
     if array.dtype == target:
         return array

@@ -43,6 +43,7 @@ from tpuconvert.frontends.onnx.reader import (
 from tpuconvert.frontends.onnx.results import Results, roots_of
 from tpuconvert.frontends.onnx.scope import Scope
 from tpuconvert.frontends.onnx.standard_functions import standard_function
+from tpuconvert.frontends.registry import Registration
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -52,7 +53,8 @@ from tpuconvert.schema.errors import (
     ProblemList,
     ResourceLimitError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source
+from tpuconvert.schema.graph import Graph, Node, Port, Source
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
@@ -91,6 +93,8 @@ class _Importer:
         self._infos = input_types.infos_of(model.graph)
         self._open = OpenProblems()
         self._results = Results(self._graph, limits.max_tensor_elements)
+        self._checked: dict[type[Op], Op] = {}
+        self._registrations: dict[tuple[str, str, int | None], tuple[Registration | None, Registration | None]] = {}
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
@@ -212,22 +216,17 @@ class _Importer:
             self._convert_one(proto, scope)
 
     def _convert_one(self, proto: NodeProto, scope: Scope) -> None:
-        domain = node_domain(proto)
-        name = scope.prefix + (proto.name or _first_output(proto) or proto.op_type)
-        function = self._model.functions.get((domain, proto.op_type, proto.overload))
-        known = function is not None or self._known_operator(proto, domain, scope)
+        domain, op_type = node_domain(proto), proto.op_type
+        name = scope.prefix + (proto.name or _first_output(proto) or op_type)
+        function = self._model.functions.get((domain, op_type, proto.overload)) if self._model.functions else None
+        known = function is not None or self._known_operator(op_type, domain, scope)
         if not known:
-            function = standard_function(proto.op_type, domain, scope.opsets.get(domain, 1))
+            function = standard_function(op_type, domain, scope.opsets.get(domain, 1))
             known = function is not None
         if not known:
             self._report_unknown(proto, domain, name, scope)
-        keys = list(proto.input)
-        missing = [key for key in keys if key and not scope.holds(key)]
-        for key in missing:
-            self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
-        inputs = tuple([scope.lookup(key, self._model.tensors) if key else None for key in keys])
-        has_unknown = any(tensor is None and key for tensor, key in zip(inputs, keys, strict=True))
-        if not known or missing or has_unknown:
+        inputs, are_known = self._inputs(proto, name, scope)
+        if not known or not are_known:
             self._leave_open(proto, scope)
             return
         self._converted_nodes += 1
@@ -240,22 +239,46 @@ class _Importer:
                 results = self._convert_node(proto, domain, name, inputs, scope)
         except CannotConvertError as error:
             if not isinstance(error, _AlreadyToldError):
-                self._problems.add(error.kind, proto.op_type, name, error.message, error.hint, error.needs)
+                self._problems.add(error.kind, op_type, name, error.message, error.hint, error.needs)
             self._leave_open(proto, scope)
         except OpenExtentError as error:
-            self._open.add(proto.op_type, name, error.extent, inputs)
+            self._open.add(op_type, name, error.extent, inputs)
             self._leave_open(proto, scope)
         else:
-            for key, tensor in zip(proto.output, results, strict=False):
+            for key, tensor in zip(proto.output[:], results, strict=False):
                 if key:
                     scope.tensors[key] = tensor
 
-    def _known_operator(self, proto: NodeProto, domain: str, scope: Scope) -> bool:
+    def _inputs(self, proto: NodeProto, name: str, scope: Scope) -> tuple[tuple[OnnxTensor | None, ...], bool]:
+        """What a node reads, and whether all of that is known."""
+        inputs: list[OnnxTensor | None] = []
+        are_known = True
+        for key in proto.input[:]:
+            tensor = scope.tensors.get(key) if key else None
+            if tensor is None and key:
+                if not scope.holds(key):
+                    self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
+                tensor = scope.lookup(key, self._model.tensors)
+                are_known = are_known and tensor is not None
+            inputs.append(tensor)
+        return tuple(inputs), are_known
+
+    def _known_operator(self, op_type: str, domain: str, scope: Scope) -> bool:
         version = scope.opsets.get(domain)
         if version is None and domain == "":
             version = 1
-        found = onnx_op.find(proto.op_type, version=version, domain=domain)
-        return found is not None or folds.find(proto.op_type, version=version, domain=domain) is not None
+        return self._registered(op_type, domain, version) != (None, None)
+
+    def _registered(
+        self, op_type: str, domain: str, version: int | None
+    ) -> tuple[Registration | None, Registration | None]:
+        """The converter and the constant evaluator of an operator."""
+        key = op_type, domain, version
+        found = self._registrations.get(key)
+        if found is None:
+            converter = onnx_op.find(op_type, version=version, domain=domain)
+            found = self._registrations[key] = converter, folds.find(op_type, version=version, domain=domain)
+        return found
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
@@ -291,13 +314,12 @@ class _Importer:
             attributes=self._attributes(proto, scope),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
         )
-        converter = onnx_op.find(proto.op_type, version=version, domain=domain)
-        fold = folds.find(proto.op_type, version=version, domain=domain)
-        is_known = all(tensor is None or tensor.array is not None for tensor in inputs)
-        if converter is not None and _is_annotated(inputs):
+        op_type = node.op_type
+        converter, fold = self._registered(op_type, domain, version)
+        if fold is not None and converter is not None and _is_annotated(inputs):
             fold = None  # the integers behind a dequantized weight are kept when it is moved
-        if fold is not None and not is_known:
-            needed = FOLDED_WITHOUT_DATA.get(proto.op_type, len(inputs)) if domain == "" else len(inputs)
+        if fold is not None:
+            needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
             if not all(tensor is None or tensor.array is not None for tensor in inputs[:needed]):
                 fold = None
         chosen = fold or converter
@@ -308,11 +330,18 @@ class _Importer:
                 needs=roots_of(inputs),
             )
         before = len(self._graph)
-        with self._graph.source(Source(self._file, name, proto.op_type)):
+        with self._graph.source(Source(self._file, name, op_type)):
             converted = run_converter(chosen.converter, node, self._graph, self._file)
-        check_parameters(self._graph.latest(len(self._graph) - before))
+        self._check_parameters(self._graph.latest(len(self._graph) - before))
         self._check_read(node)
         return self._finish(node, converted, scope)
+
+    def _check_parameters(self, nodes: Sequence[Node]) -> None:
+        """Look at the parameters of new nodes; those that share their operator with the node before were looked at."""
+        for node in nodes:
+            if node.op is not self._checked.get(node.op.__class__):
+                check_parameters(node.op)
+                self._checked[node.op.__class__] = node.op
 
     def _check_read(self, node: OnnxNode) -> None:
         for name, proto in node.attributes.items():
@@ -363,13 +392,14 @@ class _Importer:
     def _attributes(self, proto: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
         """Attributes by name; inside a function, references are replaced by what the call gave."""
         found: dict[str, AttributeProto] = {}
-        for attribute in proto.attribute:
-            if attribute.name in found:
-                raise CannotConvertError(INVALID_NODE, f"has its attribute {attribute.name} twice")
+        for attribute in proto.attribute[:]:
+            name = attribute.name
+            if name in found:
+                raise CannotConvertError(INVALID_NODE, f"has its attribute {name} twice")
             if not attribute.ref_attr_name:
-                found[attribute.name] = attribute
+                found[name] = attribute
             elif attribute.ref_attr_name in scope.attributes:
-                found[attribute.name] = scope.attributes[attribute.ref_attr_name]
+                found[name] = scope.attributes[attribute.ref_attr_name]
         return found
 
     def _inline_function(

@@ -129,14 +129,15 @@ class Materializer:
         """The graph value of a tensor."""
         if tensor.value is not None:
             return tensor.value
+        known = self._made.get(id(tensor))
+        if known is not None:
+            return known[1]
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
         if extent := open_extents.first_open(tensor.array):
             raise open_extents.OpenExtentError(str(extent))
-        known = self._made.get(id(tensor))
-        if known is None:
-            known = tensor, self._graph.constant(_narrow(tensor.array, tensor.name), name=tensor.name)
-            self._made[id(tensor)] = known
-        return known[1]
+        made = self._graph.constant(_narrow(tensor.array, tensor.name), name=tensor.name)
+        self._made[id(tensor)] = tensor, made
+        return made
 
 
 def _narrow(array: Array, name: str) -> Array:
@@ -180,7 +181,7 @@ class OnnxNode:
         self.materializer = materializer
         self.reader = reader
         self.limits = limits
-        self.output_names = tuple(proto.output)
+        self.output_names = tuple(proto.output[:])
         self.attributes = attributes
         self.inline = inline
         self.read: set[str] = set()
@@ -356,7 +357,7 @@ class OnnxNode:
         kind = type(example)
         good = isinstance(found, kind)
         if good and kind is tuple and example:
-            good = set(map(type, cast(tuple[Any, ...], found))) <= {type(example[0])}
+            good = set(map(type, cast("tuple[Any, ...]", found))) <= {type(example[0])}
         if not good:
             raise CannotConvertError(INVALID_NODE, f"attribute {name} is {found!r:.60}, not {kind.__name__}")
 
@@ -419,9 +420,10 @@ def decode_attribute(proto: AttributeProto) -> Any:
         if len(filled) != 1:
             raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} has no type")
         kind = cast(Any, filled[0])
-    if kind not in _ATTRIBUTE_FIELDS:
+    known = _ATTRIBUTE_FIELDS.get(kind)
+    if known is None:
         raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{proto.name} has attribute type {kind}")
-    name, decode = _ATTRIBUTE_FIELDS[kind]
+    name, decode = known
     try:
         return decode(getattr(proto, name))
     except UnicodeDecodeError as error:
@@ -448,8 +450,8 @@ _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
     AttributeProto.TENSOR: ("t", lambda tensor: tensor),
     AttributeProto.GRAPH: ("g", lambda graph: graph),
     AttributeProto.SPARSE_TENSOR: ("sparse_tensor", lambda sparse: sparse),
-    AttributeProto.FLOATS: ("floats", tuple),
-    AttributeProto.INTS: ("ints", tuple),
+    AttributeProto.FLOATS: ("floats", lambda items: tuple(items[:])),  # a copy is quicker to walk over
+    AttributeProto.INTS: ("ints", lambda items: tuple(items[:])),
     AttributeProto.STRINGS: ("strings", lambda items: tuple(_text(item) for item in items)),
 }
 

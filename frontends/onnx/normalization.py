@@ -1,5 +1,6 @@
 """Softmax and the normalizations."""
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -84,9 +85,16 @@ def batch_normalization(node: OnnxNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"parameters do not fit the {shape[1] if len(shape) > 1 else 0} channels")
     scale, bias, mean, variance = (emit.floats(node.input(index)) for index in range(1, 5))
     plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
-    op = BatchNorm(epsilon=node.attr("epsilon", 1e-5))
+    epsilon = node.attr("epsilon", 1e-5)
+    op = _batch_norm(epsilon, math.copysign(1, epsilon))
     y, _, _ = g.add_all(op, emit.reshape(g, x, plane), mean, variance, scale, bias)
     return emit.reshape(g, y, shape)
+
+
+@functools.lru_cache(1 << 6)
+def _batch_norm(epsilon: float, _sign: float) -> BatchNorm:
+    """One object for all that are alike, which a network has many of; -0.0, which equals 0.0, is another number."""
+    return BatchNorm(epsilon=epsilon)
 
 
 def standardized(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Value:

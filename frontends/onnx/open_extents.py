@@ -147,8 +147,8 @@ def from_shape(shape: Iterable[Dim]) -> tuple[int, ...]:
 
 def to_shape(extents: Sequence[int]) -> tuple[Dim, ...]:
     """Extents that were computed, as a shape."""
-    mixed = cast(Sequence[int | OpenExtent], extents)
-    return tuple(extent.name if isinstance(extent, OpenExtent) else int(extent) for extent in mixed)
+    mixed = cast("Sequence[int | OpenExtent]", extents)
+    return tuple([extent.name if isinstance(extent, OpenExtent) else int(extent) for extent in mixed])
 
 
 def is_open(extent: object) -> bool:
@@ -169,7 +169,7 @@ def extents_array(extents: object) -> Array:
 
 def is_shape_tensor(array: Array | None) -> bool:
     """Whether the elements of a constant are extents of which one is open."""
-    return array is not None and array.dtype == object
+    return array is not None and array.dtype.kind == "O"
 
 
 def first_open(array: Array) -> OpenExtent | None:

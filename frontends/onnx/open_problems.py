@@ -6,8 +6,9 @@ from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.open_extents import OpenExtentError
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
-from tpuconvert.schema.graph import Graph, Node, Port
+from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Shape, format_shape
 
 
@@ -107,13 +108,12 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
-def check_parameters(nodes: Iterable[Node]) -> None:
-    """Whether the parameters of new nodes are numbers.
+def check_parameters(op: Op) -> None:
+    """Whether the parameters of a new node's operator are numbers.
 
     Raises:
         OpenExtentError: a converter wrote an open extent into one.
     """
-    for node in nodes:
-        for parameter in vars(node.op).values():
-            if parameter.__class__ not in _PLAIN and (extent := open_extents.open_within(parameter)):
-                raise OpenExtentError(extent)
+    for parameter in vars(op).values():
+        if parameter.__class__ not in _PLAIN and (extent := open_extents.open_within(parameter)):
+            raise OpenExtentError(extent)

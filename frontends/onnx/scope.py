@@ -40,11 +40,13 @@ class Scope:
         """A tensor by name; constants of the file are read when they are first needed."""
         around: Scope | None = self
         while around is not None:
-            if name not in around.tensors and name in around.constants:
-                proto = around.constants[name]
-                array, element = reader.read(proto), reader.element(proto)
-                around.tensors[name] = OnnxTensor(around.prefix + name, element, array.shape, array)
             if name in around.tensors:
                 return around.tensors[name]
+            proto = around.constants.get(name)
+            if proto is not None:
+                array = reader.read(proto)
+                found = OnnxTensor(around.prefix + name, reader.element(proto), array.shape, array)
+                around.tensors[name] = found
+                return found
             around = around.parent
         return None

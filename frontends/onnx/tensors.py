@@ -20,6 +20,9 @@ from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.types import Array
 
+_EXTERNAL = TensorProto.EXTERNAL
+_IS_LITTLE = sys.byteorder == "little"
+
 
 class TensorReader:
     """Reads the constants of one model.
@@ -49,13 +52,13 @@ class TensorReader:
             CorruptInputError: a negative extent, or too many axes.
             ResourceLimitError: too many bytes.
         """
-        shape = tuple(tensor.dims)
-        if min(shape, default=0) < 0:
+        shape = tuple(tensor.dims[:])  # a copy of a repeated field is quicker to walk over than the field itself
+        if shape and min(shape) < 0:
             raise self._corrupt(tensor, f"has a negative extent in its shape {list(shape)}")
         if len(shape) > 64:
             raise self._corrupt(tensor, f"has {len(shape)} axes")
-        bits = ELEMENTS[tensor.data_type].bits if tensor.data_type in ELEMENTS else 8
-        size = math.prod(shape) * max(bits, 8) // 8
+        element = ELEMENTS.get(tensor.data_type)
+        size = math.prod(shape) * max(8 if element is None else element.bits, 8) // 8
         if size > self._limits.max_constant_bytes:
             raise ResourceLimitError(
                 f"constant '{tensor.name}' has {size} bytes, more than {self._limits.max_constant_bytes}",
@@ -83,11 +86,11 @@ class TensorReader:
             ResourceLimitError: larger than the limits.
         """
         element, shape = self.element(tensor), self.shape(tensor)
-        count = math.prod(shape)
         if tensor.HasField("segment"):
             raise self._corrupt(tensor, "is stored in segments, which no ONNX version defines for models")
-        if tensor.data_location == TensorProto.EXTERNAL:
-            return self._decode_raw(tensor, element, self._external(tensor, (count * element.bits + 7) // 8), shape)
+        if tensor.data_location == _EXTERNAL:
+            expected = (math.prod(shape) * element.bits + 7) // 8
+            return self._decode_raw(tensor, element, self._external(tensor, expected), shape)
         if tensor.HasField("raw_data"):
             return self._decode_raw(tensor, element, np.frombuffer(tensor.raw_data, np.uint8), shape)
         return self._decode_typed(tensor, element, shape)
@@ -200,6 +203,8 @@ class TensorReader:
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:
     """Elements from little-endian bytes of exactly the right length."""
+    if element is elements.FLOAT and count and _IS_LITTLE:  # as most are
+        return np.frombuffer(data, element.numpy)
     if element.bits < 8:
         return _unpack(element, data)[:count]
     if element is elements.BOOL:
@@ -208,7 +213,7 @@ def _from_bytes(element: Element, data: Array, count: int) -> Array:
         return (_view(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
     if element.bits == 8 and element.is_float:
         return _float8_values(element)[data]
-    stored = element.numpy if sys.byteorder == "little" else element.numpy.newbyteorder("<")
+    stored = element.numpy if _IS_LITTLE else element.numpy.newbyteorder("<")
     return _view(data, stored).astype(element.numpy, copy=False)
 
 

@@ -5,6 +5,7 @@ All take and give FLOAT32. Constants are reshaped and cut at once, without a nod
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -83,7 +84,13 @@ def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
 
 def active(g: Graph, function: ActiveType, x: Value) -> Value:
     """One of the functions of ``active``."""
-    return g.add(Active(function), x)
+    return g.add(_active(function), x)
+
+
+@functools.lru_cache
+def _active(function: ActiveType) -> Active:
+    """One object for all nodes, which a network has many of."""
+    return Active(function)
 
 
 def relu(g: Graph, x: Value) -> Value:

@@ -17,6 +17,7 @@ from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 
 from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.measures import measure_of
+from tpuconvert.optimizer.pattern import makers, match, may_match
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
@@ -164,3 +165,13 @@ def test_many_random_graphs(rule, record_property):
     record_property("graphs", MANY)
     record_property("fired", fired)
     assert fired >= FIRES_AT_LEAST * MANY, f"it fired on {fired} of {MANY} graphs only"
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_no_pattern_is_ruled_out_that_would_match(name):
+    graph = random_graph(name, 0)
+    for node in graph.nodes:
+        made = makers(node, len(node.inputs))
+        for rule in RULES.values():
+            refused = [pattern for pattern in rule.patterns if not may_match(pattern, type(node.op), made)]
+            assert not [pattern for pattern in refused if match(pattern, node, graph)], (rule.name, node)

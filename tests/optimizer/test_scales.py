@@ -8,6 +8,7 @@ from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
@@ -231,6 +232,20 @@ def test_declines_before(build, reason):
     graph = graph_of(build, X)
     trace = optimize(graph)
     assert reasons(trace, BEFORE) == {reason}
+
+
+@pytest.mark.parametrize(("factor", "fires"), [(1e30, True), (1e-30, True), (3e38, False), (np.nan, False)])
+def test_weights_may_be_as_large_as_their_type_holds(factor, fires):
+    def build(g, x):
+        w = g.constant(np.full((6, 4, 3, 3), 2, np.float32), "w")
+        c = g.constant(np.full((1, 6, 1, 1), factor, np.float32), "c")
+        return g.add(Mul(), g.add(Conv(), x, w), c)
+
+    graph = graph_of(build, X)
+    trace = optimize(graph)
+    assert bool(trace.fired[BEHIND]) is fires
+    assert not (fires and reasons(trace, BEHIND))
+    assert fires or reasons(trace, BEHIND) == {"the folded weights are beyond the range of their type"}
 
 
 def test_a_number_divided_by_the_product_is_not_affine():

@@ -39,6 +39,36 @@ def test_nodes_carry_the_source_of_the_surrounding_block():
     assert outside.producer.sources == ()
 
 
+def test_a_block_that_fails_gives_the_sources_back():
+    graph = chain(0)
+    first, second = Source("m.onnx", "a", "Relu"), Source("m.onnx", "b", "Relu")
+    with graph.source(first):
+        with pytest.raises(ShapeError), graph.source(second):
+            graph.add(Add(), graph.inputs[0])
+        assert graph.add(RELU, graph.inputs[0]).producer.sources == (first,)
+
+
+def test_readers_are_compared_in_order():
+    graph = chain(0)
+    x = graph.inputs[0]
+    total = graph.add(Add(), x, x).producer
+    relu = graph.add(RELU, x).producer
+    known = [(total, 0), (total, 1), (relu, 0)]
+    assert (x.uses == known, x.uses != known) == (True, False)
+    assert (x.uses == known[::-1], x.uses != known[::-1]) == (False, True)
+    assert (relu, 0) in x.uses and (relu, 1) not in x.uses
+    assert x.users == [total, relu]
+
+
+def test_one_operator_object_on_other_types_gives_other_types():
+    graph, split = Graph(), Split(axis=1, num=2)
+    shapes = [(1, 4), (1, 6), (1, 4), (3, 4)]
+    parts = [graph.add_all(split, graph.input("x", TensorType(F32, shape)))[1] for shape in shapes]
+    assert [part.shape for part in parts] == [(1, 2), (1, 3), (1, 2), (3, 2)]
+    with pytest.raises(ShapeError):
+        graph.add_all(split, graph.input("x", TensorType(F32, (1, 5))))
+
+
 def test_replace_uses_moves_readers_and_outputs():
     graph = chain(3)
     first, second = graph.find("y0"), graph.find("y1")
