@@ -13,7 +13,7 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
 
 
-def failure(node: Node, file: str | None, error: Exception) -> RunError:
+def failure(node: Node, file: str, error: Exception) -> RunError:
     """What a run ends with when an operator cannot take the values it met: the node is named."""
     source = f" (from {node.sources[0]})" if node.sources else ""
     return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
