@@ -22,6 +22,12 @@ constexpr auto kMost = static_cast<std::size_t>(kMostBytes);
 
 std::size_t padded(std::size_t size) { return (size + kSlack + 63) / 64 * 64; }
 
+// Arenas of some size get a huge page of their own: pages of 4 KB lie where they happen to, and those that share a place in
+// a cache with others push each other out.
+std::size_t arena_size(std::size_t bytes) {
+  return !kGuardsBuffers && bytes >= kHugePage / 4 ? std::max(bytes, kHugePage) : bytes;
+}
+
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -30,7 +36,7 @@ double seconds_now() {
 
 Memory::Memory(std::uint64_t program, const std::vector<BufferPlan>& buffers, std::size_t arena_bytes,
                std::size_t scratch_bytes, int threads)
-    : program_(program), arena_(arena_bytes), scratch_stride_(padded(scratch_bytes)) {
+    : program_(program), arena_(arena_size(arena_bytes)), scratch_stride_(padded(scratch_bytes)) {
   scratch_ = AlignedBytes(scratch_stride_ * static_cast<std::size_t>(threads));
   addresses_.reserve(buffers.size());
   for (const BufferPlan& buffer : buffers) {

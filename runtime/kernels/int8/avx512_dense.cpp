@@ -78,6 +78,8 @@ class Tiles {
 
   std::int64_t count() const { return count_; }
   int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
+  // How many tiles from this one on are as high as it is.
+  std::int64_t same_from(std::int64_t tile) const { return (tile < higher_ ? higher_ : count_) - tile; }
 
  private:
   std::int64_t count_;
@@ -98,7 +100,6 @@ class Dense : public ConvInt8Kernel {
     are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
                          (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
-    are_even_ = windows_.regions().front().is_even();
     parameters_ = parameters_of_regions(&packed_, windows_);
     prepare_panels();
     // Results whose inputs stay in the first-level cache until all panels have used them.
@@ -111,7 +112,7 @@ class Dense : public ConvInt8Kernel {
     const int panels = static_cast<int>(packed_.panels.size());
     if (splits_panels(threads)) return std::min(threads, panels);
     const std::int64_t results = rows() * g_.out_width;
-    const std::int64_t units = packed_.layout.is_padded_row ? rows() : (results + kMaxRows - 1) / kMaxRows;
+    const std::int64_t units = windows_.band() ? rows() : (results + kMaxRows - 1) / kMaxRows;
     return static_cast<int>(std::min<std::int64_t>(threads, units));
   }
 
@@ -129,7 +130,9 @@ class Dense : public ConvInt8Kernel {
   bool adds_residual() const override { return residual_.has_value(); }
 
   // Addresses of two tiles, sums, arguments and a band, in this order.
-  std::size_t scratch_bytes() const override { return arguments_at() + argument_bytes() + windows_.band_bytes(); }
+  std::size_t scratch_bytes() const override {
+    return arguments_at() + argument_bytes() + (windows_.band() ? windows_.band()->bytes() : 0);
+  }
   std::size_t packed_bytes() const override {
     return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
   }
@@ -156,7 +159,7 @@ class Dense : public ConvInt8Kernel {
 
   // Panels first..last-1, one part of the rows.
   void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
-    if (!packed_.layout.is_padded_row) {
+    if (!windows_.band()) {
       run_regions(at, first, last, part, parts, scratch);
       return;
     }
@@ -165,10 +168,10 @@ class Dense : public ConvInt8Kernel {
     for (std::int64_t row = rows() * part / parts; row < end;) {
       const std::int64_t image = row / g_.out_height;
       const int y = static_cast<int>(row % g_.out_height);
-      const int count = static_cast<int>(std::min<std::int64_t>({windows_.band_rows(), g_.out_height - y, end - row}));
-      windows_.copy_band(at.input + image * g_.in_image, y, count, band);
+      const int count = static_cast<int>(std::min<std::int64_t>({windows_.band()->results(), g_.out_height - y, end - row}));
+      const std::uint8_t* input = windows_.band()->copy(at.input + image * g_.in_image, y, count, band);
       const Results results{0, row * g_.out_width, (row + count) * g_.out_width, row + count == end};
-      run_panels({band, at.output, at.other}, {first, last}, results, scratch);
+      run_panels({input, at.output, at.other}, {first, last}, results, scratch);
       row += count;
     }
   }
@@ -202,7 +205,7 @@ class Dense : public ConvInt8Kernel {
       run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, scratch);
   }
 
-  // For padded rows `input` is a band that begins at the row of the first result.
+  // With a band, `at.input` is where the window of the first result begins.
   void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, std::uint8_t* scratch) const {
     const std::int64_t count = results.last - results.first;
     if (run.first >= run.last || count <= 0) return;
@@ -215,67 +218,62 @@ class Dense : public ConvInt8Kernel {
       arguments[i].sums = sums_at(scratch);
       are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
     }
-    if (are_complete && are_even_)
-      run_even(at, run, results, tiles, scratch);
-    else
-      run_placed(at, run, results, tiles, scratch);
+    run_tiles(at, run, results, tiles, are_complete, scratch);
   }
 
-  // Each tile is as far from the one before as all others.
-  void run_even(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles,
-                std::uint8_t* scratch) const {
+  void run_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, bool are_complete,
+                 std::uint8_t* scratch) const {
     const RegionWindows& windows = windows_.regions()[results.region];
+    const TileArguments* constants = arguments_.data() + results.region * packed_.panels.size();
     TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    const std::uint8_t** inputs = reinterpret_cast<const std::uint8_t**>(scratch);
-    Walk walk;
-    windows.begin(at, results.first, &walk);
-    const Segments segments = windows.place(walk, kMaxRows, inputs);
-    for (int i = run.first; i < run.last; ++i) set_places(inputs, segments, walk, &arguments[i]);
-    std::ptrdiff_t distance = 0;  // of the results
-    for (std::int64_t tile = 0; tile < tiles.count(); ++tile) {
-      const int rows = tiles.rows_of(tile);
-      if (residual_) fetch_others(run, rows, walk.other, distance);
-      const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
-      for (int i = run.first; i < run.last; ++i) {
-        arguments[i].ahead = ahead;
-        kernels_[static_cast<std::size_t>(i)].of_rows[rows - 1](arguments[i]);
-        arguments[i].input_offset += static_cast<std::size_t>(rows * windows.input_step());
-        arguments[i].output_offset += static_cast<std::size_t>(rows * windows.output_step());
-      }
-      distance += rows * windows.output_step();
-    }
-  }
-
-  void run_placed(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles,
-                  std::uint8_t* scratch) const {
-    const RegionWindows& windows = windows_.regions()[results.region];
-    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
-    // The addresses of a tile are stored long before they are read: it would wait for them.
+    // Addresses of a tile, from which those of some more are at even distances. They are stored long before they are read:
+    // it would wait for them.
     struct {
       Walk walk;
       const std::uint8_t** inputs;
       Segments segments;
+      int tiles;
     } places[2];
     places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
     places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
+    // Of a line of results, with the remainder of those before.
+    const std::int64_t line = are_complete ? windows.even_results() : 0;
+    const auto even_tiles = [&](std::int64_t tile, std::int64_t result) {
+      if (line == 0) return 1;
+      const std::int64_t fitting = (line - result % line) / tiles.rows_of(tile);
+      return static_cast<int>(std::clamp<std::int64_t>(fitting, 1, tiles.same_from(tile)));
+    };
     windows.begin(at, results.first, &places[0].walk);
     places[0].segments = windows.place(places[0].walk, tiles.rows_of(0), places[0].inputs);
-    for (std::int64_t tile = 0; tile < tiles.count(); ++tile) {
-      auto& here = places[tile % 2];
+    places[0].tiles = even_tiles(0, results.first);
+    std::int64_t result = results.first;
+    for (std::int64_t tile = 0, current = 0; tile < tiles.count(); current = 1 - current) {
+      auto& here = places[current];
       const int rows = tiles.rows_of(tile);
-      if (tile + 1 < tiles.count()) {
-        auto& next = places[(tile + 1) % 2];
-        windows.advance(here.walk, rows, &next.walk);
-        next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
-      }
-      if (residual_) fetch_others(run, rows, here.walk.other, 0);
-      const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
+      const std::ptrdiff_t input_step = rows * windows.input_step(), output_step = rows * windows.output_step();
+      result += std::int64_t{rows} * here.tiles;
       for (int i = run.first; i < run.last; ++i) {
-        const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
         set_places(here.inputs, here.segments, here.walk, &arguments[i]);
-        arguments[i].ahead = ahead;
-        kernels.of_rows[rows - 1](arguments[i]);
-        if (!kernels.are_complete) complete(i, rows, sums_at(scratch), here.walk);
+        arguments[i].input_offset = constants[i].input_offset;
+        arguments[i].output_offset = constants[i].output_offset;
+      }
+      for (int even = 0; even < here.tiles; ++even, ++tile) {
+        if (even + 1 == here.tiles && tile + 1 < tiles.count()) {
+          auto& next = places[1 - current];
+          windows.advance(here.walk, rows * here.tiles, &next.walk);
+          next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
+          next.tiles = even_tiles(tile + 1, result);
+        }
+        if (residual_) fetch_others(run, rows, here.walk.other, even * output_step);
+        const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
+        for (int i = run.first; i < run.last; ++i) {
+          const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+          arguments[i].ahead = ahead;
+          kernels.of_rows[rows - 1](arguments[i]);
+          arguments[i].input_offset += static_cast<std::size_t>(input_step);
+          arguments[i].output_offset += static_cast<std::size_t>(output_step);
+          if (!kernels.are_complete) complete(i, rows, sums_at(scratch), here.walk);
+        }
       }
     }
   }
@@ -397,7 +395,6 @@ class Dense : public ConvInt8Kernel {
   std::vector<TileArguments> arguments_;  // the same, less what changes from tile to tile
   Finish finish_;
   std::int64_t rows_per_pass_ = 0;     // results that all panels are computed for before the next ones
-  bool are_even_ = false;              // windows and results, see RegionWindows::is_even
   bool are_results_adjacent_ = false;  // they follow each other at out_pixel bytes
   std::string kind_;
   ResidualSpec residual_spec_;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "int8/avx512_columns.h"
 #include "int8/avx512_panel_forms.h"
 #include "int8/avx512_weight_panels.h"
 #include "int8/avx512_weights.h"
@@ -57,15 +58,33 @@ int groups_per_panel(const ConvGeometry& g) {
   return merged;
 }
 
+// Columns leave less of the segments unused than rows, but have to be made for every row of results.
+bool are_columns_worthwhile(const ConvGeometry& g) {
+  const std::int64_t column = std::int64_t{g.kernel_h} * g.in_channels;
+  if (column > kColumnBytes) return false;
+  const auto steps = [](std::int64_t bytes) { return (bytes + 3) / 4; };
+  const std::int64_t saved_steps = g.kernel_h * steps(std::int64_t{g.kernel_w} * g.in_channels) - steps(g.kernel_w * column);
+  const std::int64_t accumulators = (g.out_channels + kLanes - 1) / kLanes;
+  const std::int64_t columns = std::int64_t{g.out_width - 1} * g.stride_w + g.kernel_w;
+  const std::int64_t vectors = columns / (kColumnBytes / column) + 1;
+  constexpr std::int64_t kStoreCycles = 4;
+  return saved_steps * accumulators * g.out_width > vectors * (g.kernel_h + kStoreCycles);
+}
+
 SegmentLayout layout_of(const ConvInt8Spec& spec) {
   const ConvGeometry& g = spec.geometry;
   SegmentLayout layout;
   layout.merged_groups = groups_per_panel(g);
   layout.channels = layout.merged_groups * g.group_in();
   layout.copies = weight_copies(spec);
-  layout.is_padded_row = g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0;
-  if (layout.is_padded_row) {
-    layout.bytes = rounded_up(static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels), 4);
+  const std::size_t row_bytes = rounded_up(static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels), 4);
+  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0)
+    layout.windows = are_columns_worthwhile(g) ? WindowLayout::kColumns : WindowLayout::kRows;
+  if (layout.windows == WindowLayout::kColumns) {
+    layout.bytes = rounded_up(static_cast<std::size_t>(g.taps()) * static_cast<std::size_t>(g.in_channels), 4);
+    layout.count = 1;
+  } else if (layout.windows == WindowLayout::kRows) {
+    layout.bytes = row_bytes;
     layout.count = g.kernel_h;
   } else {
     layout.bytes = rounded_up(static_cast<std::size_t>(layout.channels), 4);
@@ -87,7 +106,7 @@ class WeightPacker {
                                          : std::all_of(w.zero.begin(), w.zero.end(),
                                                        [harmless](std::int32_t zero) { return zero == harmless; });
     WeightPanelTask task = task_of({});
-    is_direct_ = is_plain && !layout.is_padded_row && layout.merged_groups == 1 && covers_weights(task);
+    is_direct_ = is_plain && !layout.is_copied() && layout.merged_groups == 1 && covers_weights(task);
     if (!is_direct_) rows_.emplace(spec, layout);
   }
 

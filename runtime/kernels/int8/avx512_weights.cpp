@@ -19,12 +19,14 @@ void read_elements(const ConvInt8Spec& spec, const SegmentLayout& layout, int ch
   const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
   std::memset(row, 0, layout.depth() * sizeof(Value));
   const int inputs = g.group_in();
-  if (layout.is_padded_row) {  // few inputs: along the rows of the window
+  if (layout.is_copied()) {  // few inputs: along the rows of the window, or all of them side by side
+    const bool has_columns = layout.windows == WindowLayout::kColumns;
+    const int step = has_columns ? g.kernel_h * inputs : inputs;
     for (int y = 0; y < g.kernel_h; ++y)
       for (int in = 0; in < inputs; ++in) {
         const Element* from = first + y * w.stride_y + in * w.stride_in;
-        Value* to = row + static_cast<std::size_t>(y) * layout.bytes + in;
-        for (int x = 0; x < g.kernel_w; ++x) to[x * inputs] = static_cast<Value>(from[x * w.stride_x] - zero);
+        Value* to = row + static_cast<std::size_t>(y) * (has_columns ? static_cast<std::size_t>(inputs) : layout.bytes) + in;
+        for (int x = 0; x < g.kernel_w; ++x) to[x * step] = static_cast<Value>(from[x * w.stride_x] - zero);
       }
     return;
   }

@@ -10,15 +10,23 @@
 
 namespace tpuconvert::avx512 {
 
+// What a segment of a window is.
+enum class WindowLayout {
+  kTaps,     // a tap in the input
+  kRows,     // a row of the kernel in a copy of input rows
+  kColumns,  // all of the window in a copy whose columns have the rows side by side
+};
+
 // How the bytes under a window are cut into contiguous segments, whose products are summed one after the other.
 struct SegmentLayout {
-  bool is_padded_row = false;  // a segment is a row of the kernel in a copy of the input; otherwise it is one tap
+  WindowLayout windows = WindowLayout::kTaps;
   int channels = 0;            // input channels of a panel: those of as many groups as share it
   int merged_groups = 1;
   std::size_t bytes = 0;       // of a segment, a multiple of 4; weights behind its end are zero
   int count = 0;
   int copies = 1;              // weights of more than 8 bits are sums of several; the segments are repeated for each
 
+  bool is_copied() const { return windows != WindowLayout::kTaps; }
   std::size_t depth() const { return bytes * static_cast<std::size_t>(count); }
 };
 

@@ -9,26 +9,23 @@
 namespace tpuconvert::avx512 {
 namespace {
 
-constexpr std::size_t kBandBytes = 48 * 1024;  // of padded input rows that are copied at once
-
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
 RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
-                             std::ptrdiff_t row_pitch, std::ptrdiff_t pixel_pitch, const std::uint8_t* padding)
+                             std::ptrdiff_t row_pitch, std::ptrdiff_t column_pitch, const std::uint8_t* padding)
     : region_(region),
       batch_(spec.geometry.batch),
       kernel_h_(spec.geometry.kernel_h),
       kernel_w_(spec.geometry.kernel_w),
-      is_band_(layout.is_padded_row),
+      is_band_(layout.is_copied()),
       is_in_one_piece_(region.width == spec.geometry.out_width &&
                        (spec.geometry.batch == 1 || region.height == spec.geometry.out_height)),
       copies_(layout.copies),
       segment_bytes_(layout.bytes),
       output_corner_(region.y * spec.geometry.out_row + region.x * spec.geometry.out_pixel),
-      other_corner_(spec.residual ? region.y * spec.residual->row + region.x * spec.residual->pixel : 0),
-      has_other_(spec.residual.has_value()) {
+      other_corner_(spec.residual ? region.y * spec.residual->row + region.x * spec.residual->pixel : 0) {
   const ConvGeometry& g = spec.geometry;
   shape_.stride_h = g.stride_h;
   shape_.stride_w = g.stride_w;
@@ -38,19 +35,19 @@ RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layo
   shape_.pad_left = can_leave ? g.pad_left - region.x * g.stride_w - region.tap_x * g.dilation_w : 0;
   shape_.height = can_leave ? g.height : std::numeric_limits<int>::max();
   shape_.width = can_leave ? g.width : std::numeric_limits<int>::max();
-  shape_.kernel_h = region.taps_h;
+  shape_.kernel_h = layout.windows == WindowLayout::kColumns ? 1 : region.taps_h;
   shape_.kernel_w = is_band_ ? 1 : region.taps_w;
   shape_.dilation_h = g.dilation_h;
   shape_.dilation_w = g.dilation_w;
-  shape_.tap_row = row_pitch * g.dilation_h;
-  shape_.tap_column = pixel_pitch * g.dilation_w;
+  shape_.tap_row = row_pitch / g.stride_h * g.dilation_h;
+  shape_.tap_column = column_pitch * g.dilation_w;
   shape_.joins_taps = shape_.kernel_w > 1 && g.dilation_w == 1 && g.in_pixel == g.in_channels &&
                       layout.bytes == static_cast<std::size_t>(g.in_channels);
   shape_.padding = padding;
   const auto steps = [&](std::ptrdiff_t result, std::ptrdiff_t row, std::ptrdiff_t image) {
     return WalkSteps{result, row - region.width * result, image - region.height * row};
   };
-  shape_.input = steps(pixel_pitch * g.stride_w, row_pitch * g.stride_h, is_band_ ? 0 : g.in_image);
+  shape_.input = steps(column_pitch * g.stride_w, row_pitch, is_band_ ? 0 : g.in_image);
   shape_.output = steps(g.out_pixel, g.out_row, g.out_image);
   if (spec.residual) shape_.other = steps(spec.residual->pixel, spec.residual->row, spec.residual->image);
   corner_ = is_band_ ? 0 : -(shape_.pad_top * g.in_row + shape_.pad_left * g.in_pixel);
@@ -58,7 +55,7 @@ RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layo
   // What is left out behind each tap, and behind each line of taps that are read as one segment.
   const int kernel_w = is_band_ ? 1 : g.kernel_w;
   const auto step_of = [&](int copy, int y, int x) {
-    const int tap = (copy * g.kernel_h + region.tap_y + y) * kernel_w + region.tap_x + x;
+    const int tap = copy * layout.count + (region.tap_y + y) * kernel_w + region.tap_x + x;
     return static_cast<std::size_t>(tap) * (layout.bytes / 4);
   };
   first_step_ = step_of(0, 0, 0);
@@ -72,40 +69,42 @@ RegionWindows::RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layo
       line_skips_.push_back(tap_skips_.back());
     }
   }
+  even_results_ = count_even_results(spec);
 }
 
-bool RegionWindows::is_even() const {
-  const auto goes_on = [this](const WalkSteps& steps) { return steps.row == 0 && (batch_ == 1 || steps.image == 0); };
-  const bool is_one_segment = shape_.kernel_h == 1 && shape_.kernel_w == 1 && copies_ == 1 && !is_band_;
-  return is_one_segment && shape_.padding == nullptr && goes_on(shape_.input) && goes_on(shape_.output) &&
-         (!has_other_ || (goes_on(shape_.other) && shape_.other.result == shape_.output.result));
+bool RegionWindows::stays_inside(const ConvGeometry& g) const {
+  const auto is_inside = [](int results, int stride, int pad, int taps, int dilation, int extent) {
+    return pad <= 0 && std::int64_t{results - 1} * stride - pad + std::int64_t{taps - 1} * dilation < extent;
+  };
+  return shape_.padding == nullptr ||
+         (is_inside(region_.height, g.stride_h, shape_.pad_top, region_.taps_h, g.dilation_h, g.height) &&
+          is_inside(region_.width, g.stride_w, shape_.pad_left, region_.taps_w, g.dilation_w, g.width));
+}
+
+std::int64_t RegionWindows::count_even_results(const ConvInt8Spec& spec) const {
+  if (!stays_inside(spec.geometry) || (spec.residual && shape_.other.result != shape_.output.result)) return 0;
+  const auto goes_on = [](const WalkSteps& steps) { return steps.row == 0 && steps.image == 0; };
+  const bool do_rows_go_on = !is_band_ && goes_on(shape_.input) && goes_on(shape_.output) && goes_on(shape_.other);
+  return do_rows_go_on ? results() : region_.width;
 }
 
 Windows::Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs)
-    : g_(spec.geometry), layout_(layout), zero_(spec.input_zero) {
-  std::ptrdiff_t row_pitch = g_.in_row, pixel_pitch = g_.in_pixel;
+    : g_(spec.geometry), layout_(layout) {
+  std::ptrdiff_t row_pitch = g_.in_row * g_.stride_h, column_pitch = g_.in_pixel;
   bool can_leave = false;
-  if (layout.is_padded_row) {
-    band_row_bytes_ = static_cast<std::size_t>((g_.out_width - 1) * g_.stride_w + g_.kernel_w) *
-                      static_cast<std::size_t>(g_.in_channels);
-    const auto bytes_of = [&](int results) {
-      const int rows = (results - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
-      return static_cast<std::size_t>(rows) * band_row_bytes_;
-    };
-    band_rows_ = 1;
-    while (band_rows_ < g_.out_height && bytes_of(band_rows_ + 1) <= kBandBytes) ++band_rows_;
-    band_bytes_ = aligned(bytes_of(band_rows_) + kSlack);
-    row_pitch = static_cast<std::ptrdiff_t>(band_row_bytes_);
-    pixel_pitch = g_.in_channels;
+  if (layout.is_copied()) {
+    band_.emplace(spec, layout);
+    row_pitch = band_->row_pitch();
+    column_pitch = band_->column_pitch();
   } else if (!needs_no_padding()) {
     can_leave = true;
     padding_ = AlignedBytes(static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.kernel_w));
-    std::memset(padding_.data(), zero_, padding_.size());
+    std::memset(padding_.data(), spec.input_zero, padding_.size());
   }
   const Region whole{0, 0, g_.out_height, g_.out_width, 0, 0, g_.kernel_h, g_.kernel_w};
   const std::vector<Region> regions = can_leave ? regions_of(g_, costs) : std::vector<Region>{whole};
   for (const Region& region : regions)
-    regions_.emplace_back(spec, layout, region, can_leave, row_pitch, pixel_pitch, padding_.data());
+    regions_.emplace_back(spec, layout, region, can_leave, row_pitch, column_pitch, padding_.data());
 }
 
 bool Windows::are_regions_in_one_piece() const {
@@ -157,32 +156,6 @@ Segments RegionWindows::place(const Walk& walk, int rows, const std::uint8_t** i
   return {static_cast<std::size_t>(placed * copies_),
           segment_bytes_ * static_cast<std::size_t>(joined ? shape_.kernel_w : 1),
           joined ? line_skips_.data() : tap_skips_.data()};
-}
-
-void Windows::copy_band(const std::uint8_t* image, int y, int count, std::uint8_t* band) const {
-  const int top = y * g_.stride_h - g_.pad_top;
-  const int rows = (count - 1) * g_.stride_h + (g_.kernel_h - 1) * g_.dilation_h + 1;
-  const int width = (g_.out_width - 1) * g_.stride_w + g_.kernel_w;
-  const int left = std::min(g_.pad_left, width);
-  const int kept = std::clamp(g_.width, 0, width - left);
-  const std::size_t pixel = static_cast<std::size_t>(g_.in_channels);
-  const std::size_t kept_bytes = static_cast<std::size_t>(kept) * pixel;
-  for (int i = 0; i < rows; ++i, band += band_row_bytes_) {
-    const int from = top + i;
-    if (from < 0 || from >= g_.height) {
-      std::memset(band, zero_, band_row_bytes_);
-      continue;
-    }
-    std::memset(band, zero_, static_cast<std::size_t>(left) * pixel);
-    std::uint8_t* to = band + static_cast<std::size_t>(left) * pixel;
-    const std::uint8_t* line = image + from * g_.in_row;
-    if (g_.in_pixel == g_.in_channels) {
-      std::memcpy(to, line, kept_bytes);
-    } else {
-      for (int x = 0; x < kept; ++x) std::memcpy(to + x * g_.in_channels, line + x * g_.in_pixel, pixel);
-    }
-    std::memset(to + kept_bytes, zero_, static_cast<std::size_t>(width - left - kept) * pixel);
-  }
 }
 
 }  // namespace tpuconvert::avx512

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/aligned.h"
+#include "int8/avx512_band.h"
 #include "int8/avx512_packing.h"
 #include "int8/avx512_regions.h"
 #include "int8/avx512_walk.h"
@@ -26,7 +28,7 @@ struct Segments {
 class RegionWindows {
  public:
   RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
-                std::ptrdiff_t row_pitch, std::ptrdiff_t pixel_pitch, const std::uint8_t* padding);
+                std::ptrdiff_t row_pitch, std::ptrdiff_t column_pitch, const std::uint8_t* padding);
 
   const Region& region() const { return region_; }
   std::int64_t results() const { return std::int64_t{batch_} * region_.height * region_.width; }
@@ -34,9 +36,9 @@ class RegionWindows {
   // Whether results that follow each other here do so in the whole, too.
   bool is_in_one_piece() const { return is_in_one_piece_; }
 
-  // Whether windows are one segment each, and they, results and counterparts follow each other at even distances: those
-  // of windows and results are given by the steps, and those of the counterparts are the ones of the results.
-  bool is_even() const;
+  // How many results, from a multiple of that many on, follow each other evenly: windows at input_step(), and results as
+  // well as their counterparts at output_step(). None where windows may leave the input.
+  std::int64_t even_results() const { return even_results_; }
   std::ptrdiff_t input_step() const { return shape_.input.result; }
   std::ptrdiff_t output_step() const { return shape_.output.result; }
 
@@ -52,8 +54,8 @@ class RegionWindows {
     }
   }
 
-  // The walk over results from `index` on, among those of all images. With a padded copy, `at.input` is a band that
-  // begins with the input rows of the row of that result.
+  // The walk over results from `index` on, among those of all images. With a band, `at.input` is where
+  // the window of the first result of the row begins.
   void begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const;
 
   // Addresses of the segments under the next `rows` results, [segment][row].
@@ -63,6 +65,9 @@ class RegionWindows {
   void advance(const Walk& from, int rows, Walk* to) const { walk_on(shape_, from, rows, to); }
 
  private:
+  bool stays_inside(const ConvGeometry& g) const;
+  std::int64_t count_even_results(const ConvInt8Spec& spec) const;
+
   Region region_;
   int batch_, kernel_h_, kernel_w_;
   bool is_band_, is_in_one_piece_;
@@ -71,7 +76,7 @@ class RegionWindows {
   std::ptrdiff_t corner_;         // from the input to the first tap of the first result
   std::ptrdiff_t output_corner_;
   std::ptrdiff_t other_corner_;
-  bool has_other_;
+  std::int64_t even_results_;
   WalkShape shape_{};
   std::size_t first_step_;
   std::vector<std::uint32_t> tap_skips_, line_skips_;
@@ -89,12 +94,8 @@ class Windows {
   // Whether results that follow each other in any region do so in the whole, too.
   bool are_regions_in_one_piece() const;
 
-  // For layouts of padded rows: how many result rows a band suffices for, and its size (0 for other layouts).
-  int band_rows() const { return band_rows_; }
-  std::size_t band_bytes() const { return band_bytes_; }
-
-  // Copies the input rows under `count` result rows from `y` on, with the padding around them.
-  void copy_band(const std::uint8_t* image, int y, int count, std::uint8_t* band) const;
+  // Where windows lie in copies of the input.
+  const std::optional<Band>& band() const { return band_; }
 
   // The longest segment of pixels outside of the image; null where windows cannot leave it.
   const std::uint8_t* padding() const { return padding_.data(); }
@@ -106,12 +107,9 @@ class Windows {
 
   ConvGeometry g_;
   SegmentLayout layout_;
-  int zero_;
   AlignedBytes padding_;
+  std::optional<Band> band_;
   std::vector<RegionWindows> regions_;
-  std::size_t band_row_bytes_ = 0;
-  int band_rows_ = 0;
-  std::size_t band_bytes_ = 0;
 };
 
 }  // namespace tpuconvert::avx512
