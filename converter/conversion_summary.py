@@ -93,7 +93,7 @@ def summary_lines(summary: Summary) -> list[str]:
 
 
 def _most_common(operators: dict[str, int]) -> str:
-    named = dict(Counter(operators).most_common(KINDS))
+    named = dict(sorted(operators.items(), key=lambda item: item[1], reverse=True)[:KINDS])
     more = len(operators) - len(named)
     return (counted(named) or "none") + (f" and {several(more, 'other operator')}" if more else "")
 

@@ -8,6 +8,7 @@ become one of the others goes by way of its bytes.
 from __future__ import annotations
 
 import pkgutil
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -33,14 +34,14 @@ def message_classes() -> dict[str, Any]:
     content = pkgutil.get_data("tpuconvert.schema", "onnx_descriptor.desc")
     assert content is not None, "it is a file of the package"
     try:
-        from google.protobuf.pyext.cpp_message import GeneratedProtocolMessageType
+        metaclass = import_module("google.protobuf.pyext.cpp_message").GeneratedProtocolMessageType
     except ImportError:  # protobuf without its compiled part
         return _by_factory(content)
     from google.protobuf.descriptor import FileDescriptor
 
     # What generated modules do, without the modules for text and for the variant in Python that they load.
     file = FileDescriptor(NAME, PACKAGE, serialized_pb=content)
-    return {name: _class_of(kind, GeneratedProtocolMessageType) for name, kind in file.message_types_by_name.items()}
+    return {name: _class_of(kind, metaclass) for name, kind in file.message_types_by_name.items()}
 
 
 def _class_of(kind: Descriptor, metaclass: Any) -> Any:

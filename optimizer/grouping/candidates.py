@@ -9,7 +9,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.optimizer.grouping.layout import constant_lane_bytes, lane_bytes, lane_planes, plane_bytes
 from tpuconvert.optimizer.grouping.slicing import Cut
@@ -17,11 +16,15 @@ from tpuconvert.schema.groups import MAX_PARTS, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from tpuconvert.optimizer.grouping.facts import Facts, Operand
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.int64]
+    Bools = npt.NDArray[np.bool_]
+    Floats = npt.NDArray[np.float64]
+else:
+    Ints = Bools = Floats = np.ndarray
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 _FEW = (2, 4, 8, 16, 32)

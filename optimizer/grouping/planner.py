@@ -113,10 +113,12 @@ def _groups_ending(window: Sequence[Facts], end: int, candidates: Candidates) ->
         return found
     segment = Segment(candidates, end, len(window))
     for place, facts in enumerate(reversed(window)):
-        if not segment.add(facts):
+        segment.add(facts)
+        if place < len(found):  # which fits
+            continue
+        if not segment.fits():
             break
-        if place >= len(found):
-            found.append(segment.best())
+        found.append(segment.best())
     return found
 
 

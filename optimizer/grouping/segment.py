@@ -44,19 +44,19 @@ class Segment:
         self._possible: Bools = np.ones(count, np.bool_)
         self._live: dict[int, _Live] = {}
         self._size = 0
+        self._changed = 0  # the first step that has not been looked at since it has grown
         self._pieces = Pieces()
 
-    def add(self, facts: Facts) -> bool:
-        """Put a node in front. Returns whether some way of cutting still fits into the memory."""
+    def add(self, facts: Facts) -> None:
+        """Put a node in front."""
         step = self._size
         self._size += 1
         self._pieces.add(facts.results, facts.reads)
         part = self._wanted(facts)
         if not all(facts.can_cut):
             self._possible &= self._candidates.only(facts.can_cut)
-        changed = step  # the first step whose memory another value takes from now on
         for place, number in enumerate(facts.results):
-            changed = min(changed, self._produce(number, part, facts.shapes[place], step))
+            self._touch(self._produce(number, part, facts.shapes[place], step))
             if facts.last_readers[place] > self._end:
                 n, c, h, row = facts.shapes[place]
                 self._moved += n * c * h * row
@@ -68,12 +68,20 @@ class Segment:
             self._moved += moved
         for operand in facts.operands:
             if operand.value >= 0:
-                changed = min(changed, self._use(operand, self._needed(operand, part, facts.shapes[0]), step))
+                self._touch(self._use(operand, self._needed(operand, part, facts.shapes[0]), step))
         if facts.steps:
             self._repeated += self._candidates.repetition(part, facts.shapes[0], facts.steps)
+
+    def _touch(self, step: int) -> None:
+        """From this step on, what a step takes may have grown."""
+        self._changed = min(self._changed, step)
+
+    def fits(self) -> bool:
+        """Whether some way of cutting fits into the memory."""
         # What a step takes never shrinks: those that are not changed have been looked at.
-        for used in self._used[changed : step + 1]:
+        for used in self._used[self._changed : self._size]:
             np.maximum(self._peak, used, out=self._peak)
+        self._changed = self._size
         self._possible &= self._peak <= self._room
         return bool(np.count_nonzero(self._possible))
 
