@@ -22,8 +22,10 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 Extents = tuple[int, ...]
 
-ALONG_AXES = (Concat, Extract, LayerNorm, Reduce, RmsNorm, Softmax, Split)
-INDIFFERENT = (*UNARY, *BINARY, *ALONG_AXES)
+MOVING_ALONG_AXES = (Extract, Split)
+ALONG_AXES = (*MOVING_ALONG_AXES, Concat, LayerNorm, Reduce, RmsNorm, Softmax)
+COMPUTING = (*UNARY, *BINARY, Concat, LayerNorm, Reduce, RmsNorm, Softmax)
+INDIFFERENT = (*COMPUTING, *MOVING_ALONG_AXES)
 """Operators that may be computed in another shape, where the axes that they work along are kept."""
 
 

@@ -13,7 +13,8 @@ before; and a reshape back for every value that others read, but none where thos
 fires where fewer are left than there were.
 
 Chains of functions between two reshapes have a rule of their own, which needs to know less of the shapes:
-``reshape_pairs``.
+``reshape_pairs``. So has what only moves elements (``moves``): a region is looked for beside a reshape of what is
+computed, or of what something is computed from.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.regrouping import INDIFFERENT, Extents, Regrouping
+from tpuconvert.optimizer.regrouping import COMPUTING, INDIFFERENT, Extents, Regrouping
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
@@ -43,11 +44,11 @@ def _borders_on_region(node: Node) -> bool:
 
 
 def _is_made_by_region(value: Value) -> bool:
-    return value.producer is not None and isinstance(value.producer.op, INDIFFERENT)
+    return value.producer is not None and isinstance(value.producer.op, COMPUTING)
 
 
 def _is_read_by_region(value: Value) -> bool:
-    return any(isinstance(node.op, INDIFFERENT) for node, _ in value.uses)
+    return any(isinstance(node.op, COMPUTING) for node, _ in value.uses)
 
 
 @rule(p(Reshape, "x", name="reshape", where=_borders_on_region), stage="fuse", sees_annotations=True)
