@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source, source_format
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
+from tpuconvert.schema.content_digest import ALGORITHM, Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
@@ -70,7 +70,7 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
     """
     digest = Digest()
-    part = memoryview(bytearray(CHUNK))
+    part = memoryview(bytearray(_PART))
     try:
         with open(path, "rb", buffering=0) as file:
             while size := file.readinto(part):
@@ -78,6 +78,10 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     return digest.hexdigest()
+
+
+_PART = 1 << 17
+"""Bytes to read at a time: memory that is used again stays in the cache, and new memory has to be cleared first."""
 
 
 def write_options(options: Options) -> dict[str, Json]:
