@@ -57,6 +57,8 @@ def extents(value: Value) -> tuple[int, ...]:
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     """The elements of x in another shape, all of whose extents are given; some may be open."""
+    if shape is x.shape:
+        return x
     wanted = open_extents.to_shape(shape) or (1,)
     if wanted == x.shape:
         return x
@@ -107,7 +109,8 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
         if quant is not None and quant.axis is not None:
             quant = QuantParams(quant.scale, quant.zero_point, quant.dtype, target.index(quant.axis))
         stored = None if x.stored is None else np.ascontiguousarray(x.stored.transpose(target))
-        return g.constant(np.ascontiguousarray(x.array.transpose(target)), x.name, quant, stored)
+        assert x.data is not None
+        return g.constant(np.ascontiguousarray(x.data.transpose(target)), x.name, quant, stored)
     return g.add(Permute(target), x)
 
 
