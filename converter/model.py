@@ -78,6 +78,8 @@ class Model:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model file. A file of that name is replaced in one step: there is the old one or the new one.
 
+        It is not waited for the disk: after a loss of power a new file may be short, which its digest tells.
+
         Raises:
             UsageError: the file cannot be written there.
 
