@@ -77,7 +77,7 @@ def _set_defaults(context: click.Context) -> None:
     context.default_map = {name: _typed(known[name], value, name) for name, value in defaults.items()}
 
 
-def _names(known: Mapping[str | None, click.Parameter]) -> dict[str, str | None]:
+def _names(known: Mapping[str, click.Parameter]) -> dict[str, str]:
     """The parameters by everything that they may be called."""
     return {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
 
