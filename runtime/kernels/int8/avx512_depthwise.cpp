@@ -238,7 +238,10 @@ class Depthwise3x3 : public Depthwise {
       arguments.out_width = g_.out_width;
       const std::ptrdiff_t offset = static_cast<std::ptrdiff_t>(block.first) * epilogue_.bytes();
       for (int i = 0; i < rows; ++i) arguments.outputs[i] = output + (y + i) * g_.out_row + offset;
-      depthwise_3x3(block.form, block.width, g_.stride_w, rows)(arguments);
+      const DepthwiseKernel kernel = block.width < kBlock && g_.stride_w == 1
+                                         ? depthwise_3x3_joined(block.form, block.width, rows)
+                                         : depthwise_3x3(block.form, block.width, g_.stride_w, rows);
+      kernel(arguments);
       if (block.form == TileForm::kSums)
         for (int i = 0; i < rows; ++i)
           finish_line(block, arguments.sums + i * g_.out_width * kBlock, g_.out_width, output + (y + i) * g_.out_row);

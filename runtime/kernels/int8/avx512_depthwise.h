@@ -37,6 +37,8 @@ using DepthwiseKernel = void (*)(const DepthwiseArguments&);
 
 // Kernels for 3x3 windows; `width` is that of the block, `rows` (of results) is 2 only for stride 1.
 DepthwiseKernel depthwise_3x3(TileForm form, int width, int stride, int rows);
+// The same for blocks narrower than 64 channels and stride 1.
+DepthwiseKernel depthwise_3x3_joined(TileForm form, int width, int rows);
 
 // For any window: rows in groups of four are interleaved into a buffer, then every result sums over columns of it.
 // Blocks of 64 channels.

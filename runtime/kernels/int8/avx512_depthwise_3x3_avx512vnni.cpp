@@ -154,6 +154,7 @@ void run_rows(const DepthwiseArguments& arguments) {
 template <int Width, TileForm Form>
 DepthwiseKernel with_stride(int stride, int rows) {
   if (stride == 2) return run_rows<Width, 2, 1, Form>;
+  if constexpr (Width != 64) return nullptr;  // see avx512_depthwise_joined
   return rows == 2 ? run_rows<Width, 1, 2, Form> : run_rows<Width, 1, 1, Form>;
 }
 
