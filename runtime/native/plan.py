@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,8 +112,7 @@ class NativePlan:
         memory, outputs = self._begin(feeds)
         for segment in self._segments:
             if segment.reference is None:
-                with self._failures_named(memory):
-                    self._program.run(memory, segment.first, segment.last)
+                self._walk(self._program.run, memory, segment.first, segment.last)
             else:
                 self._run_reference(memory, segment.reference, evaluate)
         self._idle.append(memory)
@@ -128,8 +126,7 @@ class NativePlan:
         self._show(memory, 0, observer)
         for index, entry in enumerate(self._steps):
             if isinstance(entry, NativeStep):
-                with self._failures_named(memory):
-                    self._program.run(memory, compiled, compiled + 1)
+                self._walk(self._program.run, memory, compiled, compiled + 1)
                 compiled += 1
             else:
                 self._run_reference(memory, entry, evaluate)
@@ -153,8 +150,7 @@ class NativePlan:
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
                 found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
-            with self._failures_named(memory):
-                times = self._program.profile(memory, segment.first, segment.last)
+            times: list[float] = self._walk(self._program.profile, memory, segment.first, segment.last)
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
@@ -174,11 +170,10 @@ class NativePlan:
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
 
-    @contextmanager
-    def _failures_named(self, memory: Any) -> Iterator[None]:
-        """Let a step that met numbers outside of its bounds end the run as the reference of its node does."""
+    def _walk(self, run: Callable[..., Any], memory: Any, first: int, last: int) -> Any:
+        """Run steps; one that meets an index outside of its axis ends the run as the reference of its node does."""
         try:
-            yield
+            return run(memory, first, last)
         except IndexError as error:
             steps = [entry for entry in self._steps if isinstance(entry, NativeStep)]
             raise failure(steps[memory.failed_step].nodes[-1], self._file, error) from error
@@ -239,7 +234,10 @@ def _contiguous(feeds: Sequence[Array]) -> list[Array]:
 
     Whoever runs the program holds on to them: it knows only their addresses.
     """
-    return [np.require(array, requirements=("C_CONTIGUOUS", "ALIGNED")) for array in feeds]
+    return [
+        array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ("C", "A"))
+        for array in feeds
+    ]
 
 
 def _bytes(array: Array) -> Array:
