@@ -104,12 +104,13 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
     queue = deque([node for node in graph.sorted_nodes() if candidates.of(node.op.__class__).pairs])
     waiting = set(queue)
     fired = 0
+    memory: dict[object, object] = {}
     with np.errstate(all="ignore"):  # rules compute with constants, and look at what comes of it
         while queue and fired != most:
             node = queue.popleft()
             waiting.remove(node)
             pairs = candidates.of(node.op.__class__).reading(node)
-            affected = _apply_first(graph, node, pairs, trace) if pairs and node in graph else None
+            affected = _apply_first(graph, node, pairs, trace, memory) if pairs and node in graph else None
             if affected is None:
                 continue
             fired += 1
@@ -162,12 +163,15 @@ class _Candidates:
         return found
 
 
-def _apply_first(graph: Graph, node: Node, pairs: _Pairs, trace: Trace) -> list[Node] | None:
+def _apply_first(
+    graph: Graph, node: Node, pairs: _Pairs, trace: Trace, memory: dict[object, object]
+) -> list[Node] | None:
     """Apply the first rule that fires; returns the nodes worth another look, or None."""
     for item, pattern in pairs:
         found = match(pattern, node, graph)
         if found is None:
             continue
+        found.memory = memory
         before = len(graph)
         replacement = _replacement(graph, item, found)
         added = graph.latest(len(graph) - before)

@@ -54,8 +54,11 @@ pattern = p
 class Match:
     """The nodes and values that a pattern bound, as attributes under their names.
 
-    ``root`` is the pattern's outermost node; ``sources`` those of all matched nodes.
+    ``root`` is the pattern's outermost node; ``sources`` those of all matched nodes. ``memory`` is for what a rule has
+    found out about more than one root; it lasts until no rule of the stage fires any more.
     """
+
+    memory: dict[object, object]
 
     def __init__(self, root: Node) -> None:
         self.root = root

@@ -56,33 +56,38 @@ def reshape_region(graph: Graph, m: Match) -> Replacement:
     """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
     y: Value = m.reshape.output
     for start, other in ((m.x, y), (y, m.x)):
+        if not (_is_made_by_region(start) if start is m.x else _is_read_by_region(start)):
+            continue
         regrouping = Regrouping.of(start.type.static_shape, other.type.static_shape)
-        if regrouping is not None and (_is_made_by_region(start) if start is m.x else _is_read_by_region(start)):
-            region = _Region(graph, regrouping, start)
-            if region.members and region.saved > 0:
-                return region.rebuilt()
+        if regrouping is None or (regrouping, start) in m.memory:
+            continue
+        region = _Region(graph, regrouping, start)
+        if region.members and region.saved > 0:
+            return region.rebuilt()
+        m.memory.update(((regrouping, value), None) for value in region.values)
     return Skip("no fewer reshapes would be left")
 
 
 class _Region:
     """The indifferent nodes around a value that can be computed behind a reshape, and what that costs.
 
-    ``members`` holds for each what it is there, ``saved`` how many reshapes fewer are left.
+    ``members`` holds for each what it is there, ``values`` the shapes there of what they read and make; ``saved`` says
+    how many reshapes fewer are left.
     """
 
     def __init__(self, graph: Graph, regrouping: Regrouping, start: Value) -> None:
         self._graph = graph
         self._regrouping = regrouping
         self.members: dict[Node, Op] = {}
-        self._values: dict[Value, Extents] = {}
+        self.values: dict[Value, Extents] = {}
         self._grow(start)
-        self.saved = sum(map(self._saved_at, self._values))
+        self.saved = sum(map(self._saved_at, self.values))
 
     def _grow(self, start: Value) -> None:
         shape = self._shape_behind(start)
         if shape is None:
             return
-        self._values[start] = shape
+        self.values[start] = shape
         queue = deque([start])
         while queue and len(self.members) < _LARGEST:
             value = queue.popleft()
@@ -92,9 +97,9 @@ class _Region:
                     continue
                 self.members[node] = op
                 for other in (*_operands(node), *node.outputs):
-                    found = None if other.is_constant or other in self._values else self._shape_behind(other)
+                    found = None if other.is_constant or other in self.values else self._shape_behind(other)
                     if found is not None:
-                        self._values[other] = found
+                        self.values[other] = found
                         queue.append(other)
 
     def _moved(self, node: Node) -> Op | None:
@@ -105,7 +110,7 @@ class _Region:
         return None if any(self._shape_behind(value) is None for value in values) else self._regrouping.operator(node)
 
     def _shape_behind(self, value: Value) -> Extents | None:
-        known = self._values.get(value)
+        known = self.values.get(value)
         if known is not None:
             return known
         if not value.type.is_static or 0 in value.shape or (value.quant is not None and value.quant.axis is not None):
@@ -117,7 +122,7 @@ class _Region:
         if value.producer not in self.members:
             return self._saved_before(value)
         inner, back = self._readers(value)
-        same = sum(node.output.shape == self._values[value] for node in inner)
+        same = sum(node.output.shape == self.values[value] for node in inner)
         return same - bool(back)
 
     def _saved_before(self, value: Value) -> int:
@@ -127,12 +132,12 @@ class _Region:
         if above is None:
             return -1
         goes = not self._graph.is_output(value) and all(node in self.members for node, _ in value.uses)
-        return int(goes) - (above.shape != self._values[value])
+        return int(goes) - (above.shape != self.values[value])
 
     def _behind_already(self, value: Value) -> Value | None:
         """What a reshape makes of a value for others, where that is the wanted one."""
         results = (node.output for node in value.users if node not in self.members and _is_plain_reshape(node))
-        return next((y for y in results if y.shape == self._values[value] and y.quant == value.quant), None)
+        return next((y for y in results if y.shape == self.values[value] and y.quant == value.quant), None)
 
     def _readers(self, value: Value) -> tuple[list[Node], bool]:
         """The reshapes outside that read a value of the region, and whether it is read outside in its own shape too."""
@@ -144,7 +149,7 @@ class _Region:
         """Make the region anew behind the reshape; returns what to put in the place of each value read outside."""
         made: dict[Value, Value] = {}
         results: dict[Value, Value] = {}
-        for value in self._values:
+        for value in self.values:
             if value.producer not in self.members:
                 made[value] = self._entering(value)
         for node in self._in_order():
@@ -155,7 +160,7 @@ class _Region:
             for old, value in zip(node.outputs, new, strict=True):
                 value.quant = old.quant
                 made[old] = value
-        for value in [value for value in self._values if value.producer in self.members]:
+        for value in [value for value in self.values if value.producer in self.members]:
             reshapes, back = self._readers(value)
             for node in reshapes:
                 is_same = node.output.shape == made[value].shape
@@ -174,9 +179,9 @@ class _Region:
         if already is not None:
             return already
         x = _reshape_above(value) or value
-        if x.shape == self._values[value]:
+        if x.shape == self.values[value]:
             return x
-        made = self._graph.add(Reshape(self._values[value]), x, name=_name_behind(value))
+        made = self._graph.add(Reshape(self.values[value]), x, name=_name_behind(value))
         made.quant = value.quant
         return made
 

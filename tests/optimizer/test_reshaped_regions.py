@@ -5,6 +5,7 @@ from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimiz
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.regrouping import Regrouping
+from tpuconvert.optimizer.rules import reshaped_regions
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -154,6 +155,26 @@ def test_declines(form):
     before = ops(graph).count("reshape")
     found = reasons(optimize(graph), RULE)
     assert found == {"no fewer reshapes would be left"} and ops(graph).count("reshape") == before
+
+
+@pytest.mark.parametrize("count", [100, 400])
+def test_a_region_that_gains_nothing_is_looked_at_once(count, monkeypatch):
+    """Every product takes rows of a sum, and a permute makes a summand of its result: one reshape for another."""
+
+    def build(g, x):
+        for _ in range(count):
+            y = g.add(Reshape((5, 2, 8)), rows(g, g.add(TO_ROWS, x), "w"))
+            x = g.add(Add(), x, g.add(Permute((1, 0, 2)), y))
+        return x
+
+    looked = []
+    whole = reshaped_regions._Region
+    monkeypatch.setattr(reshaped_regions, "_Region", lambda *given: looked.append(given) or whole(*given))
+    graph = graph_of(build, SHAPE)
+    trace = optimize(graph)
+    assert reasons(trace, RULE) == {"no fewer reshapes would be left"} and not trace.fired[RULE]
+    largest, rounds = reshaped_regions._LARGEST, 2
+    assert len(looked) <= rounds * (2 + count // (largest // 2))
 
 
 def test_declines_where_a_grid_changes():
