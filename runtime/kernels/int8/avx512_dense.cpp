@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the second-level cache beside activations
 constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
+constexpr int kFewTiles = 16;
 constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
 
 TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
@@ -260,7 +261,11 @@ class Dense : public ConvInt8Kernel {
       for (int even = 0; even < here.tiles; ++even, ++tile) {
         if (even + 1 == here.tiles && tile + 1 < tiles.count()) {
           auto& next = places[1 - current];
-          windows.advance(here.walk, rows * here.tiles, &next.walk);
+          // A walk takes a step for each row of results on its way.
+          if (here.tiles > kFewTiles && !windows_.band())
+            windows.begin(at, result, &next.walk);
+          else
+            windows.advance(here.walk, rows * here.tiles, &next.walk);
           next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
           next.tiles = even_tiles(tile + 1, result);
         }

@@ -84,6 +84,69 @@ def test_slices_of_wider_tensors(isa, threads):
     np.testing.assert_array_equal(got, expected)
 
 
+EDGES = [
+    {"size": 7, "kernel": 3, "pad": 1},
+    {"size": 14, "kernel": 3, "pad": 1, "stride": 2},
+    {"size": 6, "kernel": 3, "pad": 4},  # results that see nothing but padding
+    {"size": 9, "kernel": 3, "pad": 2, "dilation": 2},
+    {"size": 11, "kernel": 5, "pad": 2},
+    {"size": 8, "kernel": 7, "pad": 3, "stride": 2},
+    {"size": 3, "kernel": 5, "pad": 2},  # no result sees the whole window
+]
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("channels", [(8, 64), (32, 24), (3, 40), (3, 64), (64, 192)])
+@pytest.mark.parametrize("edges", EDGES, ids=str)
+def test_windows_that_leave_the_input(edges, channels, threads, isa):
+    """Two images, whose results at the edges need only a part of the window."""
+    size, kernel, pad = edges["size"], edges["kernel"], edges["pad"]
+    stride, dilation = edges.get("stride", 1), edges.get("dilation", 1)
+    results = (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+    (inputs, outputs), module = channels, native()
+    geometry = module.ConvGeometry()
+    extents = {"batch": 2, "height": size, "width": size, "in_channels": inputs}
+    extents |= {"out_height": results, "out_width": results, "out_channels": outputs}
+    window = {"kernel_h": kernel, "kernel_w": kernel, "stride_h": stride, "stride_w": stride}
+    window |= {"dilation_h": dilation, "dilation_w": dilation, "pad_top": pad, "pad_left": pad}
+    strides = {"in_pixel": inputs, "in_row": inputs * size, "in_image": inputs * size * size}
+    strides |= {"out_pixel": outputs, "out_row": outputs * results, "out_image": outputs * results * results}
+    for name, value in (extents | window | strides).items():
+        setattr(geometry, name, value)
+
+    rng = np.random.default_rng([size, kernel, inputs, outputs])
+    x = rng.integers(0, 256, (2, size, size, inputs), np.uint8)
+    weights = rng.integers(-128, 128, (outputs, inputs, kernel, kernel)).astype(np.int8)
+    multiplier, shift = rng.integers(2**23, 2**24, outputs), np.full(outputs, -36)
+    bias = rng.integers(-9000, 9000, outputs).astype(np.int32)
+    epilogue = module.Epilogue(
+        outputs,
+        module.Rescale.ONE_ROUNDING,
+        multiplier=multiplier.astype(np.int32),
+        shift=shift.astype(np.int32),
+        offset=np.full(outputs, 100, np.int32),
+    )
+    step = module.conv_int8(
+        module.Place(0, 0), module.Place(1, 0), geometry, weights, epilogue, isa, input_zero=77, bias=bias
+    )
+    sizes = x.size, 2 * outputs * results * results
+    start = (sizes[0] + SLACK + 63) // 64 * 64
+    buffers = [("arena", 0, sizes[0]), ("arena", start, sizes[1])]
+    program = module.Program([step], buffers, [], start + (sizes[1] + SLACK + 63) // 64 * 64, threads)
+    memory = program.make_memory()
+    memory.read(program, 0)[:] = x.ravel()
+    program.run(memory, 0, 1)
+
+    by_axis = Window((kernel, kernel), (stride, stride), (dilation, dilation), (pad,) * 4)
+    sums = integer_convolution(x.transpose(0, 3, 1, 2), weights, by_axis, x_zero=77).astype(np.int64)
+    sums += bias[:, None, None]
+    expected = np.clip((sums * multiplier[:, None, None] + (201 << 35)) >> 36, 0, 255)
+    np.testing.assert_array_equal(
+        memory.read(program, 1).reshape(2, results, results, outputs), expected.transpose(0, 2, 3, 1)
+    )
+
+
 @pytest.mark.parametrize(
     "changes",
     [
