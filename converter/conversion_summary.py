@@ -35,7 +35,7 @@ def summarize(model: Model, path: Path, verification: Verification | None, next_
         next_step: what to type next.
 
     """
-    description = describe_model(model, verification)
+    description = describe_model(model, verification, layers=False)
     nodes = model.graph.nodes
     integers = [node for node in nodes if _is_integer(node)]
     operators = {node.name: node.op.name for node in nodes}

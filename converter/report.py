@@ -27,8 +27,8 @@ NOISIEST = 3
 """So many tensors are named in the line about noise."""
 
 
-def describe_model(model: Model, verification: Verification | None = None) -> Description:
-    """Everything a report shows, as plain values."""
+def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
+    """Everything a report shows, as plain values; without ``layers`` there is nothing about single nodes."""
     content = model.content
     return {
         "tool_version": content.tool_version,
@@ -36,7 +36,7 @@ def describe_model(model: Model, verification: Verification | None = None) -> De
         "quantize": model.quantize,
         "preprocessing": dict(content.preprocessing),
         "plugins": list(content.plugins),
-        **describe_graph(model.graph),
+        **describe_graph(model.graph, layers=layers),
         "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
         "metadata": dict(content.metadata),
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
@@ -44,8 +44,8 @@ def describe_model(model: Model, verification: Verification | None = None) -> De
     }
 
 
-def describe_graph(graph: Graph) -> Description:
-    """The part of a description that a graph alone has."""
+def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
+    """The part of a description that a graph alone has. Arguments as ``describe_model``."""
     constants = [value.data for value in graph.values if value.data is not None]
     return {
         "name": graph.name,
@@ -70,7 +70,7 @@ def describe_graph(graph: Graph) -> Description:
                 "outputs": [_value(value) for value in node.outputs],
                 "sources": [str(source) for source in node.sources],
             }
-            for index, node in enumerate(graph.nodes)
+            for index, node in enumerate(graph.nodes if layers else ())
         ],
     }
 

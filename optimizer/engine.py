@@ -101,7 +101,9 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
     """
     candidates = _Candidates(tuple(rules))
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    queue = deque([node for node in graph.sorted_nodes() if candidates.of(node.op.__class__).pairs])
+    nodes = graph.sorted_nodes()
+    roots = {op for op in {node.op.__class__ for node in nodes} if candidates.of(op).pairs}
+    queue = deque([node for node in nodes if node.op.__class__ in roots])
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}

@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Mapping
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.groups import Grouping
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.types import Array, Dim, DType, QuantParams
+from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,15 @@ def _entries(values: Mapping[str, Json]) -> tuple[tpum.Entry, ...]:
     return tuple(entries)
 
 
+_DTYPES = {dtype: tpum.DType[dtype.name] for dtype in DType}
+
+
+@functools.lru_cache(64)
+def _dtype_of(numpy_type: np.dtype[Any]) -> DType:
+    """The data type of elements in either order of bytes."""
+    return DType.of(numpy_type.newbyteorder("="))
+
+
 class _Constants:
     """The constants of a graph, each content once.
 
@@ -98,7 +108,7 @@ class _Constants:
 
     def place(self, array: Array) -> int:
         """The place in the list of an array's content."""
-        blob = Blob(array, DType.of(array.dtype.newbyteorder("=")))
+        blob = Blob(array, _dtype_of(array.dtype))
         first = self._first.setdefault((blob.size, _sample(blob)), len(self.blobs))
         if first < len(self.blobs):
             if first not in self._digests:
@@ -130,6 +140,8 @@ class _GraphEncoder:
         self._attribute_places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._op_places: dict[tuple[type[Op], str], tuple[int, ...]] = {}
+        self._latest_places: dict[int, tuple[int, ...]] = {}  # of an object, which the graph holds
+        self._shapes: dict[Shape, tuple[int, ...]] = {}
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
         self._values = [*graph.inputs, *fixed, *made]
@@ -163,26 +175,27 @@ class _GraphEncoder:
         for array in (value.data, value.stored):
             if array is not None and array.shape != value.shape:
                 raise ValueError(f"'{value.name}' is {value.type}, but its elements have the shape {array.shape}")
-        if value.data is not None and DType.of(value.data.dtype.newbyteorder("=")) is not value.dtype:
+        if value.data is not None and _dtype_of(value.data.dtype) is not value.dtype:
             raise ValueError(f"'{value.name}' is {value.type}, but its elements are {value.data.dtype}")
         stored = value.stored
         return tpum.Value(
             name=value.name,
-            dtype=tpum.DType[value.dtype.name],
+            dtype=_DTYPES[value.dtype],
             shape=self._shape(value.shape),
             quantization=_quantization(value.quant),
             data=-1 if value.data is None else self._constants.place(value.data),
             stored=-1 if stored is None else self._constants.place(stored),
-            stored_dtype=(
-                tpum.DType.NONE if stored is None else tpum.DType[DType.of(stored.dtype.newbyteorder("=")).name]
-            ),
+            stored_dtype=tpum.DType.NONE if stored is None else _DTYPES[_dtype_of(stored.dtype)],
         )
 
-    def _shape(self, shape: tuple[Dim, ...]) -> tuple[int, ...]:
-        return tuple(
-            -1 - self._symbols.setdefault(extent, len(self._symbols)) if isinstance(extent, str) else int(extent)
-            for extent in shape
-        )
+    def _shape(self, shape: Shape) -> tuple[int, ...]:
+        known = self._shapes.get(shape)
+        if known is None:
+            known = self._shapes[shape] = tuple(
+                -1 - self._symbols.setdefault(extent, len(self._symbols)) if isinstance(extent, str) else int(extent)
+                for extent in shape
+            )
+        return known
 
     def _node(self, node: Node) -> tpum.Node:
         return tpum.Node(
@@ -195,11 +208,15 @@ class _GraphEncoder:
 
     def _attributes_of(self, op: Op) -> tuple[int, ...]:
         """The places of an operator's parameters. Told apart by how they are written: -0.0 equals 0.0, NaN nothing."""
+        places = self._latest_places.get(id(op))
+        if places is not None:
+            return places
         key = type(op), repr(op)
         places = self._op_places.get(key)
         if places is None:
             encoded = op_attributes.encode(op)
             places = self._op_places[key] = tuple(map(self._attribute, encoded))
+        self._latest_places[id(op)] = places
         return places
 
     def _attribute(self, attribute: tpum.Attribute) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from typing import BinaryIO
 
@@ -55,6 +56,11 @@ def _last(tables: tpum.Model) -> tuple[int, int]:
 
 def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
     """An array of that type and shape that takes no memory: only the types are looked at."""
+    return _nothing(dtype, shape)
+
+
+@functools.lru_cache(1 << 6)
+def _nothing(dtype: DType, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 

@@ -98,8 +98,12 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
     """Check every node. Illegal ones go into ``problems``; warnings are returned with their nodes."""
     warnings = []
+    latest: dict[int, tuple[_Use, Verdict]] = {}  # of an operator, which nodes that are alike mostly share
     for node in graph.nodes:
-        verdict = check_use(node, chip)
+        use = _use(node)
+        known = latest.get(id(node.op))
+        verdict = known[1] if known is not None and known[0] == use else check(node.op, chip, *use)
+        latest[id(node.op)] = use, verdict
         if verdict.status is Status.WARNING:
             warnings.append((node, verdict.reason))
         elif verdict.status is Status.ILLEGAL:
@@ -116,9 +120,20 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
 
 def check_use(node: Node, chip: Chip) -> Verdict:
     """The verdict for one node of a graph."""
+    return check(node.op, chip, *_use(node))
+
+
+_Use = tuple[list[TensorType | None], list[TensorType], list[bool]]
+"""Types of operands and results, and which operands are constant."""
+
+
+def _use(node: Node) -> _Use:
     inputs = [None if value is None else value.type for value in node.inputs]
-    coeffs = [value is not None and value.is_constant for value in node.inputs]
-    return check(node.op, chip, inputs, [value.type for value in node.outputs], coeffs)
+    return (
+        inputs,
+        [value.type for value in node.outputs],
+        [value is not None and value.data is not None for value in node.inputs],
+    )
 
 
 def _next_step(node: Node, chip: Chip) -> str:

@@ -36,17 +36,16 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
     made = producers_of(graph, file)
     stop = set(inputs)
     reads = [reads_of(node) for node in graph.node]
-    needed: set[int] = set()
+    waiting: dict[int, set[int]] = {}
     pending = [made[name] for name in outputs if name in made and name not in stop]
     while pending:
         index = pending.pop()
-        if index not in needed:
-            needed.add(index)
-            pending.extend(made[name] for name in reads[index] if name in made and name not in stop)
-    waiting = {i: {made[n] for n in reads[i] if n in made and n not in stop} for i in needed}
+        if index not in waiting:
+            waiting[index] = {made[name] for name in reads[index] if name in made and name not in stop}
+            pending.extend(waiting[index])
     if all(max(sources, default=-1) < index for index, sources in waiting.items()):
-        return [node for index, node in enumerate(graph.node) if index in needed]
-    readers: dict[int, list[int]] = {index: [] for index in needed}
+        return [node for index, node in enumerate(graph.node) if index in waiting]
+    readers: dict[int, list[int]] = {index: [] for index in waiting}
     for index, sources in waiting.items():
         for source in sources:
             readers[source].append(index)
@@ -60,8 +59,8 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
             waiting[reader].discard(index)
             if not waiting[reader]:
                 heapq.heappush(ready, reader)
-    if len(order) != len(needed):
-        stuck = graph.node[min(needed - set(order))]
+    if len(order) != len(waiting):
+        stuck = graph.node[min(waiting.keys() - set(order))]
         raise CorruptInputError("its nodes form a cycle", file=file, node=stuck.name or stuck.output[0])
     return [graph.node[index] for index in order]
 

@@ -233,10 +233,11 @@ class _Importer:
         if self._converted_nodes > self._most_nodes:
             raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
         try:
+            outputs = tuple(proto.output[:])
             if function is not None:
                 results = self._inline_function(function, proto, inputs, name, scope)
             else:
-                results = self._convert_node(proto, domain, name, inputs, scope)
+                results = self._convert_node(proto, domain, name, inputs, outputs, scope)
         except CannotConvertError as error:
             if not isinstance(error, _AlreadyToldError):
                 self._problems.add(error.kind, op_type, name, error.message, error.hint, error.needs)
@@ -245,7 +246,7 @@ class _Importer:
             self._open.add(op_type, name, error.extent, inputs)
             self._leave_open(proto, scope)
         else:
-            for key, tensor in zip(proto.output[:], results, strict=False):
+            for key, tensor in zip(outputs, results, strict=False):
                 if key:
                     scope.tensors[key] = tensor
 
@@ -299,7 +300,13 @@ class _Importer:
         self._problems.add(NO_OPERATOR, op, name, message, hint)
 
     def _convert_node(
-        self, proto: NodeProto, domain: str, name: str, inputs: tuple[OnnxTensor | None, ...], scope: Scope
+        self,
+        proto: NodeProto,
+        domain: str,
+        name: str,
+        inputs: tuple[OnnxTensor | None, ...],
+        outputs: tuple[str, ...],
+        scope: Scope,
     ) -> list[OnnxTensor]:
         version = scope.opsets.get(domain, 1)
         node = OnnxNode(
@@ -307,6 +314,7 @@ class _Importer:
             name=name,
             version=version,
             inputs=inputs,
+            output_names=outputs,
             graph=self._graph,
             materializer=self._materializer,
             reader=self._model.tensors,

@@ -165,6 +165,7 @@ class OnnxNode:
         name: str,
         version: int,
         inputs: tuple[OnnxTensor | None, ...],
+        output_names: tuple[str, ...],
         graph: Graph,
         materializer: Materializer,
         reader: TensorReader,
@@ -181,7 +182,7 @@ class OnnxNode:
         self.materializer = materializer
         self.reader = reader
         self.limits = limits
-        self.output_names = tuple(proto.output[:])
+        self.output_names = output_names
         self.attributes = attributes
         self.inline = inline
         self.read: set[str] = set()

@@ -54,6 +54,12 @@ def test_json_reads_back(model: Model) -> None:
     assert description["notes"][0] == {"kind": "float", "node": "y", "message": NOTES[0].message}
 
 
+def test_a_description_without_layers_has_all_the_rest(model: Model) -> None:
+    whole, short = describe_model(model), describe_model(model, layers=False)
+    assert len(whole["layers"]) == whole["nodes"] > 0
+    assert short == whole | {"layers": []}
+
+
 def test_source_graph_has_a_description_too() -> None:
     assert "small.onnx: source graph" in full_text(describe_graph(scaled_and_shifted()))
 

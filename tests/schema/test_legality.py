@@ -75,6 +75,19 @@ def test_a_graph_tells_all_its_illegal_nodes_at_once_with_the_next_step():
     assert "--chip bm1686" in text
 
 
+def test_nodes_that_share_their_operator_are_told_apart():
+    graph, add = Graph(file="m.onnx"), Add()
+    for index, dtype in enumerate((F32, I16, F32, I16)):
+        x, y = (graph.input(f"{name}{index}", TensorType(dtype, (4,))) for name in "xy")
+        with graph.source(Source("m.onnx", f"add_{index}", "Add")):
+            graph.output(graph.add(add, x, y))
+    problems = ProblemList("m.onnx")
+    assert not check_graph(graph, Chip.BM1682, problems)
+    with pytest.raises(UnsupportedError, match="2 problems in 1 kind") as caught:
+        problems.raise_if_any()
+    assert "'add_1', 'add_3'" in str(caught.value)
+
+
 def test_scalars_count_as_operands():
     from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
     from tpuconvert.schema.types import Scalar
