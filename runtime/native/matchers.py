@@ -4,6 +4,7 @@ from tpuconvert.runtime.native import (  # noqa: F401  they register themselves
     plan_bytes,
     plan_float,
     plan_float_attention,
+    plan_float_detection,
     plan_float_images,
     plan_float_products,
     plan_float_rows,

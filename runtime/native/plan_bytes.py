@@ -18,6 +18,7 @@ from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveP
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
+from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
@@ -172,6 +173,22 @@ def _arithmetic_shift(tree: Tree, node: Node) -> Term:
     mode, out = RequantMode.MULTIPLIER_SHIFT, node.outputs[0].dtype
     rescale = RequantInt32(shift_val=op.shift, mode=mode, round_mode=op.rounding_mode, out_dtype=out)
     return tree.elements.rescale(x, rescale)
+
+
+def _bit_ands(tree: Tree, node: Node) -> Term:
+    """Integers and one pattern of bits, in two's complement."""
+    op = node.op
+    assert isinstance(op, BitAnds)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    if x.dtype is F32 or op.scalar_i.dtype is not x.dtype:
+        raise Inexpressible("patterns of another width")
+    bits = int(op.scalar_i.value)
+    low, high = (0, bits) if bits >= 0 else (x.dtype.min, x.dtype.max)
+    parameters = [tree.elements.numbers([bits])]
+    register = tree.elements.add("and_parameter", tree.elements.value_of(x), parameters=parameters)
+    return tree.elements.limit(Term(x.dtype, low, high, register=register), x.dtype)
 
 
 def _requant_fp32(tree: Tree, node: Node) -> Term:
@@ -349,6 +366,11 @@ def _of_number(tree: Tree, node: Node) -> Term:
     if op.arithmetic in (Arithmetic.MAX, Arithmetic.MIN):
         limits = (number, 2**31 - 1) if op.arithmetic is Arithmetic.MAX else (-(2**31), number)
         return tree.elements.limit(tree.elements.limit(x, I32, *limits), out)
+    if out is I32 and op.arithmetic is Arithmetic.MUL and max(-x.low, x.high) * abs(number) > I32.max >= abs(number):
+        # A rescale saturates in more than 32 bits.
+        return tree.elements.rescale(
+            x, RequantInt32(multiplier_val=number, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I32)
+        )
     return _with_number(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
 
 
@@ -441,6 +463,7 @@ def _shift_of_number(tree: Tree, node: Node) -> Term:
 _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = (
     ((RequantInt32,), _requant_int32),
     ((ArithmeticShift,), _arithmetic_shift),
+    ((BitAnds,), _bit_ands),
     ((RequantFp32ToInt,), _requant_fp32),
     ((DequantIntToFp32,), _dequant),
     ((Cast,), _cast),
@@ -453,7 +476,7 @@ _TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = 
     ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
 )
 _PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
-_OF_INTEGERS = (RequantInt32, ArithmeticShift, DequantIntToFp32, *_SHIFT_ARITHMETIC)
+_OF_INTEGERS = (RequantInt32, ArithmeticShift, BitAnds, DequantIntToFp32, *_SHIFT_ARITHMETIC)
 _REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
 _KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
 

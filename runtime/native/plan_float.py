@@ -23,9 +23,11 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes, ScalarComparison
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.smooth_activation import (
     Gelu,
@@ -70,6 +72,12 @@ _PAIRS: dict[type[Op], tuple[str, str]] = {
     Div: ("div", "rdiv"),
     Max: ("max", "rmax"),
     Min: ("min", "rmin"),
+    Gt: ("gt", "lt"),
+    Ge: ("ge", "le"),
+    Lt: ("lt", "gt"),
+    Le: ("le", "ge"),
+    Eq: ("eq", "eq"),
+    Ne: ("ne", "ne"),
 }
 """The operation where the chain goes on from the first operand, and from the second."""
 
@@ -82,6 +90,12 @@ _NUMBERS: dict[type[Op], str] = {
     Rdivs: "rdiv",
     Maxs: "max",
     Mins: "min",
+    Gts: "gt",
+    Ges: "ge",
+    Lts: "lt",
+    Les: "le",
+    Eqs: "eq",
+    Nes: "ne",
 }
 
 _PLAIN: dict[type[Op], str] = {
@@ -103,6 +117,7 @@ ELEMENTWISE: tuple[type[Op], ...] = (
     ActiveParam,
     Axpy,
     Clamp,
+    ConditionSelect,
     Gelu,
     HardSigmoid,
     Silu,
@@ -214,7 +229,8 @@ def operations_of(node: Node, index: int = 0) -> list[Operation]:
             return [Operation(_PAIRS[kind][index], a=_number(other.array.reshape(())))]
         return [Operation(_PAIRS[kind][index], other)]
     if kind in _NUMBERS:
-        return [Operation(_NUMBERS[kind], a=_number(op.attributes()["scalar"].array))]
+        scalar = op.scalar_i1 if isinstance(op, ScalarComparison) else op.attributes()["scalar"]
+        return [Operation(_NUMBERS[kind], a=_number(scalar.array))]
     if kind in _PLAIN:
         return [Operation(_PLAIN[kind])]
     match op:
@@ -225,6 +241,8 @@ def operations_of(node: Node, index: int = 0) -> list[Operation]:
             return [Operation("leaky_relu", a=_number(slope))] if np.float32(slope) != 0 else [Operation("relu")]
         case Axpy():
             return [Operation("mul", a=_number(op.scalar.array)), Operation("add", node.inputs[1])]
+        case ConditionSelect():
+            return [_choice(*node.inputs[1:])]
         case Clamp():
             return [Operation("clamp", a=_number(op.min.array), b=_number(op.max.array))]
         case Gelu():
@@ -235,6 +253,16 @@ def operations_of(node: Node, index: int = 0) -> list[Operation]:
             return [Operation("silu", a=op.alpha)]
         case _:
             raise AssertionError(f"{op.name} is not element-wise")
+
+
+def _choice(chosen: Value | None, other: Value | None) -> Operation:
+    """What becomes of a condition; one of the choices is a number."""
+    assert chosen is not None and other is not None
+    name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
+    b = _number(number.array.reshape(()))
+    if _is_number(tensor):
+        return Operation(name, a=_number(tensor.array.reshape(())), b=b)
+    return Operation(name, tensor, b=b)
 
 
 def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> None:
@@ -292,11 +320,21 @@ def _steps(stored: Stored, order: Order) -> list[int]:
 
 def _is_float(node: Node) -> bool:
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if isinstance(node.op, ConditionSelect):
+        if not any(map(_is_number, node.inputs[1:])):
+            return False  # three tensors
+        values = [value for value in values if not _is_number(value)]
+    if isinstance(node.op, ScalarComparison) and node.op.scalar_i1.dtype is not F32:
+        return False
     return (
         all(value.dtype is F32 for value in values)
         and all(value.rank == node.outputs[0].rank > 0 for value in values)
         and 0 not in static(node.outputs[0].shape)
     )
+
+
+def _is_number(value: Value | None) -> bool:
+    return value is not None and value.is_constant and value.dtype is F32 and value.array.size == 1
 
 
 def _absorbed(value: Value | None, y: Value, site: Site, through_products: bool) -> Node | None:

@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.tile import Repetition
 from tpuconvert.schema.ops.upsample import Upsample
-from tpuconvert.schema.types import I8, Array, Scalar
+from tpuconvert.schema.types import I8, I32, Array, Scalar, format_shape
 
 STORED_BIAS = 0x80
 
@@ -274,15 +274,37 @@ def index_select(node: Node, site: Site) -> Group | None:
     """Slices by constant indices; others are read when the model runs, and checked then."""
     op, x, y = node.op, _operand(node), node.outputs[0]
     assert isinstance(op, IndexSelect)
-    index = node.inputs[1]
-    if index is None or not index.is_constant:
-        return None
-    places, dim = index.array, op.dim % x.rank
-    extent = x.shape[dim]
+    index, dim = node.inputs[1], op.dim % x.rank
+    assert index is not None
+    if not index.is_constant:
+        if index.dtype is not I32 or 0 in (*x.type.static_shape, *y.type.static_shape):
+            return None
+        bounds = f"0..{x.type.static_shape[dim] - 1}, axis {op.dim} of {format_shape(x.shape)}"
+        return _group(node, lambda builder: _take(builder, x, index, y, dim, bounds))
+    places, extent = index.array, x.shape[dim]
     if not isinstance(extent, int) or ((places < 0) | (places >= extent)).any():
         return None
     sources = [places if axis == dim else None for axis in range(x.rank)]
     return _group(node, lambda builder: _gather(builder, x, y, sources))
+
+
+def _take(builder: Builder, x: Value, index: Value, y: Value, dim: int, bounds: str) -> None:
+    """Slices by indices that the model computes; ``bounds`` is what the message says of one outside."""
+    stored, indices = builder.read_exactly(x), builder.read(index)
+    order, shape = stored.order, stored.shape
+    position = order.index(dim)
+    target = builder.write(y, order)
+    step = builder.native.take(
+        builder.place(stored),
+        builder.place(indices),
+        builder.place(target),
+        outer=prod(shape[axis] for axis in order[:position]),
+        extent=shape[dim],
+        inner_bytes=prod(shape[axis] for axis in order[position + 1 :]) * stored.itemsize,
+        count=indices.size,
+        bounds=bounds,
+    )
+    builder.step(step, (stored, indices), (target,))
 
 
 def _places(function: Callable[[Array], Array], axis: int, x: Value) -> Array:

@@ -11,6 +11,8 @@ from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
+from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.permute import Permute
@@ -216,6 +218,23 @@ def arithmetic_shifts(draft: Draft) -> None:
     shift = draft.pick(draft.number(-64, 31), draft.number(-20, -1), draft.number(-20, -1), -15, -18, -31, -32, -33, 0)
     mode = draft.pick(*(mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN))
     followed(draft, draft.add(ArithmeticShift(shift, mode, draft.pick(*outs)), x), 1)
+
+
+@kind(300)
+def bits_of_numbers(draft: Draft) -> None:
+    """bit_ands of every type, alone and on the way to a byte, as 16-bit activations are taken apart."""
+    dtype = draft.pick(I8, U8, I16, U16, I32)
+    x = draft.input(dtype, some_shape(draft))
+    y = draft.add(BitAnds(Scalar(dtype, draft.pick(255 if dtype.bits > 8 else 127, dtype.min, dtype.max, 0, 12))), x)
+    draft.add(draft.pick(Cast(U8), Adds(scalar=Scalar(dtype, 1)), Active(ActiveType.ACTIVE_RELU)), y)
+
+
+@kind(200)
+def products_with_a_number(draft: Draft) -> None:
+    """Numbers of 32 bits times one, which may leave them."""
+    number = draft.pick(2, 3, -1, -3, 1 << 16, I32.max, -I32.max, 0, 1)
+    y = draft.add(Muls(scalar=Scalar(I32, number)), draft.input(I32, some_shape(draft)))
+    draft.add(draft.pick(Cast(I16), Adds(scalar=Scalar(I32, 7)), Active(ActiveType.ACTIVE_RELU)), y)
 
 
 # Pools

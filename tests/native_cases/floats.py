@@ -1,5 +1,7 @@
 """Float operators: products, element-wise chains, images, rows. Compared within a tolerance where they sum."""
 
+import math
+
 import numpy as np
 
 from native_cases.bytewise import image
@@ -12,13 +14,16 @@ from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.host_detection import BoxCode, DetectionOutput
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, Array, Scalar
 
@@ -93,6 +98,65 @@ def float_elements(draft: Draft) -> None:
             x = draft.add(Active(draft.pick(*FUNCTIONS)), x)
         else:
             x = draft.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (draft.pick(0.1, 0.5, 0.0),)), x)
+
+
+@kind(500)
+def float_relations(draft: Draft) -> None:
+    """Comparisons and choices between numbers that are often equal, zeros of both signs, infinite, or none at all."""
+    shape = some_shape(draft)
+    few = np.array([-np.inf, -1.5, -0.0, 0.0, 1e-42, 0.5, 1.5, np.inf, np.nan], np.float32)
+
+    def tensor(extents: tuple[int, ...]) -> Value:
+        return draft.input(F32, extents, draft.rng.choice(few, extents))
+
+    x = tensor(shape)
+    for _ in range(draft.number(1, 4)):
+        choice = draft.number(0, 3)
+        number = Scalar.f32(float(draft.pick(*few)))
+        if choice == 0:
+            other = tensor(tuple(1 if draft.chance(0.2) else extent for extent in shape))
+            x = draft.add(draft.pick(Gt, Ge, Lt, Le, Eq, Ne)(), *draft.pick((x, other), (other, x)))
+        elif choice == 1:
+            x = draft.add(draft.pick(Gts, Ges, Lts, Les, Eqs, Nes)(number), x)
+        elif choice == 2:
+            x = draft.add(draft.pick(Adds, Muls)(number), x)
+        else:
+            extents = draft.pick((1,), (1,) * len(shape))
+            numbers = [draft.constant(draft.rng.choice(few, extents)) for _ in range(2)]
+            chosen, other = draft.pick(numbers, [tensor(shape), numbers[1]], [numbers[0], tensor(shape)])
+            x = draft.add(ConditionSelect(), x, chosen, other)
+    if draft.chance(0.1):
+        draft.declines()
+        draft.add(ConditionSelect(), x, tensor(shape), tensor(shape))
+
+
+@kind(400)
+def detections(draft: Draft) -> None:
+    """The end of an SSD detector: few distinct scores, boxes in heaps, every code and limit."""
+    batch, priors, classes = draft.pick(1, 1, 2), draft.small(200), draft.number(1, 4)
+    shares, in_target = draft.chance(0.6), draft.chance(0.3)
+    corners = np.sort(draft.rng.integers(0, 9, (priors, 2, 2)), axis=1).reshape(priors, 4) / np.float32(8)
+    if draft.chance(0.2):
+        corners = corners[:, [2, 3, 0, 1]]
+    rows = [corners] if in_target else [corners, draft.rng.choice([0.1, 0.2, 1.0], (priors, 4))]
+    prior = np.stack(rows).reshape(1, len(rows), priors * 4).astype(np.float32)
+    loc = normal(draft, batch, priors * 4 * (1 if shares else classes), scale=draft.pick(0.0, 0.05, 1.0))
+    levels = draft.pick(np.arange(5) / 4, np.arange(1000) / 999, [0.3], [0.0, 0.5, np.nan, np.inf])
+    op = DetectionOutput(
+        num_classes=classes,
+        share_location=shares,
+        background_label_id=draft.pick(0, 0, -1, 1, 9),
+        nms_threshold=draft.pick(0.3, 0.45, 0.0, 0.7, 1.5),
+        nms_top_k=draft.pick(-1, -1, 1, 10, 400),
+        nms_eta=draft.pick(1.0, 1.0, 0.9),
+        code_type=draft.pick(*BoxCode),
+        keep_top_k=draft.pick(-1, 1, 7, 200),
+        variance_encoded_in_target=in_target,
+        confidence_threshold=draft.pick(-math.inf, 0.1, 0.5, 0.25),
+    )
+    conf = draft.input(F32, (batch, priors * classes), draft.rng.choice(np.float32(levels), (batch, priors * classes)))
+    found = draft.add(op, draft.input(F32, loc.shape, loc), conf, draft.constant(prior))
+    draft.declines(0 in found.type.static_shape)
 
 
 @kind(500)

@@ -143,6 +143,24 @@ def moved(draft: Draft, x: Value, count: int) -> Value:
     return x
 
 
+@kind(500)
+def slices_by_index(draft: Draft) -> None:
+    """Slices by indices that are an input of the model, of an input or of a table."""
+    dtype = draft.pick(F32, F32, F32, I8, U8, I16, U16, I32)
+    rank = draft.pick(1, 1, 2, 2, 3, 4)
+    shape = tuple(draft.small(draft.pick(9, 70)) for _ in range(rank))
+    is_table = draft.chance(0.5)
+    x = (
+        draft.constant(draft.data(dtype, shape))
+        if is_table
+        else moved(draft, draft.input(dtype, shape), draft.pick(0, 1))
+    )
+    dim = draft.number(0, x.rank - 1)
+    index = draft.rng.integers(0, x.type.static_shape[dim], draft.small(40)).astype("int32")
+    y = draft.add(IndexSelect(dim=draft.pick(dim, dim - x.rank)), x, draft.input(I32, index.shape, index))
+    moved(draft, y, draft.pick(0, 0, 1, 2))
+
+
 @kind(1500)
 def moves(draft: Draft) -> None:
     """One to eight operators in a row; inputs and constants may leave unchanged."""

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine w
 KINDS = ("conv_v2", "conv_v2_depthwise", "deconv_v2", "conv_mode_1", "matrix_mul_modes", "sum_in_common_units", "moves",
          "sum_as_tflite", "product_of_two", "shift_arithmetic", "pool", "pool_int", "softmax_int", "tables", "casts",
          "quantize_and_back", "requant_alone", "matrix_mul_v2_two_operands", "float_products", "float_elements",
-         "float_images", "float_rows", "joined_after_tables")  # fmt: skip
+         "float_images", "float_rows", "joined_after_tables", "slices_by_index", "arithmetic_shifts", "float_relations",
+         "detections")  # fmt: skip
 SAMPLE, FULL = 2, 40
 CHANGES = 25
 MOST_BYTES = 1 << 24

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tests.runtime.native.native_cases import INTEGERS, Drawing, check, needs_extension
-from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Value
+from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import RunError, UsageError
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Interleave, Split
@@ -20,7 +25,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample
-from tpuconvert.schema.types import F16, F32, I8, I32, U8, DType, Scalar
+from tpuconvert.schema.types import F16, F32, I8, I32, U8, DType, Scalar, TensorType
 
 pytestmark = needs_extension
 DTYPES = (*INTEGERS, F32, F16)
@@ -142,6 +147,41 @@ def test_index_select() -> None:
     x = case.tensor(F32, (4, 5, 6, 3))
     picks = [case.graph.constant(np.array(places, np.int32)) for places in ([2, 0, 0], [1])]
     case.check(*(case.graph.add(IndexSelect(dim), x, pick) for dim in range(4) for pick in picks))
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_an_index_that_the_model_computes_fails_as_the_reference_does(dim: int) -> None:
+    graph = Graph("g", "g.onnx")
+    x = graph.input("x", TensorType(F32, (3, 4, 5)))
+    index = graph.input("index", TensorType(I32, (3,)))
+    graph.output(graph.add(IndexSelect(dim), x, index, name="picked"))
+    extent = x.type.static_shape[dim]
+    rng = np.random.default_rng(3)
+    with Session(graph, backend="native", threads=2) as native, Session(graph, backend="reference") as reference:
+        for wrong in (extent, -1, 2**31 - 1, -(2**31)):
+            feeds = {"x": rng.random((3, 4, 5), np.float32), "index": np.array([0, wrong, -7], np.int32)}
+            with pytest.raises(RunError) as expected:
+                reference.run(feeds)
+            for run in (native.run, native.profile):
+                with pytest.raises(RunError) as found:
+                    run(feeds)
+                assert str(found.value) == str(expected.value)
+        feeds["index"] = np.array([extent - 1, 0, 0], np.int32)
+        np.testing.assert_array_equal(*(next(iter(run(feeds).values())) for run in (native.run, reference.run)))
+
+
+def test_a_table_stays_where_it_lies() -> None:
+    """Slices of a constant are read from its own memory: an embedding may be most of a model."""
+    graph = Graph()
+    table = graph.constant(np.random.default_rng(0).random((50_000, 16), np.float32))
+    graph.output(graph.add(IndexSelect(0), table, graph.input("index", TensorType(I32, (4,)))))
+    plan = NativePlan(graph, "bm1686", available_isas()[0], 1)
+    assert not plan.reference_nodes
+    tracemalloc.start()
+    NativePlan(graph, "bm1686", available_isas()[0], 1)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < table.array.nbytes / 4
 
 
 def test_an_index_outside_fails_as_the_reference_does() -> None:
