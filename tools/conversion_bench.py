@@ -35,12 +35,10 @@ WIDTH = 4096
 """Of the matrices of the large models: 64 MiB each."""
 
 COPY = """
-import os, sys
+import sys
 with open(sys.argv[1], "rb") as source, open(sys.argv[2], "wb") as target:
     while part := source.read(1 << 24):
         target.write(part)
-    target.flush()
-    os.fsync(target.fileno())
 """
 MNN = """
 import sys, _tools
