@@ -101,14 +101,14 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
 
 
 Made = type[Op] | str | None
-"""What makes an operand: the operator, or one of the three below; None where there is no operand."""
+"""Where an operand comes from: the operator that makes it, or one of the words below; None where there is none."""
 
 CONSTANT, GIVEN = "constant", "given"
-"""An operand with data, and one that is an input of the graph."""
+"""An operand that has data, and one that is an input of the graph."""
 
 
 def makers(node: Node, most: int) -> tuple[Made, ...]:
-    """What makes the first operands of a node."""
+    """Where the first operands of a node come from."""
     return tuple(
         [
             None
@@ -124,7 +124,10 @@ def makers(node: Node, most: int) -> tuple[Made, ...]:
 
 
 def may_match(pattern: Pattern, op: type[Op], made: Sequence[Made]) -> bool:
-    """Whether a node can match, as far as its operator and what makes its operands tell: most are refused by that."""
+    """Whether a node of this operator can match, as far as it says where its operands come from.
+
+    That refuses most, and is the same for all nodes that are alike: nobody needs to look at them one by one.
+    """
     if not issubclass(op, pattern.ops):
         return False
     for index, wanted in enumerate(pattern.operands):
