@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
@@ -80,18 +79,14 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
     digest = Digest()
     file.seek(HEADER_SIZE)
     position = HEADER_SIZE
-    on_its_way = 0
 
     def put(data: bytes | memoryview) -> None:
-        nonlocal position, on_its_way
+        nonlocal position
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
             digest.update(part)
             file.write(part)
             position += len(part)
-            if position - on_its_way >= _MUCH:
-                _send(file, on_its_way, position)
-                on_its_way = position
 
     put(metadata)
     for blob, buffer in zip(blobs, tables.buffers, strict=True):
@@ -116,14 +111,3 @@ def _reserve(file: BinaryIO, size: int) -> None:
         except OSError as error:
             if error.errno not in _NOT_THERE:
                 raise
-
-
-def _send(file: BinaryIO, start: int, end: int) -> None:
-    """Let the system begin to write a part to the disk: memory full of parts that wait slows everybody down.
-
-    Linux does so when it is told that the part is not needed; it stays in memory all the same until it is written.
-    """
-    if hasattr(os, "posix_fadvise"):
-        file.flush()
-        with contextlib.suppress(OSError):  # it is advice; a file system need not take any
-            os.posix_fadvise(file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)

@@ -246,9 +246,9 @@ def test_places_that_cannot_be_written(tmp_path: Path, name: str, words: str) ->
     assert words in str(caught.value) and caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("missing", ["", "posix_fallocate", "posix_fadvise"])
+@pytest.mark.parametrize("missing", ["", "posix_fallocate"])
 def test_large_files_have_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
-    """They are written to the disk early, in place that was reserved, where the system can do that."""
+    """They are written to place that was reserved, where the system can do that."""
     write_model(tmp_path / "small.tpum", rich_model())
     monkeypatch.setattr(file_writer, "_MUCH", 100)
     if missing:
