@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
@@ -90,7 +91,10 @@ def _sample(data: Array) -> bytes:
     if data.size <= 16:
         return data.tobytes()
     flat = data.reshape(-1)
-    return flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes()
+    sample = flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes()
+    if data.nbytes >= WORTH_IT:
+        forget_pages(data)  # a system may have mapped megabytes around the few bytes
+    return sample
 
 
 def _same_bytes(first: Value, second: Value) -> bool:

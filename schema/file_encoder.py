@@ -22,6 +22,7 @@ from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.groups import Grouping
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
@@ -129,7 +130,10 @@ def _sample(blob: Blob) -> bytes:
     if not blob.array.flags.c_contiguous:  # taking its bytes would copy all of them
         return b""
     data, middle = blob.bytes(), blob.size // 2
-    return bytes(data[:_SAMPLED]) + bytes(data[middle : middle + _SAMPLED]) + bytes(data[-_SAMPLED:])
+    sample = bytes(data[:_SAMPLED]) + bytes(data[middle : middle + _SAMPLED]) + bytes(data[-_SAMPLED:])
+    if blob.size >= WORTH_IT:
+        forget_pages(blob.array)  # a system may have mapped megabytes around the few bytes
+    return sample
 
 
 class _GraphEncoder:
