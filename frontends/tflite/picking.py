@@ -38,7 +38,7 @@ def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
     Raises:
         ValueError: the box is empty, which the importer reports with the operator.
     """
-    if any(len(positions) == 0 for positions in ranges):
+    if not all(ranges):
         raise ValueError(f"nothing is left of {list(static(x.shape))}")
     if all(positions == range(extent) for positions, extent in zip(ranges, static(x.shape), strict=True)):
         return x

@@ -32,7 +32,7 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
         range(entry, entry + 1) if isinstance(entry, int) else range(*entry.indices(extent))
         for entry, extent in zip(cuts, shape, strict=True)
     ]
-    if any(len(positions) == 0 for positions in ranges):
+    if not all(ranges):
         raise node.fail(INVALID_NODE, "the slice is empty")
     for axis, positions in enumerate(ranges):
         if positions.step < 0:

@@ -90,6 +90,29 @@ def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
     assert "[3]" in problem.message
 
 
+@pytest.mark.parametrize("spread", [1 << 40, (1 << 63) - 1])
+def test_windows_over_more_than_there_can_be(tmp_path: Path, spread: int) -> None:
+    """Elements between those of the input, in numbers that no memory holds and no index counts."""
+    options = {
+        "window_dimensions": [2, 2],
+        "window_strides": [1, 1],
+        "base_dilations": [spread, 1],
+        "window_dilations": [1, 1],
+        "padding": [0, 0, 0, 0],
+    }
+    body = S([T("a"), T("b"), T("c")], [O("STABLEHLO_ADD", [0, 1], [2])], [0, 1], [2])
+    main = single(
+        "STABLEHLO_REDUCE_WINDOW",
+        [T(shape=(4, 9)), T(data=np.float32(0))],
+        [T(shape=(3, 8))],
+        "StablehloReduceWindowOptions",
+        **options,
+        body_subgraph_index=1,
+    )
+    (problem,) = error_of(tmp_path, main, body).problems
+    assert problem.op == "STABLEHLO_REDUCE_WINDOW"
+
+
 def test_custom_operators_come_from_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     subgraph = single("CUSTOM:MyOp", [T(shape=(2,))], [T(shape=(2,))])
     error = error_of(tmp_path, subgraph)
