@@ -7,10 +7,11 @@ Modules register their converters when they are imported. This imports all of th
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from unittest import mock
+
+from generated_file import write_or_check
 
 from tpuconvert.frontends.registry import ConverterRegistry, Registration, registry
 
@@ -55,15 +56,8 @@ def text() -> str:
 
 def main() -> int:
     """Write the table, or look whether it is as it was written."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the table is out of date")
-    wanted = text()
-    if not parser.parse_args().check:
-        PLACES.write_text(wanted, encoding="utf-8")
-    elif PLACES.read_text(encoding="utf-8") != wanted:
-        print(f"{PLACES.name} is out of date: {COMMAND}", file=sys.stderr)
-        return 1
-    return 0
+    description = (__doc__ or "").splitlines()[0]
+    return write_or_check(PLACES, lambda: text().encode(), tool=Path(__file__).name, description=description)
 
 
 if __name__ == "__main__":

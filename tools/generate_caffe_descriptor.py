@@ -10,13 +10,13 @@ the SHA-256 of the text it was made from, so that a test without the compiler no
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from generated_file import write_or_check
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,17 +50,8 @@ def compile_proto() -> bytes:
 
 def main() -> int:
     """Write or check the descriptor file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file is out of date")
-    check = parser.parse_args().check
-    content = compile_proto()
-    if DESCRIPTOR.is_file() and DESCRIPTOR.read_bytes() == content:
-        return 0
-    if check:
-        print(f"{DESCRIPTOR.name} is out of date: run python tools/{Path(__file__).name}", file=sys.stderr)
-        return 1
-    DESCRIPTOR.write_bytes(content)
-    return 0
+    description = (__doc__ or "").splitlines()[0]
+    return write_or_check(DESCRIPTOR, compile_proto, tool=Path(__file__).name, description=description)
 
 
 if __name__ == "__main__":

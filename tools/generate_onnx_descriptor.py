@@ -9,11 +9,11 @@ never meet those of the onnx package in one process. Files do not hold the names
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from generated_file import write_or_check
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from onnx import onnx_ml_pb2
 
@@ -40,17 +40,8 @@ def _rename(messages: Iterable[DescriptorProto], prefix: str) -> None:
 
 def main() -> int:
     """Write or check the descriptor file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file is out of date")
-    check = parser.parse_args().check
-    content = descriptor()
-    if DESCRIPTOR.is_file() and DESCRIPTOR.read_bytes() == content:
-        return 0
-    if check:
-        print(f"{DESCRIPTOR.name} is out of date: run python tools/{Path(__file__).name}", file=sys.stderr)
-        return 1
-    DESCRIPTOR.write_bytes(content)
-    return 0
+    description = (__doc__ or "").splitlines()[0]
+    return write_or_check(DESCRIPTOR, descriptor, tool=Path(__file__).name, description=description)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ description that the reader proves and reads a buffer by comes from the same lin
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from generated_file import write_or_check
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "schema" / "tpum.fbs"
@@ -348,18 +349,12 @@ def _place(type_: str, name: str) -> str:
 
 def main() -> int:
     """Write or check the generated package."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, exit with 1 when something would change")
-    arguments = parser.parse_args()
-    wanted = generate(SCHEMA.read_text(encoding="utf-8"))
-    if arguments.check:
-        if not GENERATED.exists() or GENERATED.read_text(encoding="utf-8") != wanted:
-            print(f"{GENERATED.relative_to(ROOT)} is stale: run python tools/generate_schema.py", file=sys.stderr)
-            return 1
-        return 0
-    GENERATED.parent.mkdir(exist_ok=True)
-    GENERATED.write_text(wanted, encoding="utf-8", newline="\n")
-    return 0
+    return write_or_check(
+        GENERATED,
+        lambda: generate(SCHEMA.read_text(encoding="utf-8")).encode(),
+        tool=Path(__file__).name,
+        description=(__doc__ or "").splitlines()[0],
+    )
 
 
 if __name__ == "__main__":
