@@ -130,8 +130,8 @@ PEERS = {
     "ovc": ["{bin}/ovc", "{in}", "--output_model", "{out}.xml"],
     "openvino": ["{python}", "-c", READ_AND_SAVE, "{in}", "{out}"],
 }
-"""What is run besides ours. ``copy`` is the floor: the file read, and written to the disk. ``mnnconvert`` is MNN's program
-as it is installed, without its reports to a server, and ``mnn_core`` only the library behind it."""
+"""What is run besides ours. ``copy`` is the floor: the file read, and written to the disk. ``mnnconvert`` is MNN's
+program as it is installed, without its reports to a server, and ``mnn_core`` only the library behind it."""
 PATIENCE = 20.0
 """A tool that takes longer, in seconds, is run once."""
 
@@ -298,8 +298,8 @@ def main() -> int:
     intro = (
         "# How long conversions take\n\nMade by `tools/conversion_bench.py`: whole processes on one processor, start "
         f"included, medians of {arguments.rounds} interleaved rounds, and the peak of memory. `copy` reads and writes "
-        "the file, `openvino` reads the model and saves it, `ovc` and `mnnconvert` convert it. `mnnconvert` runs without "
-        "the client that it installs by pip and reports to in every run (which takes seconds); `mnn_core` calls the "
+        "the file, `openvino` reads the model and saves it, `ovc` and `mnnconvert` convert it. `mnnconvert` runs "
+        "without the client that it installs by pip and reports to in every run (which takes seconds); `mnn_core` calls the "
         "compiled library behind it, without the package it comes in.\n\n"
     )
     text = intro + table(results, tools) + "\n\n" + "\n".join(promises(results)) + "\n"
