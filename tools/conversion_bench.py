@@ -298,9 +298,9 @@ def main() -> int:
     intro = (
         "# How long conversions take\n\nMade by `tools/conversion_bench.py`: whole processes on one processor, start "
         f"included, medians of {arguments.rounds} interleaved rounds, and the peak of memory. `copy` reads and writes "
-        "the file, `openvino` reads the model and saves it, `ovc` and `mnnconvert` convert it. `mnnconvert` runs "
-        "without the client that it installs by pip and reports to in every run (which takes seconds); `mnn_core` calls the "
-        "compiled library behind it, without the package it comes in.\n\n"
+        "the file, `openvino` reads the model and saves it, `ovc` and `mnnconvert` convert it. `mnnconvert` is MNN's "
+        "program without the client that it installs by pip and reports to in every run (which takes seconds); "
+        "`mnn_core` calls only the compiled library behind it.\n\n"
     )
     text = intro + table(results, tools) + "\n\n" + "\n".join(promises(results)) + "\n"
     for (name, tool), one in results.items():
