@@ -7,7 +7,6 @@ format's package the first time something is looked up. Plugins add to the same 
 
 import enum
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -69,7 +68,7 @@ class ConverterRegistry:
         self.source_format = source_format
         self._package = package
         self._discovered = package is None
-        self.modules: Mapping[tuple[str, str], tuple[str, ...]] = {}  # of an operator and its domain, where it is known
+        self.modules: Mapping[tuple[str, str], tuple[str, ...]] | None = None  # of every operator and its domain
         self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
         self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
@@ -134,11 +133,11 @@ class ConverterRegistry:
 
     def _load(self, name: str, domain: str) -> None:
         """Import the modules that convert an operator; all of them, where it is not known which ones do."""
-        modules = () if self._discovered else self.modules.get((name, domain), ())
-        for module in modules:
-            importlib.import_module(f"{self._package}.{module}")
-        if not modules:
+        if self.modules is None:
             self.discover()
+        elif not self._discovered:
+            for module in self.modules.get((name, domain), ()):
+                importlib.import_module(f"{self._package}.{module}")
 
     def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
         """All ``since`` versions of a name, ascending; empty when it is unknown."""
@@ -185,6 +184,8 @@ class ConverterRegistry:
         """Import every module of the format's package, once, so that all its decorators have run."""
         if self._discovered or self._package is None:
             return
+        import pkgutil  # one conversion needs a few modules, which are named
+
         self._discovered = True  # before the imports: a converter module may itself ask the registry
         package = importlib.import_module(self._package)
         for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):

@@ -1,5 +1,7 @@
 """Writes down which modules of the ONNX frontend convert each operator, so that a conversion loads only those.
 
+Those that evaluate it on constants stand in a table of their own: most nodes have an input that is none.
+
     python tools/converter_modules.py [--check]
 
 Modules register their converters when they are imported. This imports all of them and watches which one registers what.
@@ -24,13 +26,17 @@ Made by: {COMMAND}
 """
 
 # fmt: off
-MODULES = {{
 '''
 
 
-def found() -> dict[tuple[str, str], set[str]]:
-    """The modules of every operator. To be called in a process in which no converter has been loaded."""
-    places: dict[tuple[str, str], set[str]] = {}
+Places = dict[tuple[str, str], set[str]]
+"""The modules of every operator and domain."""
+
+
+def found() -> tuple[Places, Places]:
+    """Those that convert, and those that evaluate. To be called in a process in which no converter has been loaded."""
+    converters: Places = {}
+    evaluators: Places = {}
     add = ConverterRegistry.add
 
     def watched(made: ConverterRegistry, registration: Registration) -> None:
@@ -38,20 +44,27 @@ def found() -> dict[tuple[str, str], set[str]]:
         while frame.f_back is not None and frame.f_code.co_name != "<module>":
             frame = frame.f_back
         module = str(frame.f_globals["__name__"]).removeprefix(f"{PACKAGE}.")
+        places = converters if made is registry("onnx") else evaluators
         places.setdefault((registration.name, registration.domain), set()).add(module)
         add(made, registration)
 
     with mock.patch.object(ConverterRegistry, "add", watched):
         registry("onnx").discover()
-    return places
+    return converters, evaluators
 
 
 def text() -> str:
-    """The module that holds the table."""
+    """The module that holds the tables."""
+    converters, evaluators = found()
+    return HEAD + _table("CONVERTERS", converters) + _table("EVALUATORS", evaluators)
+
+
+def _table(name: str, places: Places) -> str:
     rows = (
-        f'    ("{name}", "{domain}"): {tuple(sorted(where))!r},\n' for (name, domain), where in sorted(found().items())
+        f'    ("{operator}", "{domain}"): {tuple(sorted(where))!r},\n'
+        for (operator, domain), where in sorted(places.items())
     )
-    return HEAD + "".join(rows).replace("'", '"') + "}\n"
+    return f"{name} = {{\n" + "".join(rows).replace("'", '"') + "}\n"
 
 
 def main() -> int:

@@ -43,7 +43,6 @@ from tpuconvert.frontends.onnx.reader import (
 from tpuconvert.frontends.onnx.results import Results, roots_of
 from tpuconvert.frontends.onnx.scope import Scope
 from tpuconvert.frontends.onnx.standard_functions import standard_function
-from tpuconvert.frontends.registry import Registration
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -94,7 +93,6 @@ class _Importer:
         self._open = OpenProblems()
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._checked: dict[type[Op], Op] = {}
-        self._registrations: dict[tuple[str, str, int | None], tuple[Registration | None, Registration | None]] = {}
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
@@ -268,18 +266,8 @@ class _Importer:
         version = scope.opsets.get(domain)
         if version is None and domain == "":
             version = 1
-        return self._registered(op_type, domain, version) != (None, None)
-
-    def _registered(
-        self, op_type: str, domain: str, version: int | None
-    ) -> tuple[Registration | None, Registration | None]:
-        """The converter and the constant evaluator of an operator."""
-        key = op_type, domain, version
-        found = self._registrations.get(key)
-        if found is None:
-            converter = onnx_op.find(op_type, version=version, domain=domain)
-            found = self._registrations[key] = converter, folds.find(op_type, version=version, domain=domain)
-        return found
+        found = onnx_op.find(op_type, version=version, domain=domain)
+        return (found or folds.find(op_type, version=version, domain=domain)) is not None
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
@@ -323,14 +311,14 @@ class _Importer:
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
         )
         op_type = node.op_type
-        converter, fold = self._registered(op_type, domain, version)
-        if fold is not None and converter is not None and _is_annotated(inputs):
-            fold = None  # the integers behind a dequantized weight are kept when it is moved
-        if fold is not None:
-            needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
-            if not all(tensor is None or tensor.array is not None for tensor in inputs[:needed]):
-                fold = None
-        chosen = fold or converter
+        chosen = converter = onnx_op.find(op_type, version=version, domain=domain)
+        needed = FOLDED_WITHOUT_DATA.get(op_type, len(inputs)) if domain == "" else len(inputs)
+        for tensor in inputs[:needed]:
+            if tensor is not None and tensor.array is None:
+                break
+        else:  # the integers behind a dequantized weight are kept when it is moved
+            if converter is None or not _is_annotated(inputs):
+                chosen = folds.find(op_type, version=version, domain=domain) or converter
         if chosen is None:
             raise CannotConvertError(
                 UNKNOWN_SHAPE,

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements, open_extents
-from tpuconvert.frontends.onnx._modules import MODULES
+from tpuconvert.frontends.onnx._modules import CONVERTERS, EVALUATORS
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensors import TensorReader
@@ -26,11 +26,11 @@ from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_sha
 onnx_op = registry("onnx")
 """Decorator of a converter: ``@onnx_op("Softmax", since=13)``."""
 
-folds = ConverterRegistry("onnx constant")
+folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
 """Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
 
 onnx_op.evaluators = folds
-onnx_op.modules = MODULES
+onnx_op.modules, folds.modules = CONVERTERS, EVALUATORS
 
 T = TypeVar("T")
 
