@@ -10,6 +10,7 @@ from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eqs, Ge, Gt, Le
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
@@ -72,7 +73,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     keys = emit.permute(g, emit.muls(g, _repeated(node, g, k, heads), root), (0, 1, 3, 2))
     raw = batched_product(node, g, emit.muls(g, q, math.copysign(root, scale)), keys)
     cap = node.attr("softcap", 0.0)
-    capped = raw if cap <= 0 else emit.muls(g, emit.tanh(g, emit.divs(g, raw, cap)), cap)
+    capped = raw if cap <= 0 else emit.muls(g, formulas.tanh(g, emit.divs(g, raw, cap)), cap)
     masked, is_masked = _masked(node, g, capped, (batch, heads, rows, columns), past)
     probabilities = _guarded_softmax(g, masked) if is_masked else g.add(Softmax(3), masked)
     y = batched_product(node, g, probabilities, _repeated(node, g, v, heads))
@@ -157,6 +158,6 @@ def _compared(g: Graph, op: Op, counts: Value, numbers: Array) -> Value:
 def _guarded_softmax(g: Graph, x: Value) -> Value:
     """Softmax along the last axis in which a row of minus infinities becomes zeros."""
     largest = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (x.rank - 1,)), _LOWEST)
-    powers = emit.exp(g, emit.sub(g, x, largest))
+    powers = formulas.exp(g, emit.sub(g, x, largest))
     sums = emit.total(g, powers, (x.rank - 1,))
     return emit.div(g, powers, emit.add(g, sums, g.add(Eqs(Scalar.f32(0)), sums)))

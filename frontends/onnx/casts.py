@@ -1,8 +1,8 @@
 """Cast and CastLike between the types that the graph has."""
 
 from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.elements import Element
-from tpuconvert.frontends.onnx.elementwise import truncate
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind

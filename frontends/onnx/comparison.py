@@ -10,6 +10,7 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -99,7 +100,7 @@ def is_inf(node: OnnxNode, g: Graph) -> Result:
     if not negative and not positive:
         return node.elementwise(g.add(Nes(Scalar.f32(0)), emit.muls(g, g.add(Ne(), x, x), 0)), elements.BOOL)
     if negative and positive:
-        x = emit.absolute(g, x)
+        x = formulas.absolute(g, x)
     return node.elementwise(g.add(Eqs(Scalar.f32(math.inf if positive else -math.inf)), x), elements.BOOL)
 
 

@@ -1,13 +1,10 @@
-"""Conv and ConvTranspose, one-, two- and three-dimensional.
+"""Conv, one-, two- and three-dimensional, and what it shares with other operators that have windows.
 
-One spatial axis runs as two with a height of 1. Three run as conv3d; a transposed one first spreads its input with
-zeros and then is an ordinary convolution with flipped weights.
+One spatial axis runs as two with a height of 1. Three run as conv3d.
 """
 
 import functools
 from collections.abc import Sequence
-
-import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
@@ -17,9 +14,6 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.pad import Pad, PadType
-from tpuconvert.schema.types import Scalar
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -75,7 +69,12 @@ def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, in
     return tuple(found)
 
 
-def _check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups: int, transposed: bool) -> None:
+def check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups: int, transposed: bool) -> None:
+    """Whether the channels of input and weight and the number of groups fit together.
+
+    Raises:
+        CannotConvertError: they do not.
+    """
     expected = weight[0] if transposed else weight[1] * groups
     divided = weight[0] if not transposed else channels
     if groups < 1 or expected != channels or divided % groups:
@@ -84,7 +83,8 @@ def _check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups
         )
 
 
-def _kernel(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
+def kernel_of(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
+    """The extents of the window, as the weight has them."""
     weight = node.shape(w_at)
     rank = node.rank(x_at)
     if len(weight) != rank or not 3 <= rank <= 5:
@@ -100,7 +100,7 @@ def _kernel(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
     return kernel
 
 
-def _bias(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Value | None:
+def bias_of(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Value | None:
     """The bias as [1, channels, 1, 1]."""
     if bias is None:
         return None
@@ -131,9 +131,9 @@ def conv(node: OnnxNode, g: Graph) -> Value:
 def conv_values(node: OnnxNode, g: Graph, x: Value, w: Value, bias: Value | None, x_at: int, w_at: int) -> Value:
     """A convolution of values whose source tensors are the inputs ``x_at`` and ``w_at`` of the node."""
     groups = node.attr("group", 1)
-    window = read_window(node, _kernel(node, x_at, w_at))
-    _check_channels(node, node.shape(x_at)[1], node.shape(w_at), groups, transposed=False)
-    bias = _bias(node, g, bias, node.shape(w_at)[0])
+    window = read_window(node, kernel_of(node, x_at, w_at))
+    check_channels(node, node.shape(x_at)[1], node.shape(w_at), groups, transposed=False)
+    bias = bias_of(node, g, bias, node.shape(w_at)[0])
     return convolve(g, x, w, bias, window, resolved_pads(window, node.shape(x_at)[2:]), groups)
 
 
@@ -150,16 +150,16 @@ def convolve(
     if axes == 1:
         (left, right), stride, dilation = pads[0], window.strides[0], window.dilations[0]
         line = Conv(dw=dilation, stride_w=stride, pad_w_l=left, pad_w_r=right, groups=groups)
-        return as_line(g, _product(g, line, as_plane(g, x), as_plane(g, w), bias))
+        return as_line(g, product_of(g, line, as_plane(g, x), as_plane(g, w), bias))
     if axes == 2:
-        return _product(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
+        return product_of(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
     conv3d = find_op("conv3d")
     if conv3d is None:
         raise CannotConvertError(NO_OPERATOR, "three spatial axes need the operator conv3d, which is not defined yet")
     bias = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
     flat = tuple(side for pair in pads for side in pair)
     settings = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
-    return _product(g, conv3d(**settings), x, w, bias)
+    return product_of(g, conv3d(**settings), x, w, bias)
 
 
 @functools.lru_cache(1 << 8)
@@ -181,118 +181,6 @@ def _plane(
     )
 
 
-def _product(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+def product_of(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+    """A convolution with or without a bias."""
     return g.add(op, x, w) if bias is None else g.add(op, x, w, bias)
-
-
-@onnx_op("ConvTranspose", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; with three a constant weight")
-def conv_transpose(node: OnnxNode, g: Graph) -> Value:
-    """Transposed convolution; weight [ic, oc/groups, ...].
-
-    ``output_padding`` becomes a negative padding behind; ``output_shape`` decides the padding.
-    """
-    x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
-    groups = node.attr("group", 1)
-    window = read_window(node, _kernel(node))
-    weight, extents = node.shape(1), node.shape(0)[2:]
-    _check_channels(node, node.shape(0)[1], weight, groups, transposed=True)
-    bias = _bias(node, g, node.optional(2), weight[1] * groups)
-    pads = _transposed_pads(node, window, extents)
-    if len(extents) == 3:
-        return _spread_and_convolve(node, g, x, w, bias, window, pads, groups)
-    line = len(extents) == 1
-    (top, bottom), (left, right) = ((0, 0), pads[0]) if line else pads
-    stride_h, stride_w = (1, window.strides[0]) if line else window.strides
-    dh, dw = (1, window.dilations[0]) if line else window.dilations
-    # The operator accepts a negative padding only behind, and only less than one stride of it.
-    beyond = (max(-top, 0), max(-bottom - (stride_h - 1), 0), max(-left, 0), max(-right - (stride_w - 1), 0))
-    op = Deconv(
-        dh=dh,
-        dw=dw,
-        stride_h=stride_h,
-        stride_w=stride_w,
-        pad_h_t=top + beyond[0],
-        pad_h_b=bottom + beyond[1],
-        pad_w_l=left + beyond[2],
-        pad_w_r=right + beyond[3],
-        groups=groups,
-    )
-    if any(beyond):
-        y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w)
-        y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
-        y = y if bias is None else emit.add(g, y, bias)
-    else:
-        y = _product(g, op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
-    return as_line(g, y) if line else y
-
-
-def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Elements to cut before and behind each axis of the full result; negative behind: elements to add."""
-    axes = len(extents)
-    extra = node.ints_attr("output_padding") or (0,) * axes
-    wanted = node.ints_attr("output_shape")
-    if len(extra) != axes or (wanted is not None and len(wanted) not in (axes, axes + 2)):
-        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
-    if any(not 0 <= more < max(s, d) for more, s, d in zip(extra, window.strides, window.dilations, strict=True)):
-        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
-    found = []
-    for axis, extent in enumerate(extents):
-        stride = window.strides[axis]
-        full = stride * (extent - 1) + (window.kernel[axis] - 1) * window.dilations[axis] + 1
-        if wanted is not None:
-            total = full + extra[axis] - wanted[-axes:][axis]
-        elif window.auto_pad.startswith("SAME"):
-            total = max(full + extra[axis] - extent * stride, 0)
-        else:
-            before, behind = window.pads[axis]
-            found.append((before, behind - extra[axis]))
-            continue
-        before, behind = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
-        before, behind = (max(before, 0), total - max(before, 0)) if total < 0 else (before, behind)
-        found.append((before, behind - extra[axis]))
-    return tuple(found)
-
-
-def _spread_and_convolve(
-    node: OnnxNode,
-    g: Graph,
-    x: Value,
-    w: Value,
-    bias: Value | None,
-    window: Window,
-    pads: tuple[tuple[int, int], ...],
-    groups: int,
-) -> Value:
-    """Transposed convolution with three axes: zeros between the elements, then conv3d with flipped weights."""
-    if not node.is_constant(1):
-        raise node.fail(
-            UNSUPPORTED_ATTRIBUTE,
-            "a three-dimensional weight that is computed",
-            "supported: constant",
-            needs=node.tensor(1),
-        )
-    for axis, stride in enumerate(window.strides):
-        x = spread(g, x, 2 + axis, stride)
-    ic, oc, *kernel = node.shape(1)
-    flipped = np.flip(w.array, (2, 3, 4)).reshape(groups, ic // groups, oc, *kernel)
-    flipped = flipped.transpose(0, 2, 1, 3, 4, 5).reshape(groups * oc, ic // groups, *kernel)
-    weight = g.constant(np.ascontiguousarray(flipped), name=w.name)
-    borders = tuple(
-        ((k - 1) * d - before, (k - 1) * d - behind)
-        for k, d, (before, behind) in zip(window.kernel, window.dilations, pads, strict=True)
-    )
-    plain = Window(window.kernel, (1, 1, 1), window.dilations, borders, "NOTSET")
-    return convolve(g, x, weight, bias, plain, borders, groups)
-
-
-def spread(g: Graph, x: Value, axis: int, stride: int) -> Value:
-    """Put ``stride - 1`` zeros between neighbours along an axis."""
-    if stride == 1:
-        return x
-    shape = emit.extents(x)
-    wide = emit.reshape(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    paddings = [0] * (2 * wide.rank)
-    paddings[2 * (axis + 1) + 1] = stride - 1
-    padded = g.add(Pad(Scalar.f32(0), tuple(paddings), PadType.PAD_CONSTANT), wide)
-    flat = emit.reshape(g, padded, (*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]))
-    return emit.cut(g, flat, axis, 0, (shape[axis] - 1) * stride + 1)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
-from tpuconvert.frontends.onnx.layout import moved
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.reshaping import moved
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value

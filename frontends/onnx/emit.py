@@ -2,10 +2,15 @@
 
 Functions take and return graph values. Shape changes of a constant are made at once, so that weights reach their
 operator as constants; nothing else is evaluated here. Functions of one value are those of ``formulas``.
+
+Definitions of operators are imported by the functions that write them: a network has few of them.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,37 +20,10 @@ from tpuconvert.frontends.onnx.open_extents import is_one
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.concat import Split
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.formulas import absolute as absolute
-from tpuconvert.schema.ops.formulas import active as active
-from tpuconvert.schema.ops.formulas import exp as exp
-from tpuconvert.schema.ops.formulas import ln as ln
-from tpuconvert.schema.ops.formulas import relu as relu
-from tpuconvert.schema.ops.formulas import rsqrt as rsqrt
-from tpuconvert.schema.ops.formulas import sigmoid as sigmoid
-from tpuconvert.schema.ops.formulas import square as square
-from tpuconvert.schema.ops.formulas import tanh as tanh
-from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
-from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
 
-BINARY: dict[str, tuple[type[Op], type[Op], type[Op]]] = {
-    "add": (Add, Adds, Adds),
-    "sub": (Sub, Subs, Rsubs),
-    "mul": (Mul, Muls, Muls),
-    "div": (Div, Divs, Rdivs),
-    "max": (Max, Maxs, Maxs),
-    "min": (Min, Mins, Mins),
-}
-"""Per function: both operands tensors, the second a scalar, the first a scalar."""
+if TYPE_CHECKING:
+    from tpuconvert.schema.ops.reduce import ReduceMethodType
 
 
 def extents(value: Value) -> tuple[int, ...]:
@@ -64,6 +42,8 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
         return x
     if 0 in wanted or -1 in wanted:
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
+    from tpuconvert.schema.ops.shape_change import Reshape, reshape_params
+
     if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
         params = reshape_params(x.shape, wanted)
         return _with_other_ones(g, x, wanted) if params is None else g.add(Reshape(params), x)
@@ -81,6 +61,8 @@ def _with_other_ones(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
         names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
         names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
         raise open_extents.OpenExtentError(names[0])
+    from tpuconvert.schema.ops.shape_change import ExpandDims, Squeeze
+
     if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
         x = g.add(Squeeze(removed), x)
     for axis, extent in enumerate(wanted):
@@ -111,6 +93,8 @@ def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
         stored = None if x.stored is None else np.ascontiguousarray(x.stored.transpose(target))
         assert x.data is not None
         return g.constant(np.ascontiguousarray(x.data.transpose(target)), x.name, quant, stored)
+    from tpuconvert.schema.ops.permute import Permute
+
     return g.add(Permute(target), x)
 
 
@@ -118,6 +102,8 @@ def cast(g: Graph, x: Value, dtype: DType) -> Value:
     """The elements of x in another data type; the pairs that the operator set lacks go through FLOAT32."""
     if x.dtype is dtype:
         return x
+    from tpuconvert.schema.ops.cast import Cast
+
     if not (x.dtype.is_float or dtype.is_float) and 32 in (x.dtype.bits, dtype.bits):
         x = g.add(Cast(DType.FLOAT32), x)
     return g.add(Cast(dtype), x)
@@ -149,7 +135,11 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
         raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
     x = reshape(g, x, own)
     times = tuple(int(want // have) for have, want in zip(own, target, strict=True))
-    return x if set(times) == {1} else g.add(Tile(times), x)
+    if set(times) == {1}:
+        return x
+    from tpuconvert.schema.ops.tile import Tile
+
+    return g.add(Tile(times), x)
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
@@ -166,16 +156,32 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
     """An arithmetic operator with right-aligned broadcasting; a constant of one element becomes its scalar."""
-    both, second_scalar, first_scalar = BINARY[function]
     if a.dtype is not b.dtype:
         raise CannotConvertError(UNSUPPORTED_TYPE, f"operands of different types: {a.dtype.value} and {b.dtype.value}")
     broadcast_shape(extents(a), extents(b))
-    scalar_forms = a.dtype is DType.FLOAT32 or both is not Div
+    scalar_forms = a.dtype is DType.FLOAT32 or function != "div"
     if scalar_forms and _is_scalar(b) and a.rank >= b.rank and not a.is_constant:
-        return g.add(second_scalar(_scalar(b)), a)  # type: ignore[call-arg]  # every one of them has this field
+        return g.add(_with_scalar(function, _scalar(b)), a)
     if scalar_forms and _is_scalar(a) and b.rank >= a.rank and not b.is_constant:
-        return g.add(first_scalar(_scalar(a)), b)  # type: ignore[call-arg]  # every one of them has this field
-    return g.add(both(), *align(g, a, b))
+        return g.add(_with_scalar(function, _scalar(a), is_first=True), b)
+    return g.add(_of_tensors(function), *align(g, a, b))
+
+
+def _of_tensors(function: str) -> Op:
+    from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+
+    forms: dict[str, type[Op]] = {"add": Add, "sub": Sub, "mul": Mul, "div": Div, "max": Max, "min": Min}
+    return forms[function]()
+
+
+def _with_scalar(function: str, number: Scalar, *, is_first: bool = False) -> Op:
+    """An arithmetic operator whose second operand is a number, or its first."""
+    from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+
+    if is_first and function in ("sub", "div"):
+        return Rsubs(number) if function == "sub" else Rdivs(number)
+    forms = {"add": Adds, "sub": Subs, "mul": Muls, "div": Divs, "max": Maxs, "min": Mins}
+    return forms[function](number)
 
 
 def _is_scalar(value: Value) -> bool:
@@ -212,56 +218,57 @@ def _scalar_for(x: Value, number: float) -> Scalar:
 
 def adds(g: Graph, x: Value, number: float) -> Value:
     """``x + number``."""
-    return g.add(Adds(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("add", _scalar_for(x, number)), x)
 
 
 def muls(g: Graph, x: Value, number: float) -> Value:
     """``x * number``."""
-    return g.add(Muls(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("mul", _scalar_for(x, number)), x)
 
 
 def divs(g: Graph, x: Value, number: float) -> Value:
     """``x / number``."""
-    return g.add(Divs(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("div", _scalar_for(x, number)), x)
 
 
 def rsubs(g: Graph, number: float, x: Value) -> Value:
     """Number - x."""
-    return g.add(Rsubs(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("sub", _scalar_for(x, number), is_first=True), x)
 
 
 def rdivs(g: Graph, number: float, x: Value) -> Value:
     """Number / x."""
-    return g.add(Rdivs(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("div", _scalar_for(x, number), is_first=True), x)
 
 
 def maxs(g: Graph, x: Value, number: float) -> Value:
     """max(x, number)."""
-    return g.add(Maxs(_scalar_for(x, number)), x)
+    return g.add(_with_scalar("max", _scalar_for(x, number)), x)
 
 
 def mins(g: Graph, x: Value, number: float) -> Value:
     """min(x, number)."""
-    return g.add(Mins(_scalar_for(x, number)), x)
-
-
-def sqrt(g: Graph, x: Value) -> Value:
-    """Square root."""
-    return active(g, ActiveType.ACTIVE_SQRT, x)
+    return g.add(_with_scalar("min", _scalar_for(x, number)), x)
 
 
 def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
     """One reduction over axes counted from the front."""
+    from tpuconvert.schema.ops.reduce import Reduce
+
     return g.add(Reduce(method=method, axis_list=tuple(axes), axis_num=len(tuple(axes)), keep_dims=keep_dims), x)
 
 
 def mean(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
     """Arithmetic mean over axes."""
+    from tpuconvert.schema.ops.reduce import ReduceMethodType
+
     return reduce(g, ReduceMethodType.REDUCE_MEAN, x, axes, keep_dims)
 
 
 def total(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
     """Sum over axes."""
+    from tpuconvert.schema.ops.reduce import ReduceMethodType
+
     return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes, keep_dims)
 
 
@@ -282,15 +289,21 @@ def _cut_beside_open(g: Graph, x: Value, axis: int, taken: range) -> Value:
     """As ``cut`` where other axes are open, which ``extract`` would have to name the ends of."""
     extent = extents(x)[axis]
     if taken.step == 1:
+        from tpuconvert.schema.ops.concat import Split
+
         sizes = [taken.start, len(taken), extent - taken.stop]
         parts = g.add_all(Split(axis=axis, num=sum(map(bool, sizes)), size=tuple(filter(None, sizes))), x)
         return parts[1 if taken.start else 0]
+    from tpuconvert.schema.ops.index_select import IndexSelect
+
     index = g.constant(np.array(taken, np.int32), name="index")
     return cast(g, g.add(IndexSelect(dim=axis), as_float(g, x), index), x.dtype)
 
 
 def extract(g: Graph, x: Value, start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value:
     """A strided slice on every axis; bounds as the operator wants them."""
+    from tpuconvert.schema.ops.extract import Extract
+
     return g.add(Extract(tuple(start), tuple(end), tuple(step)), x)
 
 

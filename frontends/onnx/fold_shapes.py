@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import open_extents, shape_rules
+from tpuconvert.frontends.onnx import open_extents, part_rules, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
@@ -105,14 +105,14 @@ def transpose(node: OnnxNode, _: Graph) -> Array:
 @folds("Concat", since=1)
 def concat(node: OnnxNode, _: Graph) -> Array:
     """Tensors one behind the other."""
-    axis = shape_rules.concat_axis(node)
+    axis = part_rules.concat_axis(node)
     return np.concatenate([node.constant(index) for index in range(len(node.inputs))], axis=axis)
 
 
 @folds("Split", since=1)
 def split(node: OnnxNode, _: Graph) -> list[Array]:
     """Parts of a tensor."""
-    axis, sizes = shape_rules.split_sizes(node)
+    axis, sizes = part_rules.split_sizes(node)
     return np.split(node.constant(0), np.cumsum(sizes)[:-1], axis=axis)
 
 
@@ -120,7 +120,7 @@ def split(node: OnnxNode, _: Graph) -> list[Array]:
 def slice_(node: OnnxNode, _: Graph) -> Array:
     """A part of a tensor, with steps."""
     found = node.constant(0)
-    for part in shape_rules.slices(node):
+    for part in part_rules.slices(node):
         found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
     return found
 

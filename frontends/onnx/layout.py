@@ -1,15 +1,14 @@
-"""Operators that only move data: shapes, axes, joining, cutting, repeating, padding.
+"""Operators that move data: joining, cutting, repeating, padding, blocks of pixels.
 
 They also move what a quantized tensor carries: the result has the same scale and zero point.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit, shape_rules
+from tpuconvert.frontends.onnx import emit, part_rules, shape_rules
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.open_extents import is_open
+from tpuconvert.frontends.onnx.reshaping import moved
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -20,43 +19,10 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import DType, Scalar
 
 
-def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
-    """A result with the first input's elements: type and quantization stay."""
-    tensor = node.tensor(0)
-    if tensor.quant is not None and tensor.quant.axis is not None:
-        raise node.fail(UNSUPPORTED_TYPE, "moves a tensor that is quantized along an axis")
-    if tensor.quant is not None:
-        value.quant = tensor.quant
-    return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
-
-
-def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
-    def convert(node: OnnxNode, g: Graph) -> Result:
-        target = target_of(node)
-        return moved(node, emit.reshape(g, node.carried(0), target), scalar=target == ())
-
-    convert.__doc__ = f"{name}: the same elements in another shape."
-    onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
-
-
-_reshaping("Reshape", shape_rules.reshape_target, "a shape that is known at conversion")
-_reshaping("Flatten", shape_rules.flatten_target)
-_reshaping("Squeeze", shape_rules.squeeze_target, "constant axes")
-_reshaping("Unsqueeze", shape_rules.unsqueeze_target, "constant axes")
-
-
-@onnx_op("Transpose", since=1, kind=Kind.DIRECT)
-def transpose(node: OnnxNode, g: Graph) -> Result:
-    """The same elements in another order of axes."""
-    order = shape_rules.transpose_order(node)
-    x = node.carried(0)
-    return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())
-
-
 @onnx_op("Concat", since=1, kind=Kind.DIRECT)
 def concat(node: OnnxNode, g: Graph) -> Result:
     """Tensors one behind the other; empty ones are left out."""
-    axis = shape_rules.concat_axis(node)
+    axis = part_rules.concat_axis(node)
     first = node.tensor(0)
     for index in range(1, len(node.inputs)):
         if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
@@ -70,7 +36,7 @@ def concat(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
 def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     """Parts of a tensor along one axis."""
-    axis, sizes = shape_rules.split_sizes(node)
+    axis, sizes = part_rules.split_sizes(node)
     filled = tuple(size for size in sizes if size)
     x = node.carried(0)
     parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
@@ -88,7 +54,7 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """A part of a tensor; backward steps pick by index."""
     x = node.carried(0)
     shape = node.shape(0)
-    parts = shape_rules.slices(node)
+    parts = part_rules.slices(node)
     if any(part.count == 0 for part in parts):
         counts = {part.axis: part.count for part in parts}
         target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
@@ -187,7 +153,7 @@ _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edg
 @onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """A border of one value, of mirrored or of repeated elements, or wrapped around; negative pads cut."""
-    pads = shape_rules.pads_per_axis(node)
+    pads = part_rules.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
     x = node.carried(0)
     for axis, (before, behind) in enumerate(pads):

@@ -10,6 +10,7 @@ from tpuconvert.frontends.onnx.pooling import average_pool_of
 from tpuconvert.frontends.onnx.quantization import integers, read_params, real_value
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.softmax import Softmax
@@ -35,7 +36,7 @@ _binary("QLinearMul", emit.mul)
 def sigmoid(node: OnnxNode, g: Graph) -> Result:
     """Sigmoid on the real numbers."""
     x = real_value(node, g, 0, read_params(node, 1, 2))
-    return integers(node, g, emit.sigmoid(g, x), read_params(node, 3, 4))
+    return integers(node, g, formulas.sigmoid(g, x), read_params(node, 3, 4))
 
 
 @onnx_op("QLinearLeakyRelu", since=1, domain=DOMAIN)

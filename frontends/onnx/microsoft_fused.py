@@ -12,6 +12,7 @@ from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.rotary import rotated
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.types import Scalar
@@ -45,14 +46,14 @@ def fast_gelu(node: OnnxNode, g: Graph) -> Result:
 def quick_gelu(node: OnnxNode, g: Graph) -> Result:
     """``x * sigmoid(alpha * x)``."""
     x = emit.floats(node.input(0))
-    return node.elementwise(emit.mul(g, x, emit.sigmoid(g, emit.muls(g, x, node.attr("alpha", 1.702)))))
+    return node.elementwise(emit.mul(g, x, formulas.sigmoid(g, emit.muls(g, x, node.attr("alpha", 1.702)))))
 
 
 _ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
     "": lambda g, x, _: x,
-    "Relu": lambda g, x, _: emit.relu(g, x),
-    "Sigmoid": lambda g, x, _: emit.sigmoid(g, x),
-    "Tanh": lambda g, x, _: emit.active(g, ActiveType.ACTIVE_TANH, x),
+    "Relu": lambda g, x, _: formulas.relu(g, x),
+    "Sigmoid": lambda g, x, _: formulas.sigmoid(g, x),
+    "Tanh": lambda g, x, _: formulas.active(g, ActiveType.ACTIVE_TANH, x),
     "LeakyRelu": lambda g, x, p: leaky(g, x, p[0] if p else 0.01),
     "Clip": lambda g, x, p: g.add(Clamp(Scalar.f32(p[0]), Scalar.f32(p[1])), x),
     "HardSigmoid": lambda g, x, p: emit.mins(g, emit.maxs(g, emit.adds(g, emit.muls(g, x, p[0]), p[1]), 0), 1),
@@ -151,8 +152,8 @@ def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result
 
 
 def _root_mean_square(g: Graph, x: Value, axis: int, epsilon: float) -> Value:
-    power = emit.mean(g, emit.square(g, x), range(axis, x.rank))
-    return emit.mul(g, x, emit.rsqrt(g, emit.adds(g, power, epsilon)))
+    power = emit.mean(g, formulas.square(g, x), range(axis, x.rank))
+    return emit.mul(g, x, formulas.rsqrt(g, emit.adds(g, power, epsilon)))
 
 
 @onnx_op("SimplifiedLayerNormalization", since=1)

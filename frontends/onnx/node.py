@@ -228,6 +228,13 @@ class OnnxNode:
             )
         return self.materializer.value(tensor)
 
+    def float_input(self) -> Value:
+        """The first input as a graph value, which has to be floating point."""
+        x = self.input(0)
+        if x.dtype is not DType.FLOAT32:
+            raise self.fail(UNSUPPORTED_TYPE, f"its input is {self.element(0)}", "supported: floating point")
+        return x
+
     def carried(self, index: int) -> Value:
         """An input as a graph value, also where it carries the real numbers of a quantized tensor."""
         return self.materializer.value(self.tensor(index))
@@ -461,10 +468,7 @@ def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
     """Register an element-wise operator that is one operator of the set: ``direct("Relu", Active(RELU))``."""
 
     def convert(node: OnnxNode, g: Graph) -> Result:
-        x = node.input(0)
-        if x.dtype is not DType.FLOAT32:
-            raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
-        return node.elementwise(g.add(op, x))
+        return node.elementwise(g.add(op, node.float_input()))
 
     convert.__doc__ = f"One to one: {op}."
     convert.__qualname__ = f"direct({name})"

@@ -1,6 +1,5 @@
-"""Softmax and the normalizations."""
+"""Softmax and the normalizations whose statistics are computed."""
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -10,9 +9,9 @@ from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.reduce import ReduceMethodType
@@ -48,7 +47,7 @@ def _flattened(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]
 def log_softmax_of(g: Graph, x: Value, axis: int) -> Value:
     """``x - max - ln(sum(exp(x - max)))``."""
     shifted = emit.sub(g, x, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (axis,)))
-    return emit.sub(g, shifted, emit.ln(g, emit.total(g, emit.exp(g, shifted), (axis,))))
+    return emit.sub(g, shifted, formulas.ln(g, emit.total(g, formulas.exp(g, shifted), (axis,))))
 
 
 @onnx_op("LogSoftmax", since=13)
@@ -65,43 +64,11 @@ def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
     return emit.reshape(g, y, emit.extents(x))
 
 
-@onnx_op("BatchNormalization", since=1, kind=Kind.DIRECT, limits="inference")
-def batch_normalization(node: OnnxNode, g: Graph) -> Value:
-    """Scale * (x - mean) / sqrt(variance + epsilon) + bias per channel, with the given statistics."""
-    node.optional_attr("momentum")  # concerns training
-    if node.version < 7:
-        is_test = node.optional_attr("is_test")
-        if is_test == 0:
-            raise node.fail(UNSUPPORTED_ATTRIBUTE, "is_test=0", "export the model for inference")
-    if node.version < 9:
-        node.refuse_attr("spatial", 1)
-    if node.version >= 14 and node.attr("training_mode", 0):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "training_mode=1", "export the model for inference")
-    if any(node.outputs_used[1:]):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "its statistics are used as outputs", "export the model for inference")
-    x = emit.floats(node.input(0))
-    shape = node.shape(0)
-    if len(shape) < 2 or any(node.shape(index) != (shape[1],) for index in range(1, 5)):
-        raise node.fail(INVALID_NODE, f"parameters do not fit the {shape[1] if len(shape) > 1 else 0} channels")
-    scale, bias, mean, variance = (emit.floats(node.input(index)) for index in range(1, 5))
-    plane = (shape[0], shape[1], math.prod(shape[2:]), 1) if len(shape) != 4 else shape
-    epsilon = node.attr("epsilon", 1e-5)
-    op = _batch_norm(epsilon, math.copysign(1, epsilon))
-    y, _, _ = g.add_all(op, emit.reshape(g, x, plane), mean, variance, scale, bias)
-    return emit.reshape(g, y, shape)
-
-
-@functools.lru_cache(1 << 6)
-def _batch_norm(epsilon: float, _sign: float) -> BatchNorm:
-    """One object for all that are alike, which a network has many of; -0.0, which equals 0.0, is another number."""
-    return BatchNorm(epsilon=epsilon)
-
-
 def standardized(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     """(x - mean) / sqrt(variance + epsilon) over axes."""
     centred = emit.sub(g, x, emit.mean(g, x, axes))
-    variance = emit.mean(g, emit.square(g, centred), axes)
-    return emit.mul(g, centred, emit.rsqrt(g, emit.adds(g, variance, epsilon)))
+    variance = emit.mean(g, formulas.square(g, centred), axes)
+    return emit.mul(g, centred, formulas.rsqrt(g, emit.adds(g, variance, epsilon)))
 
 
 @onnx_op("LayerNormalization", since=17, limits="stash_type 1")
@@ -122,8 +89,8 @@ def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
 def _statistics(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
     """Mean and 1 / standard deviation over axes."""
     mean = emit.mean(g, x, axes)
-    variance = emit.mean(g, emit.square(g, emit.sub(g, x, mean)), axes)
-    return mean, emit.rsqrt(g, emit.adds(g, variance, epsilon))
+    variance = emit.mean(g, formulas.square(g, emit.sub(g, x, mean)), axes)
+    return mean, formulas.rsqrt(g, emit.adds(g, variance, epsilon))
 
 
 @onnx_op("RMSNormalization", since=23)
@@ -132,8 +99,8 @@ def rms_normalization(node: OnnxNode, g: Graph) -> Result:
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
     axis = node.axis(node.attr("axis", -1), node.rank(0))
-    power = emit.mean(g, emit.square(g, x), range(axis, x.rank))
-    y = emit.mul(g, x, emit.rsqrt(g, emit.adds(g, power, node.attr("epsilon", 1e-5))))
+    power = emit.mean(g, formulas.square(g, x), range(axis, x.rank))
+    y = emit.mul(g, x, formulas.rsqrt(g, emit.adds(g, power, node.attr("epsilon", 1e-5))))
     return node.result(emit.mul(g, y, emit.floats(node.input(1))))
 
 
@@ -180,7 +147,7 @@ def mean_variance_normalization(node: OnnxNode, g: Graph) -> Value:
     x = emit.floats(node.input(0))
     axes = node.axes(node.attr("axes", (0, 2, 3)), node.rank(0))
     centred = emit.sub(g, x, emit.mean(g, x, axes))
-    deviation = emit.sqrt(g, emit.mean(g, emit.square(g, centred), axes))
+    deviation = formulas.sqrt(g, emit.mean(g, formulas.square(g, centred), axes))
     return emit.div(g, centred, emit.adds(g, deviation, 1e-9))
 
 
@@ -210,8 +177,8 @@ def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     offset = np.arange(channels)[None, :] - np.arange(channels)[:, None]
     band = ((offset >= -((size - 1) // 2)) & (offset <= size // 2)).astype(np.float32)
     plane = (shape[0], channels, math.prod(shape[2:]), 1) if len(shape) != 4 else shape
-    squares = emit.square(g, emit.reshape(g, x, plane))
+    squares = formulas.square(g, emit.reshape(g, x, plane))
     sums = g.add(Conv(), squares, g.constant(band[:, :, None, None], name="band"))
     base = emit.adds(g, emit.muls(g, sums, alpha / size), bias)
-    factor = emit.exp(g, emit.muls(g, emit.ln(g, base), -beta))
+    factor = formulas.exp(g, emit.muls(g, formulas.ln(g, base), -beta))
     return emit.mul(g, x, emit.reshape(g, factor, shape))

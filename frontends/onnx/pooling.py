@@ -1,4 +1,4 @@
-"""Maximum, average and Lp pooling over one, two or three axes, and over whole planes."""
+"""Maximum, average and Lp pooling over one, two or three axes; Lp also over whole planes."""
 
 import math
 
@@ -17,9 +17,9 @@ from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, Result,
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.types import DType, Scalar
 
 
@@ -181,44 +181,22 @@ def _window_sums(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: 
     return convolve(g, x, g.constant(weight, name="window"), None, window, tuple(pads), channels)
 
 
-def _global(node: OnnxNode, g: Graph, kind: PoolType, method: ReduceMethodType) -> Value:
-    x = emit.floats(node.input(0))
-    rank = node.rank(0)
-    if rank < 3:
-        raise node.fail(INVALID_NODE, f"an input of rank {rank} has no spatial axes")
-    if rank == 4:
-        return g.add(Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=kind, is_global_pooling=True), x)
-    return emit.reduce(g, method, x, range(2, rank))
-
-
-@onnx_op("GlobalAveragePool", since=1, kind=Kind.DIRECT)
-def global_average_pool(node: OnnxNode, g: Graph) -> Value:
-    """Mean of each channel."""
-    return _global(node, g, PoolType.AVE, ReduceMethodType.REDUCE_MEAN)
-
-
-@onnx_op("GlobalMaxPool", since=1, kind=Kind.DIRECT)
-def global_max_pool(node: OnnxNode, g: Graph) -> Value:
-    """Maximum of each channel."""
-    return _global(node, g, PoolType.MAX, ReduceMethodType.REDUCE_MAX)
-
-
 def powered(node: OnnxNode, g: Graph, x: Value, p: float) -> Value:
     """|x| to the power p for the norms that models use."""
     if x.dtype is not DType.FLOAT32 or p < 1:
         raise node.fail(UNSUPPORTED_TYPE, f"p={p}", "supported: p of 1 and more")
     if p == 1:
-        return emit.absolute(g, x)
+        return formulas.absolute(g, x)
     if p == 2:
-        return emit.square(g, x)
-    return emit.exp(g, emit.muls(g, emit.ln(g, emit.absolute(g, x)), p))
+        return formulas.square(g, x)
+    return formulas.exp(g, emit.muls(g, formulas.ln(g, formulas.absolute(g, x)), p))
 
 
 def rooted(g: Graph, x: Value, p: float) -> Value:
     """The p-th root of what ``powered`` made."""
     if p == 1:
         return x
-    return emit.sqrt(g, x) if p == 2 else emit.exp(g, emit.muls(g, emit.ln(g, x), 1 / p))
+    return formulas.sqrt(g, x) if p == 2 else formulas.exp(g, emit.muls(g, formulas.ln(g, x), 1 / p))
 
 
 @onnx_op("LpPool", since=2, limits="one to three spatial axes; p of 1 and more")

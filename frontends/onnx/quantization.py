@@ -9,8 +9,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
-from tpuconvert.frontends.onnx.activation import round_half_even
 from tpuconvert.frontends.onnx.convolution import conv_values
+from tpuconvert.frontends.onnx.elementary import round_half_even
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op

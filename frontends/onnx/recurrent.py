@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit
-from tpuconvert.frontends.onnx.activation import clamp, leaky, scaled_elu, softplus_of
+from tpuconvert.frontends.onnx.activation import leaky, scaled_elu, softplus_of
+from tpuconvert.frontends.onnx.clipping import clamp
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array, Scalar
@@ -23,16 +25,16 @@ _Factory = Callable[[float, float], Activation]
 
 # Each with its default alpha and beta; None where the function has no such number.
 _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
-    "sigmoid": (None, None, lambda a, b: emit.sigmoid),
-    "tanh": (None, None, lambda a, b: emit.tanh),
-    "relu": (None, None, lambda a, b: emit.relu),
+    "sigmoid": (None, None, lambda a, b: formulas.sigmoid),
+    "tanh": (None, None, lambda a, b: formulas.tanh),
+    "relu": (None, None, lambda a, b: formulas.relu),
     "affine": (1.0, 0.0, lambda a, b: lambda g, x: emit.adds(g, emit.muls(g, x, a), b)),
     "leakyrelu": (0.01, None, lambda a, b: lambda g, x: leaky(g, x, a)),
     "thresholdedrelu": (1.0, None, lambda a, b: lambda g, x: emit.mul(g, x, g.add(Gts(Scalar.f32(a)), x))),
-    "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, emit.tanh(g, emit.muls(g, x, b)), a)),
+    "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, formulas.tanh(g, emit.muls(g, x, b)), a)),
     "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: clamp(g, emit.adds(g, emit.muls(g, x, a), b), 0, 1)),
     "elu": (1.0, None, lambda a, b: lambda g, x: scaled_elu(g, x, a)),
-    "softsign": (None, None, lambda a, b: lambda g, x: emit.div(g, x, emit.adds(g, emit.absolute(g, x), 1))),
+    "softsign": (None, None, lambda a, b: lambda g, x: emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))),
     "softplus": (None, None, lambda a, b: softplus_of),
 }
 

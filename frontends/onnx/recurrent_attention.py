@@ -9,6 +9,7 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.types import Array
@@ -31,7 +32,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     q = _per_head(node, g, 0, query_heads)
     k, v = _per_head(node, g, 1, heads), _per_head(node, g, 2, heads)
     key_size, value_size = emit.extents(k)[3], emit.extents(v)[3]
-    gate = emit.exp(g, _per_head(node, g, 4, heads)) if decays else None
+    gate = formulas.exp(g, _per_head(node, g, 4, heads)) if decays else None
     rate = _rate(node, g, heads) if is_delta else None
     for index, is_read in ((4, decays), (5, is_delta)):
         if node.has_input(index) and not is_read:
@@ -106,7 +107,7 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
         operands.append(emit.reshape(g, emit.floats(bias), (1, channels, 1, 1)))
     y = emit.reshape(g, g.add(Conv(groups=channels), *operands), (batch, channels, length))
     if node.choice("activation", "none", ("none", "silu", "swish")) != "none":
-        y = emit.mul(g, y, emit.sigmoid(g, y))
+        y = emit.mul(g, y, formulas.sigmoid(g, y))
     if not before:
         return [node.result(y), np.zeros((batch, channels, 0), np.float32)]
     return [node.result(y), node.result(emit.cut(g, joined, 2, length, length + before))]

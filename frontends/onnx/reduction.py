@@ -12,6 +12,7 @@ from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
@@ -49,10 +50,10 @@ _reduction("ReduceMean", ReduceMethodType.REDUCE_MEAN)
 _reduction("ReduceMax", ReduceMethodType.REDUCE_MAX)
 _reduction("ReduceMin", ReduceMethodType.REDUCE_MIN)
 _reduction("ReduceProd", ReduceMethodType.REDUCE_PROD)
-_reduction("ReduceL1", _SUM, before=emit.absolute)
-_reduction("ReduceL2", _SUM, before=emit.square, after=emit.sqrt)
-_reduction("ReduceSumSquare", _SUM, before=emit.square)
-_reduction("ReduceLogSum", _SUM, after=emit.ln)
+_reduction("ReduceL1", _SUM, before=formulas.absolute)
+_reduction("ReduceL2", _SUM, before=formulas.square, after=formulas.sqrt)
+_reduction("ReduceSumSquare", _SUM, before=formulas.square)
+_reduction("ReduceLogSum", _SUM, after=formulas.ln)
 
 
 @onnx_op("ReduceLogSumExp", since=1)
@@ -65,8 +66,8 @@ def log_sum_exp(node: OnnxNode, g: Graph) -> Result:
     if not axes:
         return node.elementwise(x)
     largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes)
-    sums = emit.total(g, emit.exp(g, emit.sub(g, x, largest)), axes)
-    y = emit.add(g, emit.ln(g, sums), largest)
+    sums = emit.total(g, formulas.exp(g, emit.sub(g, x, largest)), axes)
+    y = emit.add(g, formulas.ln(g, sums), largest)
     return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
 
 

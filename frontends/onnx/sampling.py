@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit
-from tpuconvert.frontends.onnx.activation import round_half_even
+from tpuconvert.frontends.onnx.elementary import round_half_even
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Ges, Gts, Les
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -61,12 +62,12 @@ class SampledAxis:
         if self.padding == "reflection":
             return self._reflected(g, place)
         middle, reach = (self.extent - 1) / 2, self.extent / 2 - (0.5 if self.is_aligned else 0)
-        distance = emit.absolute(g, emit.adds(g, place, -middle))
+        distance = formulas.absolute(g, emit.adds(g, place, -middle))
         return g.add(ConditionSelect(), g.add(Gts(Scalar.f32(reach)), distance), self.inside(g, place), place)
 
     def _reflected(self, g: Graph, x: Value) -> Value:
         low, span = (0.0, self.extent - 1.0) if self.is_aligned else (-0.5, float(self.extent))
-        distance = emit.absolute(g, emit.adds(g, x, -low))
+        distance = formulas.absolute(g, emit.adds(g, x, -low))
         turns = g.add(Floor(), emit.divs(g, distance, span))
         rest = emit.sub(g, distance, emit.muls(g, turns, span))
         odd = emit.sub(g, turns, emit.muls(g, g.add(Floor(), emit.muls(g, turns, 0.5)), 2))

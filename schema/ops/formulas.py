@@ -118,6 +118,11 @@ def ln(g: Graph, x: Value) -> Value:
     return active(g, ActiveType.ACTIVE_LN, x)
 
 
+def sqrt(g: Graph, x: Value) -> Value:
+    """The square root."""
+    return active(g, ActiveType.ACTIVE_SQRT, x)
+
+
 def square(g: Graph, x: Value) -> Value:
     """The square."""
     return active(g, ActiveType.ACTIVE_SQUARE, x)

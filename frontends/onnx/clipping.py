@@ -1,0 +1,91 @@
+"""Relu and Clip: a value is limited on one side or on both."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.types import DType, Scalar
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.ops.activation import Active
+
+
+@onnx_op("Relu", since=1, kind=Kind.DIRECT)
+def relu(node: OnnxNode, g: Graph) -> Result:
+    """max(x, 0)."""
+    x = node.input(0)
+    return node.elementwise(g.add(_rectifier(), x) if x.dtype is DType.FLOAT32 else emit.maxs(g, x, 0))
+
+
+@functools.cache
+def _rectifier() -> Active:
+    """One object for all nodes, which a network has many of."""
+    from tpuconvert.schema.ops.activation import Active, ActiveType
+
+    return Active(ActiveType.ACTIVE_RELU)
+
+
+def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
+    """Limit x to an interval; an infinite bound is none."""
+    if math.isinf(low) and math.isinf(high):
+        return x
+    if low > high:  # ONNX takes the minimum last: everything becomes the upper bound
+        return emit.mins(g, emit.maxs(g, x, low), high)
+    if math.isinf(low):
+        return emit.mins(g, x, high)
+    if math.isinf(high):
+        return emit.maxs(g, x, low)
+    from tpuconvert.schema.ops.clamp import Clamp
+
+    return g.add(Clamp(_scalar(x, low), _scalar(x, high)), x)
+
+
+def _scalar(x: Value, number: float) -> Scalar:
+    return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, number)
+
+
+@onnx_op("Clip", since=11, kind=Kind.DIRECT)
+def clip(node: OnnxNode, g: Graph) -> Result:
+    """Limit to an interval whose bounds may be tensors."""
+    x = node.input(0)
+    is_fixed = all(node.is_constant(index) for index in (1, 2) if node.has_input(index))
+    if not is_fixed:
+        for index, function in ((1, "max"), (2, "min")):
+            if node.has_input(index):
+                x = emit.binary(g, function, x, node.input(index))
+        return node.elementwise(x)
+    bounds = [node.scalar(i) if node.has_input(i) else default for i, default in ((1, -math.inf), (2, math.inf))]
+    if x.dtype is DType.INT32:
+        # 64-bit bounds beyond 32 bits do not limit anything
+        bounds = [
+            -math.inf if bounds[0] < x.dtype.min else bounds[0],
+            math.inf if bounds[1] > x.dtype.max else bounds[1],
+        ]
+    return _clipped(node, g, x, bounds[0], bounds[1])
+
+
+@onnx_op("Clip", since=1, kind=Kind.DIRECT)
+def clip_attributes(node: OnnxNode, g: Graph) -> Result:
+    """Before opset 11 the bounds are attributes."""
+    return _clipped(node, g, node.float_input(), node.attr("min", -math.inf), node.attr("max", math.inf))
+
+
+def _clipped(node: OnnxNode, g: Graph, x: Value, low: float, high: float) -> Result:
+    if math.isnan(low) or math.isnan(high):
+        raise node.fail(INVALID_NODE, "a bound is NaN")
+    largest = float(np.finfo(np.float32).max)
+    if x.dtype is DType.FLOAT32:  # what exporters write for "no bound"
+        low, high = (-math.inf if low <= -largest else low), (math.inf if high >= largest else high)
+    if x.dtype is DType.INT32:  # the operator's INT32 form passes through binary32; these do not
+        x = x if math.isinf(low) else emit.maxs(g, x, low)
+        return node.elementwise(x if math.isinf(high) else emit.mins(g, x, high))
+    return node.elementwise(clamp(g, x, low, high))

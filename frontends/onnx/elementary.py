@@ -1,0 +1,156 @@
+"""Elementary functions: exponentials, logarithms, angles, rounding, magnitude and sign."""
+
+import math
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
+from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
+from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.compare import Eqs, Gts, Lts
+from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.trigonometry import Cos, Sin
+from tpuconvert.schema.types import DType, Scalar
+
+direct("Exp", Active(ActiveType.ACTIVE_EXP))
+direct("Log", Active(ActiveType.ACTIVE_LN))
+direct("Sqrt", Active(ActiveType.ACTIVE_SQRT))
+direct("Floor", Floor())
+direct("Ceil", Ceil())
+direct("Sin", Sin(), since=7)
+direct("Cos", Cos(), since=7)
+direct("Acos", InverseTrigonometry(InverseFunction.ACOS), since=7)
+direct("Asin", InverseTrigonometry(InverseFunction.ASIN), since=7)
+direct("Atan", InverseTrigonometry(InverseFunction.ATAN), since=7)
+
+
+@onnx_op("Abs", since=1, kind=Kind.DIRECT)
+def absolute(node: OnnxNode, g: Graph) -> Result:
+    """|x|; integers as max(x, -x). The lowest small integer is its own, as its opposite does not exist."""
+    x = node.input(0)
+    if x.dtype is DType.FLOAT32:
+        return node.elementwise(formulas.absolute(g, x))
+    if not x.dtype.is_signed:
+        return node.elementwise(x)
+    wide = widened(g, x) if x.dtype in SMALL else x
+    found = emit.binary(g, "max", wide, emit.muls(g, wide, -1))
+    return node.elementwise(wrapped(g, found, x.dtype) if x.dtype in SMALL else found)
+
+
+@onnx_op("Neg", since=1, kind=Kind.DIRECT)
+def negate(node: OnnxNode, g: Graph) -> Result:
+    """-x."""
+    return node.elementwise(emit.muls(g, node.input(0), -1))
+
+
+@onnx_op("Reciprocal", since=1, kind=Kind.DIRECT)
+def reciprocal(node: OnnxNode, g: Graph) -> Result:
+    """1 / x."""
+    return node.elementwise(emit.rdivs(g, 1, node.float_input()))
+
+
+def erf_of(g: Graph, x: Value) -> Value:
+    """Error function by the polynomial of the recipe; absolute error below 1e-6.
+
+    erf(x) = sign(x) * (1 - p(t) * exp(-x * x)) with t = 1 / (1 + 0.3275911 * |x|).
+    """
+    t = emit.rdivs(g, 1, emit.adds(g, emit.muls(g, formulas.absolute(g, x), 0.3275911), 1))
+    p = emit.muls(g, t, 1.061405429)
+    for coefficient in (-1.453152027, 1.421413741, -0.284496736):
+        p = emit.mul(g, emit.adds(g, p, coefficient), t)
+    p = emit.mul(g, emit.adds(g, p, 0.254829592), t)
+    tail = formulas.exp(g, emit.muls(g, formulas.square(g, x), -1))
+    return emit.mul(g, sign_of(g, x), emit.rsubs(g, 1, emit.mul(g, p, tail)))
+
+
+def sign_of(g: Graph, x: Value) -> Value:
+    """1, 0 or -1."""
+    zero = Scalar.f32(0)
+    return emit.sub(g, g.add(Gts(zero), x), g.add(Lts(zero), x))
+
+
+@onnx_op("Erf", since=9)
+def erf(node: OnnxNode, g: Graph) -> Result:
+    """Error function."""
+    return node.elementwise(erf_of(g, node.float_input()))
+
+
+@onnx_op("Sign", since=9)
+def sign(node: OnnxNode, g: Graph) -> Result:
+    """1, 0 or -1."""
+    x = node.input(0)
+    return node.elementwise(emit.cast(g, sign_of(g, emit.as_float(g, x)), x.dtype))
+
+
+def round_half_even(g: Graph, x: Value) -> Value:
+    """Nearest integer, ties to even: floor, plus 1 above one half, plus 1 on a tie with an odd floor."""
+    low = g.add(Floor(), x)
+    rest = emit.sub(g, x, low)
+    up = g.add(Gts(Scalar.f32(0.5)), rest)
+    not_below = emit.rsubs(g, 1, g.add(Lts(Scalar.f32(0.5)), rest))
+    tie = emit.sub(g, not_below, up)
+    odd = emit.sub(g, low, emit.muls(g, g.add(Floor(), emit.muls(g, low, 0.5)), 2))
+    return emit.add(g, emit.add(g, low, up), emit.mul(g, tie, odd))
+
+
+@onnx_op("Round", since=11)
+def round_(node: OnnxNode, g: Graph) -> Result:
+    """Nearest integer, ties to even; the formula does not hold for infinities, which stay."""
+    x = node.float_input()
+    is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, x))
+    return node.elementwise(g.add(ConditionSelect(), is_infinite, x, round_half_even(g, x)))
+
+
+@onnx_op("Tan", since=7)
+def tan(node: OnnxNode, g: Graph) -> Result:
+    """sin(x) / cos(x)."""
+    x = node.float_input()
+    return node.elementwise(emit.div(g, g.add(Sin(), x), g.add(Cos(), x)))
+
+
+@onnx_op("Sinh", since=9)
+def sinh(node: OnnxNode, g: Graph) -> Result:
+    """(exp(x) - exp(-x)) / 2."""
+    x = node.float_input()
+    difference = emit.sub(g, formulas.exp(g, x), formulas.exp(g, emit.muls(g, x, -1)))
+    return node.elementwise(emit.muls(g, difference, 0.5))
+
+
+@onnx_op("Cosh", since=9)
+def cosh(node: OnnxNode, g: Graph) -> Result:
+    """(exp(x) + exp(-x)) / 2."""
+    x = node.float_input()
+    return node.elementwise(emit.muls(g, emit.add(g, formulas.exp(g, x), formulas.exp(g, emit.muls(g, x, -1))), 0.5))
+
+
+@onnx_op("Asinh", since=9)
+def asinh(node: OnnxNode, g: Graph) -> Result:
+    """sign(x) * ln(|x| + sqrt(x * x + 1)); the absolute value keeps the digits of negative x."""
+    x = node.float_input()
+    size = formulas.absolute(g, x)
+    inner = emit.add(g, size, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), 1)))
+    return node.elementwise(emit.mul(g, sign_of(g, x), formulas.ln(g, inner)))
+
+
+@onnx_op("Acosh", since=9)
+def acosh(node: OnnxNode, g: Graph) -> Result:
+    """ln(x + sqrt(x * x - 1))."""
+    x = node.float_input()
+    return node.elementwise(formulas.ln(g, emit.add(g, x, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), -1)))))
+
+
+@onnx_op("Atanh", since=9)
+def atanh(node: OnnxNode, g: Graph) -> Result:
+    """ln((1 + x) / (1 - x)) / 2."""
+    x = node.float_input()
+    ratio = emit.div(g, emit.adds(g, x, 1), emit.rsubs(g, 1, x))
+    return node.elementwise(emit.muls(g, formulas.ln(g, ratio), 0.5))
+
+
+def truncate(g: Graph, x: Value) -> Value:
+    """The whole part of x: floor above 0, ceil below."""
+    return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))

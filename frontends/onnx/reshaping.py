@@ -1,0 +1,45 @@
+"""Operators that give the same elements another shape or another order of axes.
+
+They also move what a quantized tensor carries: the result has the same scale and zero point.
+"""
+
+from collections.abc import Callable
+
+from tpuconvert.frontends.onnx import emit, shape_rules
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
+from tpuconvert.schema.graph import Graph, Value
+
+
+def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
+    """A result with the first input's elements: type and quantization stay."""
+    tensor = node.tensor(0)
+    if tensor.quant is not None and tensor.quant.axis is not None:
+        raise node.fail(UNSUPPORTED_TYPE, "moves a tensor that is quantized along an axis")
+    if tensor.quant is not None:
+        value.quant = tensor.quant
+    return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
+
+
+def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
+    def convert(node: OnnxNode, g: Graph) -> Result:
+        target = target_of(node)
+        return moved(node, emit.reshape(g, node.carried(0), target), scalar=target == ())
+
+    convert.__doc__ = f"{name}: the same elements in another shape."
+    onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
+
+
+_reshaping("Reshape", shape_rules.reshape_target, "a shape that is known at conversion")
+_reshaping("Flatten", shape_rules.flatten_target)
+_reshaping("Squeeze", shape_rules.squeeze_target, "constant axes")
+_reshaping("Unsqueeze", shape_rules.unsqueeze_target, "constant axes")
+
+
+@onnx_op("Transpose", since=1, kind=Kind.DIRECT)
+def transpose(node: OnnxNode, g: Graph) -> Result:
+    """The same elements in another order of axes."""
+    order = shape_rules.transpose_order(node)
+    x = node.carried(0)
+    return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())

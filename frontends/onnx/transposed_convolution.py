@@ -1,0 +1,143 @@
+"""ConvTranspose, one-, two- and three-dimensional.
+
+One spatial axis runs as two with a height of 1. Three spread the input with zeros and then are an ordinary convolution
+with flipped weights.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.convolution import (
+    Window,
+    as_line,
+    as_plane,
+    bias_of,
+    check_channels,
+    convolve,
+    kernel_of,
+    product_of,
+    read_window,
+    split_total,
+)
+from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
+from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.pad import Pad, PadType
+from tpuconvert.schema.types import Scalar
+
+
+@onnx_op("ConvTranspose", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; with three a constant weight")
+def conv_transpose(node: OnnxNode, g: Graph) -> Value:
+    """Transposed convolution; weight [ic, oc/groups, ...].
+
+    ``output_padding`` becomes a negative padding behind; ``output_shape`` decides the padding.
+    """
+    x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
+    groups = node.attr("group", 1)
+    window = read_window(node, kernel_of(node))
+    weight, extents = node.shape(1), node.shape(0)[2:]
+    check_channels(node, node.shape(0)[1], weight, groups, transposed=True)
+    bias = bias_of(node, g, node.optional(2), weight[1] * groups)
+    pads = _transposed_pads(node, window, extents)
+    if len(extents) == 3:
+        return _spread_and_convolve(node, g, x, w, bias, window, pads, groups)
+    line = len(extents) == 1
+    (top, bottom), (left, right) = ((0, 0), pads[0]) if line else pads
+    stride_h, stride_w = (1, window.strides[0]) if line else window.strides
+    dh, dw = (1, window.dilations[0]) if line else window.dilations
+    # The operator accepts a negative padding only behind, and only less than one stride of it.
+    beyond = (max(-top, 0), max(-bottom - (stride_h - 1), 0), max(-left, 0), max(-right - (stride_w - 1), 0))
+    op = Deconv(
+        dh=dh,
+        dw=dw,
+        stride_h=stride_h,
+        stride_w=stride_w,
+        pad_h_t=top + beyond[0],
+        pad_h_b=bottom + beyond[1],
+        pad_w_l=left + beyond[2],
+        pad_w_r=right + beyond[3],
+        groups=groups,
+    )
+    if any(beyond):
+        y = g.add(op, as_plane(g, x) if line else x, as_plane(g, w) if line else w)
+        y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
+        y = y if bias is None else emit.add(g, y, bias)
+    else:
+        y = product_of(g, op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
+    return as_line(g, y) if line else y
+
+
+def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Elements to cut before and behind each axis of the full result; negative behind: elements to add."""
+    axes = len(extents)
+    extra = node.ints_attr("output_padding") or (0,) * axes
+    wanted = node.ints_attr("output_shape")
+    if len(extra) != axes or (wanted is not None and len(wanted) not in (axes, axes + 2)):
+        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
+    if any(not 0 <= more < max(s, d) for more, s, d in zip(extra, window.strides, window.dilations, strict=True)):
+        raise node.fail(INVALID_NODE, f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
+    found = []
+    for axis, extent in enumerate(extents):
+        stride = window.strides[axis]
+        full = stride * (extent - 1) + (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        if wanted is not None:
+            total = full + extra[axis] - wanted[-axes:][axis]
+        elif window.auto_pad.startswith("SAME"):
+            total = max(full + extra[axis] - extent * stride, 0)
+        else:
+            before, behind = window.pads[axis]
+            found.append((before, behind - extra[axis]))
+            continue
+        before, behind = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        before, behind = (max(before, 0), total - max(before, 0)) if total < 0 else (before, behind)
+        found.append((before, behind - extra[axis]))
+    return tuple(found)
+
+
+def _spread_and_convolve(
+    node: OnnxNode,
+    g: Graph,
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    window: Window,
+    pads: tuple[tuple[int, int], ...],
+    groups: int,
+) -> Value:
+    """Transposed convolution with three axes: zeros between the elements, then conv3d with flipped weights."""
+    if not node.is_constant(1):
+        raise node.fail(
+            UNSUPPORTED_ATTRIBUTE,
+            "a three-dimensional weight that is computed",
+            "supported: constant",
+            needs=node.tensor(1),
+        )
+    for axis, stride in enumerate(window.strides):
+        x = spread(g, x, 2 + axis, stride)
+    ic, oc, *kernel = node.shape(1)
+    flipped = np.flip(w.array, (2, 3, 4)).reshape(groups, ic // groups, oc, *kernel)
+    flipped = flipped.transpose(0, 2, 1, 3, 4, 5).reshape(groups * oc, ic // groups, *kernel)
+    weight = g.constant(np.ascontiguousarray(flipped), name=w.name)
+    borders = tuple(
+        ((k - 1) * d - before, (k - 1) * d - behind)
+        for k, d, (before, behind) in zip(window.kernel, window.dilations, pads, strict=True)
+    )
+    plain = Window(window.kernel, (1, 1, 1), window.dilations, borders, "NOTSET")
+    return convolve(g, x, weight, bias, plain, borders, groups)
+
+
+def spread(g: Graph, x: Value, axis: int, stride: int) -> Value:
+    """Put ``stride - 1`` zeros between neighbours along an axis."""
+    if stride == 1:
+        return x
+    shape = emit.extents(x)
+    wide = emit.reshape(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    paddings = [0] * (2 * wide.rank)
+    paddings[2 * (axis + 1) + 1] = stride - 1
+    padded = g.add(Pad(Scalar.f32(0), tuple(paddings), PadType.PAD_CONSTANT), wide)
+    flat = emit.reshape(g, padded, (*shape[:axis], shape[axis] * stride, *shape[axis + 1 :]))
+    return emit.cut(g, flat, axis, 0, (shape[axis] - 1) * stride + 1)
