@@ -19,7 +19,7 @@ from tpuconvert.pipeline import Options, convert_source, source_format
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.content_digest import ALGORITHM, Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.light_dataclass import dataclass, fields
 from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
 
@@ -87,10 +87,10 @@ _PART = 1 << 17
 def write_options(options: Options) -> dict[str, Json]:
     """The options that are not the default, as plain values under the names that ``Options.of`` has for them."""
     default, written = Options(), dict[str, "Json"]()
-    for item in dataclasses.fields(Options):
+    for item in fields(Options):
         value, usual = getattr(options, item.name), getattr(default, item.name)
         if item.name in _NESTED:
-            parts = [part.name for part in dataclasses.fields(value)]
+            parts = [part.name for part in fields(value)]
             pairs = [(name, getattr(value, name), getattr(usual, name)) for name in parts]
         else:
             pairs = [(_KEYWORDS.get(item.name, item.name), value, usual)]
@@ -258,7 +258,7 @@ def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
 
 def first_difference(first: Model, second: Model) -> str:
     """Where two models differ first, in words."""
-    for item in dataclasses.fields(first.content):
+    for item in fields(first.content):
         if item.name not in ("graph", "tool_version") and getattr(first.content, item.name) != getattr(
             second.content, item.name
         ):

@@ -4,21 +4,23 @@ The standard decorator writes six methods as text and compiles them: nearly a mi
 operators, which is longer than converting a small network. What it makes behaves the same here (``fields``,
 ``replace``, ``asdict``, equality, hash, representation, ``FrozenInstanceError``), but the methods are shared by all
 classes and walk over the names of the fields. What a class needs for that is found when its first object is made. The
-standard decorator itself runs when somebody asks for what only it makes, such as ``fields``. Type checkers see the
-standard decorator.
+standard decorator itself runs when somebody asks for what only it makes, as ``dataclasses.fields`` does; ``fields`` and
+``replace`` here need nothing of it. Type checkers see the standard library's.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
+    from dataclasses import fields as fields
+    from dataclasses import replace as replace
 else:
 
     def dataclass(*, frozen: bool = False, eq: bool = True, kw_only: bool = False):
@@ -32,101 +34,145 @@ else:
             kw_only: whether fields can only be given by name.
 
         """
+        methods = {"__repr__": _repr}
+        if eq:
+            methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
+        if frozen:
+            methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
 
         def decorate(cls: type) -> type:
-            standard = dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)
-
-            def find_items(cls: type) -> _Items:
-                items = _plain_items(cls, kw_only)
-                return _standard_items(standard(cls)) if items is None else items
-
-            if _cannot_wait(cls):
-                cls.__items__ = _standard_items(standard(cls))
-            else:
-                cls.__items__ = _Later(cls, "__items__", find_items)
-                cls.__dataclass_fields__ = _Later(cls, "__dataclass_fields__", lambda cls: _fields(standard(cls)))
-                cls.__match_args__ = _Later(cls, "__match_args__", _positional)
-            cls.__field_names__ = _Later(cls, "__field_names__", _shown)
-            cls.__compared__ = _Later(cls, "__compared__", _compared)
-            methods = {"__init__": _first_init(cls), "__repr__": _repr}
-            if eq:
-                methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
-            if frozen:
-                methods |= {"__setattr__": _setattr, "__delattr__": _delattr}
-            for name, method in methods.items():  # what a class says itself stays
-                if name not in cls.__dict__ and getattr(cls, name) is not method:
+            cls.__stated__ = _stated(cls, kw_only)
+            for later in _LATER:
+                setattr(cls, later.name, later)
+            own = cls.__dict__
+            if "__init__" not in own:  # what a class says itself stays
+                cls.__init__ = _first_init(cls)
+            for name, method in methods.items():
+                if name not in own and getattr(cls, name) is not method:
                     setattr(cls, name, method)
             return cls
 
         return decorate
 
+    def fields(item: object) -> Iterable[_Item | Field]:
+        """As the function of the standard library: the fields of a class or of an object, in their order."""
+        cls = item if isinstance(item, type) else type(item)
+        return cls.__items__.values() if "__items__" in cls.__dict__ else dataclasses.fields(cls)
+
+    def replace(item: Any, **changes: Any):
+        """As the function of the standard library: an object like this one, with some fields changed."""
+        if "__items__" not in type(item).__dict__:
+            return dataclasses.replace(item, **changes)
+        return type(item)(**{name: getattr(item, name) for name in type(item).__items__} | changes)
+
+
+class _Stated:
+    """What a decorator was told, and the fields that the class gave more than a default."""
+
+    __slots__ = ("given", "kw_only")
+
+    def __init__(self, kw_only: bool, given: dict[str, Field[Any]]) -> None:
+        self.kw_only = kw_only
+        self.given = given
+
+
+_SHARED = (list, dict, set)
+"""Types of defaults that all objects would share."""
+
+
+def _stated(cls: Any, kw_only: bool) -> _Stated:
+    """Note what a class says about itself; defaults take the place of the fields that they stand in."""
+    given: dict[str, Field[Any]] = {}
+    for name, hint in cls.__annotations__.items():
+        value = cls.__dict__.get(name)
+        if isinstance(value, Field):
+            given[name] = value
+            if value.default is MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, value.default)
+        elif value.__class__ in _SHARED and not _is_class_variable(hint):
+            raise ValueError(f"mutable default {value.__class__} for field {name} is not allowed: use default_factory")
+    return _Stated(kw_only, given)
+
+
+def _is_class_variable(hint: object) -> bool:
+    return str(hint).startswith(("ClassVar[", "typing.ClassVar["))
+
 
 class _Later:
-    """An attribute of a class that is found when somebody looks at it: most classes are not used."""
+    """An attribute of every class that is found when somebody looks at it: most classes are not used."""
 
-    __slots__ = ("_cls", "_find", "_name")
+    __slots__ = ("_find", "name")
 
-    def __init__(self, cls: type, name: str, find: Callable[[type], object]) -> None:
-        self._cls = cls
-        self._name = name
+    def __init__(self, name: str, find: Callable[[Any], object]) -> None:
+        self.name = name
         self._find = find
 
     def __get__(self, instance: object, owner: type) -> Any:
-        setattr(self._cls, self._name, self._find(self._cls))
-        return getattr(self._cls, self._name)
-
-
-_AT_ONCE = (dataclasses.Field, list, dict, set)
-"""What has to be replaced, or refused as a default that objects would share, when a class is made."""
-
-
-def _cannot_wait(cls: type) -> bool:
-    return any(isinstance(value, _AT_ONCE) and name != "__annotations__" for name, value in cls.__dict__.items())
+        cls = next(base for base in owner.__mro__ if base.__dict__.get(self.name) is self)
+        setattr(cls, self.name, self._find(cls))
+        return getattr(cls, self.name)
 
 
 class _Item:
     """What is needed of a field to make and to compare objects: the attributes of ``dataclasses.Field``."""
 
-    __slots__ = ("compare", "default", "default_factory", "kw_only", "name", "repr")
+    __slots__ = ("compare", "default", "default_factory", "kw_only", "name", "repr", "type")
 
-    def __init__(self, name: str, default: object, kw_only: bool) -> None:
+    def __init__(self, name: str, hint: Any, default: object, kw_only: bool) -> None:
         self.name = name
+        self.type = hint
         self.default = default
-        self.default_factory: Any = dataclasses.MISSING
+        self.default_factory: Any = MISSING
         self.kw_only = kw_only
         self.compare = self.repr = True
 
+    def take(self, given: Field[Any]) -> bool:
+        """Take over what a class gave as a field; whether that is all of it."""
+        self.default_factory = given.default_factory
+        self.compare, self.repr = given.compare, given.repr
+        return given.init and given.hash is None and given.kw_only is MISSING and not given.metadata
 
-_Items = dict[str, "_Item | dataclasses.Field[Any]"]
+
+_Items = dict[str, "_Item | Field[Any]"]
 
 
-def _plain_items(cls: type, kw_only: bool) -> _Items | None:
+def _items(cls: Any) -> _Items:
+    items = _plain_items(cls)
+    return {item.name: item for item in dataclasses.fields(cls)} if items is None else items
+
+
+def _plain_items(cls: Any) -> _Items | None:
     """The fields of a class by name, inherited ones first; None where only the standard decorator understands them."""
     items: _Items = {}
     for base in reversed(cls.__mro__[1:]):
         if "__items__" in base.__dict__:
-            items.update(base.__items__)  # type: ignore[attr-defined]  # which is there
+            items.update(base.__items__)
         elif "__dataclass_fields__" in base.__dict__:
             return None
-    for name, hint in inspect.get_annotations(cls).items():
-        if str(hint).startswith(("ClassVar[", "typing.ClassVar[")):
+    stated: _Stated = cls.__stated__
+    for name, hint in cls.__annotations__.items():
+        if _is_class_variable(hint):
             continue
-        default = getattr(cls, name, dataclasses.MISSING)
+        default = getattr(cls, name, MISSING)
         is_shared = default.__class__.__hash__ is None or isinstance(default, types.MemberDescriptorType)
         if is_shared or any(word in str(hint) for word in ("ClassVar", "InitVar", "KW_ONLY")):
             return None
-        items[name] = _Item(name, default, kw_only)
+        item = items[name] = _Item(name, hint, default, stated.kw_only)
+        if name in stated.given and not item.take(stated.given[name]):
+            return None
     return items
 
 
-def _fields(cls: Any) -> dict[str, dataclasses.Field[Any]]:
-    """What the standard decorator has put into a class."""
-    fields: dict[str, dataclasses.Field[Any]] = cls.__dict__["__dataclass_fields__"]
-    return fields
-
-
-def _standard_items(cls: Any) -> _Items:
-    return {item.name: item for item in dataclasses.fields(cls)}
+def _standard_fields(cls: Any) -> dict[str, Field[Any]]:
+    """What the standard decorator puts into a class."""
+    stated: _Stated = cls.__stated__
+    for name, given in stated.given.items():
+        setattr(cls, name, given)
+    dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=stated.kw_only)(cls)
+    found: dict[str, Field[Any]] = cls.__dict__["__dataclass_fields__"]
+    return found
 
 
 def _positional(cls: Any) -> tuple[str, ...]:
@@ -141,6 +187,15 @@ def _compared(cls: Any) -> object:
     return staticmethod(_getter(tuple(item.name for item in cls.__items__.values() if item.compare)))
 
 
+_LATER = (
+    _Later("__items__", _items),
+    _Later("__dataclass_fields__", _standard_fields),
+    _Later("__match_args__", _positional),
+    _Later("__field_names__", _shown),
+    _Later("__compared__", _compared),
+)
+
+
 def _first_init(cls: Any) -> Any:
     """An ``__init__`` that makes the one of the class when the first object is made."""
 
@@ -153,13 +208,12 @@ def _first_init(cls: Any) -> Any:
     return __init__
 
 
-def _init_of(items: tuple[_Item | dataclasses.Field[Any], ...], has_post_init: bool) -> Any:
+def _init_of(items: tuple[_Item | Field[Any], ...], has_post_init: bool) -> Any:
     """The ``__init__`` of a class with these fields."""
-    missing = dataclasses.MISSING
     names = frozenset(item.name for item in items)
     positional = tuple(item.name for item in items if not item.kw_only)
-    defaults = {item.name: item.default for item in items if item.default is not missing}
-    factories = {item.name: item.default_factory for item in items if item.default_factory is not missing}
+    defaults = {item.name: item.default for item in items if item.default is not MISSING}
+    factories = {item.name: item.default_factory for item in items if item.default_factory is not MISSING}
     count, most = len(items), len(positional)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -184,7 +238,7 @@ def _init_of(items: tuple[_Item | dataclasses.Field[Any], ...], has_post_init: b
     return __init__
 
 
-def _listed(items: tuple[_Item | dataclasses.Field[Any], ...]) -> str:
+def _listed(items: tuple[_Item | Field[Any], ...]) -> str:
     return ", ".join(item.name for item in items) or "no arguments"
 
 

@@ -14,7 +14,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
 
@@ -153,7 +153,7 @@ def on(*everywhere: CaseLike, bm1682: _Entry = _UNSET, bm1684: _Entry = _UNSET, 
 
 def todo(*cases: CaseLike) -> Support:
     """Like a plain tuple of cases, but marked unfinished by the vendor."""
-    return dataclasses.replace(_support(cases), todo=True)
+    return replace(_support(cases), todo=True)
 
 
 def _support(entry: _Entry) -> Support:
@@ -256,7 +256,7 @@ class Op:
 
     def __str__(self) -> str:
         changed = []
-        for item in dataclasses.fields(self):
+        for item in fields(self):
             value = getattr(self, item.name)
             if item.default is dataclasses.MISSING or value != item.default:
                 shown = value.name if isinstance(value, enum.Enum) else value
@@ -270,7 +270,7 @@ _PARAMETERS: dict[type[Op], tuple[str, ...]] = {}  # their names, looked at once
 def _parameters(definition: type[Op]) -> tuple[str, ...]:
     names = _PARAMETERS.get(definition)
     if names is None:
-        names = _PARAMETERS[definition] = tuple([item.name for item in dataclasses.fields(definition)])
+        names = _PARAMETERS[definition] = tuple([item.name for item in fields(definition)])
     return names
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema import tpum_generated as tpum
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.long_fields import LONG, make_with_arrays
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.tpum_generated import AttributeKind as Kind
@@ -59,7 +59,7 @@ def forms(definition: type[Op]) -> dict[str, Form]:
 def _forms(definition: type[Op]) -> dict[str, Form]:
     hints = _hints(definition)
     result: dict[str, Form] = {}
-    for item in dataclasses.fields(definition):
+    for item in fields(definition):
         try:
             result[item.name] = _form(hints[item.name])
         except ValueError as error:
@@ -71,7 +71,7 @@ def _hints(definition: type[Op]) -> dict[str, Any]:
     """The types of the fields. Most are a name, which is found without the compiler that longer ones need."""
     modules = {name: base.__module__ for base in reversed(definition.__mro__) for name in inspect.get_annotations(base)}
     hints = {}
-    for item in dataclasses.fields(definition):
+    for item in fields(definition):
         hint: Any = item.type
         if isinstance(hint, str):
             known = vars(sys.modules[modules[item.name]])
@@ -85,7 +85,7 @@ def _form(hint: Any) -> Form:
         present = [part for part in typing.get_args(hint) if part is not types.NoneType]
         if len(present) != 1:
             raise ValueError(f"a field of type {hint} cannot be stored")
-        return dataclasses.replace(_form(present[0]), optional=True)
+        return replace(_form(present[0]), optional=True)
     if typing.get_origin(hint) is tuple:
         parts = typing.get_args(hint)
         any_length = len(parts) == 2 and parts[1] is Ellipsis
@@ -224,11 +224,10 @@ def _decoders(definition: type[Op]) -> _Decoders:
 
     The second part names those without a default, the third says whether long tuples may be arrays at first.
     """
-    missing = dataclasses.MISSING
-    fields = dataclasses.fields(definition)
-    required = [item.name for item in fields if item.default is missing and item.default_factory is missing]
+    missing, items = dataclasses.MISSING, fields(definition)
+    required = [item.name for item in items if item.default is missing and item.default_factory is missing]
     known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
-    may_hold_arrays = hasattr(definition, "__items__") and all(item.default_factory is missing for item in fields)
+    may_hold_arrays = hasattr(definition, "__items__") and all(item.default_factory is missing for item in items)
     return known, tuple(required), may_hold_arrays
 
 

@@ -47,6 +47,40 @@ def test_fields_and_replace(decorate: Callable[..., Any]) -> None:
 
 
 @BOTH
+def test_functions_of_the_module_need_no_standard_decorator(decorate: Callable[..., Any]) -> None:
+    standard, light = _point(dataclasses.dataclass), _point(decorate)
+    wanted = [(item.name, item.type, item.default, item.default_factory) for item in dataclasses.fields(standard)]
+    for item in (light, light(1)):
+        found = [(item.name, item.type, item.default, item.default_factory) for item in light_dataclass.fields(item)]
+        assert found == wanted
+    changed = light_dataclass.replace(light(1, tags=("a",)), y=2.0)
+    assert (type(changed), dataclasses.asdict(changed)) == (light, {"x": 1, "y": 2.0, "tags": ("a",)})
+    with pytest.raises(TypeError):
+        light_dataclass.replace(changed, z=1)
+
+
+@BOTH
+def test_fields_with_more_than_a_default(decorate: Callable[..., Any]) -> None:
+    @decorate(frozen=True)
+    class Partly:
+        """Fields that say how they are shown, given and compared."""
+
+        x: int = dataclasses.field(default=3, repr=False)
+        y: int = dataclasses.field(default=4, kw_only=True)
+        note: str = dataclasses.field(default="", compare=False, metadata={"unit": "none"})
+
+    assert (Partly.x, Partly.y) == (3, 4), "the class has the default, not the field"
+    assert repr(Partly(1, "a")).endswith("Partly(y=4, note='a')")
+    assert Partly(1, "a") == Partly(1, "b") != Partly(1, "a", y=5)
+    assert [(item.name, item.default, item.kw_only) for item in dataclasses.fields(Partly)] == [
+        ("x", 3, False),
+        ("y", 4, True),
+        ("note", "", False),
+    ]
+    assert dataclasses.fields(Partly)[2].metadata == {"unit": "none"}
+
+
+@BOTH
 def test_equal_only_to_its_own_class(decorate: Callable[..., Any]) -> None:
     first, second = _point(decorate), _point(decorate)
     assert first(1) == first(1) and hash(first(1)) == hash(first(1))
@@ -175,6 +209,19 @@ def test_mistakes_in_a_class(decorate: Callable[..., Any]) -> None:
             """All objects would share the list."""
 
             names: list[str] = []  # noqa: RUF012  # the mistake
+
+
+@BOTH
+def test_mutable_values_of_a_class_are_no_defaults(decorate: Callable[..., Any]) -> None:
+    @decorate(frozen=True)
+    class Listed:
+        """The list is the class's own."""
+
+        known: ClassVar[list[str]] = ["a"]
+        x: int = 0
+
+    assert (Listed().x, Listed.known) == (0, ["a"])
+    assert [item.name for item in dataclasses.fields(Listed)] == ["x"]
 
 
 def test_standard_decorator_runs_when_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
