@@ -7,90 +7,48 @@ not change, and removes what nobody reads any more. Rules of one stage run until
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-import tpuconvert.optimizer.rules
 from tpuconvert.optimizer.annotations import rounds_between
-from tpuconvert.optimizer.pattern import Made, Match, Pattern, makers, match, may_match
+from tpuconvert.optimizer.pattern import Made, Match, Pattern, Sketch, is_one_of, makers, match, may_match, may_start
+from tpuconvert.optimizer.registry import (
+    KnownRule,
+    Replacement,
+    Results,
+    RewriteRule,
+    RuleFunction,
+    Skip,
+    UnloadedRule,
+    known_rules,
+    rule,
+    rules_of,
+)
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
-__all__ = ["Replacement", "RewriteRule", "Skip", "Trace", "rule", "rules_of", "run_rules"]
+__all__ = [
+    "Candidates",
+    "Replacement",
+    "RewriteRule",
+    "RuleFunction",
+    "Skip",
+    "Trace",
+    "known_rules",
+    "rule",
+    "rules_of",
+    "run_rules",
+]
 
 _FIRINGS_PER_NODE = 50
 """A rule set that fires more often than this, per node of the graph, does not come to an end."""
 
 
-@dataclass(frozen=True)
-class Skip:
-    """Why a rule declined a match."""
-
-    reason: str
-
-
-Results = tuple[Value | None, ...] | Mapping[Value, Value]
-"""The new values: one per result of the root (None for one that nobody reads), or, where a rule rewrites a region that
-is read in several places, one for each old value that is read outside of it."""
-
-Replacement = Value | Results | Skip
-"""What a rule returns: the new result of the root, or several, or a Skip."""
-
-RuleFunction = Callable[[Graph, Match], Replacement]
-
-
-@dataclass(frozen=True)
-class RewriteRule:
-    """One rewrite: its patterns, the stage it runs in, and the function that checks and replaces.
-
-    ``sees_annotations``: the rule itself decides what the annotations of the matched nodes inside allow. For all
-    others the engine declines where one of them is rounded to a grid of its own.
-    """
-
-    name: str
-    patterns: tuple[Pattern, ...]
-    stage: str
-    apply: RuleFunction
-    sees_annotations: bool = False
-
-
-_RULES: dict[str, RewriteRule] = {}
-
-
-def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Callable[[RuleFunction], RuleFunction]:
-    """Register a rule for one or several patterns, tried in this order. Two rules of one name are an error."""
-
-    def register(function: RuleFunction) -> RuleFunction:
-        name = function.__name__
-        if name in _RULES:
-            raise ValueError(f"two rules are called '{name}'")
-        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations)
-        return function
-
-    return register
-
-
-def rules_of(stage: str) -> list[RewriteRule]:
-    """The rules of a stage in alphabetical order of their names. Every module of the rules folder is loaded."""
-    _load_rules()
-    return sorted((item for item in _RULES.values() if item.stage == stage), key=lambda item: item.name)
-
-
-@functools.cache
-def _load_rules() -> None:
-    for module in sorted(pkgutil.iter_modules(tpuconvert.optimizer.rules.__path__), key=lambda item: item.name):
-        importlib.import_module(f"tpuconvert.optimizer.rules.{module.name}")
-
-
-def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: int | None = None) -> int:
+def run_rules(graph: Graph, rules: Iterable[KnownRule] | Candidates, trace: Trace, most: int | None = None) -> int:
     """Apply rules until none fires, or until ``most`` have: the same graph gives the same firings in the same order.
 
     Returns:
@@ -99,10 +57,10 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
     Raises:
         InternalError: when the rules do not come to an end, or one changes a type or an annotation.
     """
-    candidates = _Candidates(tuple(rules))
+    candidates = rules if isinstance(rules, Candidates) else Candidates(rules)
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
     nodes = graph.sorted_nodes()
-    roots = {op for op in {node.op.__class__ for node in nodes} if candidates.of(op).pairs}
+    roots = {op for op in {node.op.__class__ for node in nodes} if candidates.start_at(op)}
     queue = deque([node for node in nodes if node.op.__class__ in roots])
     waiting = set(queue)
     fired = 0
@@ -111,8 +69,8 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
         while queue and fired != most:
             node = queue.popleft()
             waiting.remove(node)
-            pairs = candidates.of(node.op.__class__).reading(node)
-            affected = _apply_first(graph, node, pairs, trace, memory) if pairs and node in graph else None
+            pairs = candidates.of(node) if node in graph else None
+            affected = _apply_first(graph, node, pairs, trace, memory) if pairs else None
             if affected is None:
                 continue
             fired += 1
@@ -129,39 +87,69 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule], trace: Trace, most: in
 _Pairs = list[tuple[RewriteRule, Pattern]]
 
 
-class _OfOperator:
-    """Which patterns of which rules can have nodes of an operator as their root; fewer for what such a node reads."""
+class _Alike:
+    """What can start at nodes of one operator that read results of the same operators.
 
-    def __init__(self, op: type[Op], rules: tuple[RewriteRule, ...]) -> None:
-        pairs = [(item, pattern) for item in rules for pattern in item.patterns]
-        self._op = op
-        self.pairs = [(item, pattern) for item, pattern in pairs if issubclass(op, pattern.ops)]
-        self._most = max((len(pattern.operands) for _, pattern in self.pairs), default=0)
-        self._reading: dict[tuple[Made, ...], _Pairs] = {}
+    ``rules`` are those that are loaded, with the patterns that may match; ``unloaded`` others, with sketches of theirs.
+    """
 
-    def reading(self, node: Node) -> _Pairs:
-        """Those that the operators and constants which a node reads do not rule out."""
-        if not self.pairs:
-            return self.pairs
-        made = makers(node, self._most)
-        found = self._reading.get(made)
+    def __init__(self) -> None:
+        self.rules: _Pairs = []
+        self.unloaded: list[tuple[int, UnloadedRule, Sketch]] = []
+
+
+class Candidates:
+    """Rules that run together, and which of their patterns can have a node as their root.
+
+    A rule that is not loaded is, as soon as a node is asked for at which it may start.
+    """
+
+    def __init__(self, rules: Iterable[KnownRule]) -> None:
+        self._rules = list(rules)
+        self._starting: dict[type[Op], tuple[list[int], int | None]] = {}
+        self._alike: dict[tuple[type[Op], tuple[Made, ...]], _Alike] = {}
+
+    def start_at(self, op: type[Op]) -> bool:
+        """Whether a node of an operator may be a root at all."""
+        return bool(self._starting_at(op)[0])
+
+    def of(self, node: Node) -> _Pairs:
+        """The patterns that the operators and constants which a node reads do not rule out."""
+        op = node.op.__class__
+        starting, most = self._starting_at(op)
+        if not starting:
+            return []
+        made = makers(node, most)
+        alike = self._alike.get((op, made))
+        if alike is None:
+            alike = self._alike[op, made] = self._alike_to(op, made)
+        for index, item, sketch in alike.unloaded:
+            if may_start(sketch, node) and (item.where is None or item.where(node)):
+                self._rules[index] = item.loaded()
+                self._alike.clear()
+                return self.of(node)
+        return alike.rules
+
+    def _starting_at(self, op: type[Op]) -> tuple[list[int], int | None]:
+        """The places of the rules that nodes of an operator may be roots of, and how many operands have a say in it."""
+        found = self._starting.get(op)
         if found is None:
-            found = [(item, pattern) for item, pattern in self.pairs if may_match(pattern, self._op, made)]
-            self._reading[made] = found
+            pairs = [(index, sketch) for index, item in enumerate(self._rules) for sketch in item.sketches]
+            pairs = [(index, sketch) for index, sketch in pairs if is_one_of(op, sketch[0])]
+            most = None if any(reads for _, (_, _, reads) in pairs) else max((len(s[1]) for _, s in pairs), default=0)
+            found = self._starting[op] = list(dict.fromkeys(index for index, _ in pairs)), most
         return found
 
-
-class _Candidates:
-    """Which patterns of which rules can have a given operator as their root."""
-
-    def __init__(self, rules: tuple[RewriteRule, ...]) -> None:
-        self._rules = rules
-        self._of: dict[type[Op], _OfOperator] = {}
-
-    def of(self, op: type[Op]) -> _OfOperator:
-        found = self._of.get(op)
-        if found is None:
-            found = self._of[op] = _OfOperator(op, self._rules)
+    def _alike_to(self, op: type[Op], made: tuple[Made, ...]) -> _Alike:
+        found = _Alike()
+        for index in self._starting_at(op)[0]:
+            item = self._rules[index]
+            for place, sketch in enumerate(item.sketches):
+                if may_match(sketch, op, made):
+                    if isinstance(item, UnloadedRule):
+                        found.unloaded.append((index, item, sketch))
+                    else:
+                        found.rules.append((item, item.patterns[place]))
         return found
 
 

@@ -1,8 +1,13 @@
-"""Patterns of a few connected nodes, and what a match of one holds."""
+"""Patterns of a few connected nodes, what a match of one holds, and sketches of patterns.
+
+A sketch is what can be said of a pattern without its operators being loaded: their names stand in their place. Whatever
+a pattern matches its sketch does not refuse.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -24,6 +29,12 @@ class Pattern:
     name: str
     sole_user: bool
     where: Callable[[Node], bool] | None = field(default=None, compare=False)
+    reads: tuple[type[Op], ...] = ()
+
+    def only(self, where: Callable[[Node], bool]) -> Pattern:
+        """The same pattern for those nodes of which this holds as well."""
+        own = self.where
+        return dataclasses.replace(self, where=lambda node: (own is None or own(node)) and where(node))
 
 
 def p(
@@ -32,6 +43,7 @@ def p(
     name: str,
     sole_user: bool = False,
     where: Callable[[Node], bool] | None = None,
+    reads: type[Op] | tuple[type[Op], ...] = (),
 ) -> Pattern:
     """Make a pattern.
 
@@ -43,8 +55,14 @@ def p(
             counted as skipped.
         where: what else must hold of the node. A node of which it does not is no match, and nothing is counted: for
             conditions that most nodes of the operator do not meet.
+        reads: operators of which at least one has to make an operand, whichever that is. A node that reads nothing of
+            the kind is no match either, and is passed over without a look at ``where``.
     """
-    return Pattern(ops if isinstance(ops, tuple) else (ops,), operands, name, sole_user, where)
+    return Pattern(_tuple(ops), operands, name, sole_user, where, _tuple(reads))
+
+
+def _tuple(ops: type[Op] | tuple[type[Op], ...]) -> tuple[type[Op], ...]:
+    return ops if isinstance(ops, tuple) else (ops,)
 
 
 pattern = p
@@ -107,8 +125,8 @@ CONSTANT, GIVEN = "constant", "given"
 """An operand that has data, and one that is an input of the graph."""
 
 
-def makers(node: Node, most: int) -> tuple[Made, ...]:
-    """Where the first operands of a node come from."""
+def makers(node: Node, most: int | None = None) -> tuple[Made, ...]:
+    """Where the operands of a node come from, or the first of them."""
     return tuple(
         [
             None
@@ -123,25 +141,63 @@ def makers(node: Node, most: int) -> tuple[Made, ...]:
     )
 
 
-def may_match(pattern: Pattern, op: type[Op], made: Sequence[Made]) -> bool:
+Sketch = tuple[tuple[str, ...], tuple["Sketch | str", ...], tuple[str, ...]]
+"""Of a pattern: the names of its operators' classes, its operands, and the names of those that it ``reads``."""
+
+
+def sketch_of(pattern: Pattern) -> Sketch:
+    """The sketch of a pattern."""
+    operands = tuple([item if isinstance(item, str) else sketch_of(item) for item in pattern.operands])
+    return _names(pattern.ops), operands, _names(pattern.reads)
+
+
+def _names(ops: Iterable[type]) -> tuple[str, ...]:
+    return tuple([op.__name__ for op in ops])
+
+
+_FAMILIES: dict[type[Op], frozenset[str]] = {}  # looked up once
+
+
+def is_one_of(op: type[Op], names: Iterable[str]) -> bool:
+    """Whether an operator is one of those with these names, or derived from one: a pattern may name a base class."""
+    own = _FAMILIES.get(op)
+    if own is None:
+        own = _FAMILIES[op] = frozenset(_names(op.__mro__))
+    return not own.isdisjoint(names)
+
+
+def may_match(sketch: Sketch, op: type[Op], made: Sequence[Made]) -> bool:
     """Whether a node of this operator can match, as far as it says where its operands come from.
 
     That refuses most, and is the same for all nodes that are alike: nobody needs to look at them one by one.
     """
-    if not issubclass(op, pattern.ops):
+    ops, operands, reads = sketch
+    if not is_one_of(op, ops):
         return False
-    for index, wanted in enumerate(pattern.operands):
+    for index, wanted in enumerate(operands):
         maker = made[index] if index < len(made) else None
-        if isinstance(wanted, Pattern):
-            if not (isinstance(maker, type) and issubclass(maker, wanted.ops)):
+        if isinstance(wanted, tuple):
+            if not (isinstance(maker, type) and is_one_of(maker, wanted[0])):
                 return False
         elif not wanted.endswith("?") if maker is None else wanted.isupper() and maker != CONSTANT:
             return False
-    return True
+    return not reads or any(isinstance(maker, type) and is_one_of(maker, reads) for maker in made)
+
+
+def may_start(sketch: Sketch, node: Node) -> bool:
+    """Whether a node can match, as far as the operators before it say."""
+    _, operands, _ = sketch
+    above = [None if value is None else value.producer for value in node.inputs]
+    return may_match(sketch, node.op.__class__, makers(node)) and all(
+        isinstance(wanted, str) or ((producer := above[index]) is not None and may_start(wanted, producer))
+        for index, wanted in enumerate(operands)
+    )
 
 
 def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
     if not isinstance(node.op, pattern.ops) or not found.bind(pattern.name, node):
+        return False
+    if pattern.reads and not _reads_one_of(node, pattern.reads):
         return False
     if pattern.where is not None and not pattern.where(node):
         return False
@@ -156,6 +212,11 @@ def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
         if wanted.sole_user and not graph.is_sole_use(value):
             found.shared = wanted.name
     return True
+
+
+def _reads_one_of(node: Node, ops: tuple[type[Op], ...]) -> bool:
+    above = [value.producer for value in node.inputs if value is not None]
+    return any(producer is not None and isinstance(producer.op, ops) for producer in above)
 
 
 def _binds(wanted: str, value: Value | None, found: Match) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.engine import RewriteRule, RuleFunction, Trace, rules_of, run_rules
+from tpuconvert.optimizer.engine import Candidates, Trace, known_rules, rules_of, run_rules
+from tpuconvert.optimizer.registry import rule_names
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -22,12 +23,12 @@ class Pass:
     """One walk over the graph: a function of the whole graph, or the rules of a stage.
 
     ``run`` changes a graph, notes in the trace what it did, and returns how much that was. With a number as its third
-    argument it stops after so many firings, where it consists of rules.
+    argument it stops after so many firings, where it consists of rules. ``rules`` are their names.
     """
 
     name: str
     run: Callable[[Graph, Trace, int | None], int]
-    rules: tuple[RewriteRule, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 class Observer:
@@ -68,19 +69,7 @@ def check_names(names: Collection[str]) -> None:
 
 def known_names() -> list[str]:
     """The names of all passes and rules, those of later stages included."""
-    whole = [step.name for step in _WHOLE]
-    rules = [item.name for stage in STAGES for item in rules_of(stage)]
-    return [*whole, *STAGES, *rules, *(function.__name__ for _, function in _later())]
-
-
-def _later() -> list[tuple[str, RuleFunction]]:
-    """What follows when a model is converted: forms of the chip, and preparations for quantization."""
-    from tpuconvert.optimizer import chip_forms
-    from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
-    from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
-
-    forms = [(chip_forms.STAGE, function) for _, function in chip_forms.FORMS]
-    return forms + [(stage, item.apply) for stage in (TAKE_APART, PREPARE) for item in rules_of(stage)]
+    return [*(step.name for step in _WHOLE), *STAGES, *rule_names()]
 
 
 class PassRow(TypedDict):
@@ -97,25 +86,20 @@ def describe_passes() -> list[PassRow]:
 
     The last stages belong to the conversion for a chip, and to quantization.
     """
+    from tpuconvert.optimizer.chip_forms import STAGE as FORMS
+    from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
+    from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
+
+    whole = {step.name: step.run for step in _WHOLE}
     rows: list[PassRow] = []
-    for order, step in enumerate(passes(), start=1):
-        if not step.rules:
-            rows.append(PassRow(order=order, name=step.name, rule="", about=_first_sentence(step.run)))
+    for order, name in enumerate([*whole, *STAGES, FORMS, TAKE_APART, PREPARE], start=1):
+        if name in whole:
+            rows.append(PassRow(order=order, name=name, rule="", about=_first_sentence(whole[name])))
         rows += [
-            PassRow(order=order, name=step.name, rule=item.name, about=_first_sentence(item.apply))
-            for item in step.rules
+            PassRow(order=order, name=name, rule=item.name, about=_first_sentence(item.apply))
+            for item in rules_of(name)
         ]
-    later = _later()
-    stages = list(dict.fromkeys(stage for stage, _ in later))
-    return rows + [
-        PassRow(
-            order=1 + rows[-1]["order"] + stages.index(stage),
-            name=stage,
-            rule=function.__name__,
-            about=_first_sentence(function),
-        )
-        for stage, function in later
-    ]
+    return rows
 
 
 def _first_sentence(function: Callable[..., object]) -> str:
@@ -226,5 +210,7 @@ _WHOLE = (
 
 
 def _stage(stage: str, disabled: Collection[str]) -> Pass:
-    rules = tuple(item for item in rules_of(stage) if item.name not in disabled)
-    return Pass(stage, lambda graph, counts, most: run_rules(graph, rules, counts, most), rules)
+    rules = [item for item in known_rules(stage) if item.name not in disabled]
+    candidates = Candidates(rules)  # of all rounds
+    names = tuple(item.name for item in rules)
+    return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)

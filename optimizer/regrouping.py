@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tpuconvert.optimizer.rules.permutes import BINARY, UNARY
+from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op

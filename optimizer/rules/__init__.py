@@ -1,1 +1,1 @@
-"""The rewrite rules. Every module of this folder is loaded by the engine; there is no list to edit."""
+"""The rewrite rules, which register themselves. There is no list to edit: `_table` is made from them."""

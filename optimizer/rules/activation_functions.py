@@ -54,9 +54,6 @@ _MOST_NODES = 32
 
 _TOLERANCE = 2e-6
 
-_POINTS: Array = np.concatenate(
-    [np.linspace(-12, 12, 1001), np.geomspace(1e-4, 1e4, 250), -np.geomspace(1e-4, 1e4, 250)]
-)
 _FEWEST_FINITE = 1000
 
 
@@ -86,7 +83,9 @@ def _may_end_an_activation(node: Node) -> bool:
 
 
 @rule(
-    p((Mul, Add, Div, Muls, Divs, Active), name="op", where=_ends_a_cone),
+    p((Mul, Add, Div), name="op", reads=_OF_ELEMENTS, where=_ends_a_cone),
+    p((Muls, Divs), name="op", reads=Mul, where=_ends_a_cone),
+    p(Active, name="op", reads=Adds, where=_ends_a_cone),
     stage="canonicalize",
     sees_annotations=True,
 )
@@ -159,16 +158,21 @@ def _activation(cone: _Cone) -> CompositeActivation | None:
     finite = np.isfinite(y)
     if finite.sum() < _FEWEST_FINITE:
         return None
-    limit = _TOLERANCE * np.maximum(1, np.abs(_POINTS))[finite]
+    limit = _TOLERANCE * np.maximum(1, np.abs(_points()))[finite]
     for op in (*_KNOWN, *_silus(cone)):
         if (np.abs(y - _values(op))[finite] <= limit).all():
             return op
     return None
 
 
+@functools.cache
+def _points() -> Array:
+    return np.concatenate([np.linspace(-12, 12, 1001), np.geomspace(1e-4, 1e4, 250), -np.geomspace(1e-4, 1e4, 250)])
+
+
 def _evaluate(cone: _Cone) -> Array | None:
     """The function at all points; None when an operand along the way is not a function of x."""
-    known: dict[Value, Array] = {cone.x: _POINTS.astype(np.float32)}
+    known: dict[Value, Array] = {cone.x: _points().astype(np.float32)}
     with np.errstate(all="ignore"):
         for node in cone.nodes:
             operands = []
@@ -202,4 +206,4 @@ def _silus(cone: _Cone) -> list[CompositeActivation]:
 def _values(op: Op) -> Array:
     assert isinstance(op, CompositeActivation)
     with np.errstate(all="ignore"):
-        return op.function(_POINTS.astype(np.float32).astype(np.float64))
+        return op.function(_points().astype(np.float32).astype(np.float64))

@@ -65,7 +65,7 @@ def _ends_a_chain(node: Node) -> bool:
     return _is_move(node) and len(_chain(node)) > 1
 
 
-@rule(p(MOVES, name="last", where=_ends_a_chain), stage="fuse", sees_annotations=True)
+@rule(p(MOVES, name="last", reads=MOVES, where=_ends_a_chain), stage="fuse", sees_annotations=True)
 def shorten_moves(graph: Graph, m: Match) -> Replacement:
     """A chain of reshapes, permutes, slices and channel shuffles becomes the lightest one that does the same."""
     chain = _chain(m.last)

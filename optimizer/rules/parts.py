@@ -53,12 +53,7 @@ def join_of_all_parts(graph: Graph, m: Match) -> Replacement:
     return m.x  # type: ignore[no-any-return]  # bound by the pattern
 
 
-def _reads_concat(node: Node) -> bool:
-    assert isinstance(node.op, Concat)
-    return any(value is not None and value.producer and isinstance(value.producer.op, Concat) for value in node.inputs)
-
-
-@rule(p(Concat, name="outer", where=_reads_concat), stage="canonicalize")
+@rule(p(Concat, name="outer", reads=Concat), stage="canonicalize")
 def merge_concats(graph: Graph, m: Match) -> Replacement:
     """concat(concat(a, b), c) = concat(a, b, c) along one axis."""
     outer, rank = m.outer, m.outer.output.rank

@@ -13,17 +13,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import Active, ActiveParam
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -31,21 +26,13 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.smooth_activation import CompositeActivation
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.ops.trigonometry import Cos, Sin
 
 Order = tuple[int, ...]
 
 PERMUTED = p(Permute, "x", name="permute")
-UNARY = (
-    *(Active, ActiveParam, Adds, Cast, Ceil, Clamp, Copy, Cos, Divs, Eqs, Floor, Ges, Gts, Les, Lts, Maxs, Mins, Muls),
-    *(Nes, Rdivs, Round, Rsubs, Sin, Subs, CompositeActivation),
-)
-BINARY = (Add, Div, Eq, Ge, Gt, Le, Lt, Max, Min, Mul, Ne, Sub)
 _SINKABLE = (*UNARY, *BINARY, Concat, Extract, Pad, Permute, Reduce, Softmax, Split, Tile)
 
 
@@ -134,11 +121,7 @@ def _before(graph: Graph, value: Value, order: Order) -> Value | None:
     return None
 
 
-def _has_permuted_operand(node: Node) -> bool:
-    return any(value.producer is not None and isinstance(value.producer.op, Permute) for value in node.inputs if value)
-
-
-@rule(p(Concat, name="op", where=_has_permuted_operand), stage="layout")
+@rule(p(Concat, name="op", reads=Permute), stage="layout")
 def sink_through_concat(graph: Graph, m: Match) -> Replacement:
     """A concatenation of operands that are all permuted alike, along the renamed axis."""
     producers = [value.producer for value in m.op.inputs if value.producer is not None]

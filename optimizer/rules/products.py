@@ -18,9 +18,9 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.elementwise import UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.rules.permutes import UNARY
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv

@@ -7,10 +7,10 @@ shape is that of x again.
 from __future__ import annotations
 
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.elementwise import UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
-from tpuconvert.optimizer.rules.permutes import UNARY
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.shape_change import Reshape
 

@@ -42,16 +42,18 @@ def _has_uniform_constant(node: Node) -> bool:
     return bool((data == data.flat[0]).all() and (np.signbit(data) == np.signbit(data.flat[0])).all())
 
 
-@rule(p(tuple(_SPELLING), name="op", where=_has_uniform_constant), stage="canonicalize")
+@rule(
+    p(tuple(_SPELLING), "C", "x", name="op", where=_has_uniform_constant),
+    p(tuple(_SPELLING), "x", "C", name="op", where=_has_uniform_constant),
+    stage="canonicalize",
+)
 def spell_as_scalar(graph: Graph, m: Match) -> Replacement:
     """An operation with a constant of equal elements is one with a scalar."""
-    first, second = m.op.inputs
-    constant, other = (first, second) if first.is_constant else (second, first)
-    number = Scalar(F32, float(constant.array.flat[0]))
-    if isinstance(m.op.op, Sub) and constant is first:
-        return graph.add(Rsubs(number), other)
+    number = Scalar(F32, float(m.C.array.flat[0]))
+    if isinstance(m.op.op, Sub) and m.C is m.op.inputs[0]:
+        return graph.add(Rsubs(number), m.x)
     spelled = _SPELLING[type(m.op.op)]
-    return graph.add(spelled(scalar=number), other)  # type: ignore[call-arg]  # all six take a scalar
+    return graph.add(spelled(scalar=number), m.x)  # type: ignore[call-arg]  # all six take a scalar
 
 
 def _is_float(node: Node) -> bool:

@@ -72,7 +72,7 @@ def _joined(node: Node, parts: list[Node]) -> Extract | None:
     return whole
 
 
-@rule(p(Concat, name="op", where=_joins_neighbours), stage="canonicalize")
+@rule(p(Concat, name="op", reads=Extract, where=_joins_neighbours), stage="canonicalize")
 def join_of_slices(graph: Graph, m: Match) -> Replacement:
     """A concatenation of slices that lie side by side is one slice."""
     parts = _slices(m.op)

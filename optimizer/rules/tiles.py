@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.rules.permutes import BINARY, UNARY
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
@@ -41,7 +41,7 @@ def _reads_copies(node: Node) -> bool:
     return any(repeats_ones(value) for value in node.inputs)
 
 
-@rule(p(BINARY, name="op", where=_reads_copies), stage="canonicalize")
+@rule(p(BINARY, name="op", reads=TILES, where=_reads_copies), stage="canonicalize")
 def tile_before_expansion(graph: Graph, m: Match) -> Replacement:
     """f(tile(x), y) = f(x, y) where f itself expands axes of one element."""
     operands: list[Value] = list(m.op.inputs)
@@ -95,11 +95,14 @@ def _has_repeated_constant(node: Node) -> bool:
     return _may_be_shorter(first, second) or _may_be_shorter(second, first)
 
 
-@rule(p(BINARY, name="op", where=_has_repeated_constant), stage="canonicalize")
+@rule(
+    p(BINARY, "C", "x", name="op", where=_has_repeated_constant),
+    p(BINARY, "x", "C", name="op", where=_has_repeated_constant),
+    stage="canonicalize",
+)
 def shorten_repeated_constant(graph: Graph, m: Match) -> Replacement:
     """A constant whose elements repeat along an axis is given once there, and the operator expands it."""
-    first, second = m.op.inputs
-    constant: Value = first if first.is_constant else second
+    constant: Value = m.C
     data = shortened(constant.array)
     if data.shape == constant.array.shape:
         return Skip("its elements repeat along no axis")
@@ -136,7 +139,10 @@ def _is_same_for_all(value: Value, tile: Op) -> bool:
     return all(count == 1 or extent == 1 for count, extent in zip(tile.counts, value.shape, strict=True))
 
 
-@rule(p((*UNARY, *BINARY, ConditionSelect), name="op", where=_follows_copies), stage="canonicalize")
+@rule(
+    p((*UNARY, *BINARY, ConditionSelect), name="op", reads=TILES, where=_follows_copies),
+    stage="canonicalize",
+)
 def tile_behind_function(graph: Graph, m: Match) -> Replacement:
     """f(tile(x)) = tile(f(x)) for functions of one element, and of several that are alike for every copy."""
     tiles = [tile for tile in map(_tile, m.op.inputs) if tile is not None]

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.optimizer.annotations import rounds
+from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
-from tpuconvert.optimizer.rules.permutes import BINARY, UNARY
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.concat import Concat
@@ -48,7 +48,7 @@ def _has_unit_reshape(node: Node) -> bool:
     return any(_unit_reshape(value) is not None for value in node.inputs)
 
 
-@rule(p((*UNARY, *BINARY), name="op", where=_has_unit_reshape), stage="layout")
+@rule(p((*UNARY, *BINARY), name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_function(graph: Graph, m: Match) -> Replacement:
     """f(r(x), r(y)) = r(f(x, y)) for functions of elements, where r drops axes of one element."""
     node: Node = m.op
@@ -98,7 +98,7 @@ def _with_axes(value: Value, shape: Shape) -> Value | None:
     return next((user.output for user in others if user.output.shape == shape), None)
 
 
-@rule(p(Concat, name="op", where=_has_unit_reshape), stage="layout")
+@rule(p(Concat, name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_concat(graph: Graph, m: Match) -> Replacement:
     """concat(r(x), r(y)) = r(concat(x, y)), where r drops axes of one element."""
     found = [_unit_reshape(value) for value in m.op.inputs]

@@ -94,7 +94,7 @@ def _named(model: tc.Model, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray
 
 
 def test_validation_names_the_wrong_rule_of_a_plugin(digits: Path, capsys: Captured) -> None:
-    from tpuconvert.optimizer.engine import _RULES
+    from tpuconvert.optimizer.registry import _RULES
 
     Path("wrong.py").write_text(WRONG)
     try:

@@ -17,7 +17,7 @@ from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 
 from tpuconvert.optimizer.engine import RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.measures import measure_of
-from tpuconvert.optimizer.pattern import makers, match, may_match
+from tpuconvert.optimizer.pattern import makers, match, may_match, may_start, sketch_of
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
@@ -171,7 +171,8 @@ def test_many_random_graphs(rule, record_property):
 def test_no_pattern_is_ruled_out_that_would_match(name):
     graph = random_graph(name, 0)
     for node in graph.nodes:
-        made = makers(node, len(node.inputs))
+        made = makers(node)
         for rule in RULES.values():
-            refused = [pattern for pattern in rule.patterns if not may_match(pattern, type(node.op), made)]
-            assert not [pattern for pattern in refused if match(pattern, node, graph)], (rule.name, node)
+            matching = [sketch_of(pattern) for pattern in rule.patterns if match(pattern, node, graph)]
+            assert all(may_match(sketch, type(node.op), made) for sketch in matching), (rule.name, node)
+            assert all(may_start(sketch, node) for sketch in matching), (rule.name, node)

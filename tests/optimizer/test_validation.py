@@ -7,8 +7,9 @@ from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import RELU, TANH, Q, annotated, conv, graph_of, ops, run
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.engine import _RULES, RewriteRule
+from tpuconvert.optimizer.engine import RewriteRule
 from tpuconvert.optimizer.pattern import p
+from tpuconvert.optimizer.registry import _RULES
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.pipeline import Options, load_source
 from tpuconvert.schema.errors import ThresholdError

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip
-from tpuconvert.optimizer.pattern import Match
+from tpuconvert.optimizer.chip_forms import STAGE
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate
@@ -34,6 +35,7 @@ else:
 _SWAP = (0, 1, 3, 2)
 
 
+@rule(p(Interpolate, "x", name="op"), stage=STAGE)
 def resize_without_interpolate(graph: Graph, m: Match) -> Replacement:
     """Upsample, index_select or a matrix product per axis."""
     x, name = m.x, m.op.outputs[0].name

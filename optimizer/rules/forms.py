@@ -1,0 +1,122 @@
+"""Float operators that a chip lacks, said with operators that it has: the forms of ``optimizer.chip_forms``.
+
+| operator | form |
+|---|---|
+| axpy | muls, add |
+| batch_norm with given statistics | mul and add per channel |
+| ceil, floor, round | active with the function of that name |
+| clshift, crshift | the slices from one place on, then those before it |
+| interpolate | upsample, index_select or constant matrices: ``resize_forms`` |
+| lshift, rshift | the slices that stay, with zeros on one side |
+| rdivs | div with a constant of one element |
+| softmax | exp(x - max(x)) / sum(exp(x - max(x))) with two reductions |
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.optimizer.affine import read_affine
+from tpuconvert.optimizer.chip_forms import STAGE
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Muls, Rdivs
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Scalar
+
+
+@rule(p(Axpy, "x", name="op"), stage=STAGE)
+def axpy_as_sum(graph: Graph, m: Match) -> Replacement:
+    """Scaling and adding in two operators, which round as the one does."""
+    scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
+    return graph.add(Add(), scaled, m.op.inputs[1])
+
+
+@rule(p(BatchNorm, "x", name="op"), stage=STAGE)
+def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
+    """A product and a sum with constants [1, C, 1, 1]."""
+    affine = read_affine(graph, m.op, 1)
+    if isinstance(affine, Skip):
+        return affine
+    k, b = (
+        graph.constant(vector.astype(np.float32).reshape(1, -1, 1, 1), f"{m.op.name}:{name}")
+        for vector, name in ((affine.k, "factors"), (affine.b, "shifts"))
+    )
+    scaled = graph.add(Mul(), m.x, k, name=f"{m.op.name}:scaled")
+    return graph.add(Add(), scaled, b), None, None
+
+
+_FUNCTIONS: dict[type[Op], ActiveType] = {
+    Ceil: ActiveType.ACTIVE_CEIL,
+    Floor: ActiveType.ACTIVE_FLOOR,
+    Round: ActiveType.ACTIVE_ROUND,
+}
+
+
+@rule(p(tuple(_FUNCTIONS), "x", name="op"), stage=STAGE)
+def rounding_as_activation(graph: Graph, m: Match) -> Replacement:
+    """The activation of the same name computes the same."""
+    return graph.add(Active(_FUNCTIONS[type(m.op.op)]), m.x)
+
+
+@rule(p(Rdivs, "x", name="op"), stage=STAGE)
+def reciprocal_as_quotient(graph: Graph, m: Match) -> Replacement:
+    """The dividend as a tensor of one element, which the division expands."""
+    scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
+    return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
+
+
+@rule(p(Softmax, "x", name="op"), stage=STAGE)
+def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
+    """The definition, with the largest element taken away first so that no power overflows."""
+    name, axis = m.op.name, m.op.op.axis % m.x.rank
+    largest = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_MAX), m.x, name=f"{name}:max")
+    centred = graph.add(Sub(), m.x, largest, name=f"{name}:centred")
+    powers = graph.add(Active(ActiveType.ACTIVE_EXP), centred, name=f"{name}:powers")
+    total = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_SUM), powers, name=f"{name}:sum")
+    return graph.add(Div(), powers, total)
+
+
+@rule(p((Clshift, Crshift), "x", name="op"), stage=STAGE)
+def rotation_as_slices(graph: Graph, m: Match) -> Replacement:
+    """The slices of axis 1 from one place on, and then those before it."""
+    channels = m.x.shape[1]
+    if not m.x.type.is_static or 0 in m.x.shape:
+        return Skip("its shape is not known before the model runs")
+    first = (m.op.op.num if isinstance(m.op.op, Clshift) else -m.op.op.num) % channels
+    if first == 0:
+        return graph.add(Copy(), m.x)
+    return graph.add(Concat(1), _slices(graph, m, first, channels), _slices(graph, m, 0, first))
+
+
+@rule(p((Lshift, Rshift), "x", name="op"), stage=STAGE)
+def shift_as_border(graph: Graph, m: Match) -> Replacement:
+    """The slices of axis 1 that stay, with zeros where others came in."""
+    channels = m.x.shape[1]
+    if not m.x.type.is_static or 0 in m.x.shape:
+        return Skip("its shape is not known before the model runs")
+    count = min(m.op.op.num, channels)
+    if count == channels:
+        return graph.add(Muls(Scalar.f32(0)), m.x)
+    is_left = isinstance(m.op.op, Lshift)
+    kept = _slices(graph, m, count, channels) if is_left else _slices(graph, m, 0, channels - count)
+    border = (0, 0, *((0, count) if is_left else (count, 0)), *(0, 0) * (m.x.rank - 2))
+    return graph.add(Pad(Scalar.f32(0), border), kept)
+
+
+def _slices(graph: Graph, m: Match, begin: int, end: int) -> Value:
+    shape = m.x.type.static_shape
+    start, stop = (0, begin, *(0 for _ in shape[2:])), (shape[0], end, *shape[2:])
+    return graph.add(Extract(start, stop, (1,) * len(shape)), m.x, name=f"{m.op.name}:from{begin}")
