@@ -1,5 +1,7 @@
 """How much of a stranger's file is accepted: every bound that a frontend checks, in one place."""
 
+from __future__ import annotations
+
 from tpuconvert.schema.light_dataclass import dataclass
 
 

@@ -5,6 +5,8 @@ format's package the first time something is looked up. Plugins add to the same 
 :func:`register_converter`.
 """
 
+from __future__ import annotations
+
 import enum
 import importlib
 from collections.abc import Callable, Iterable, Mapping

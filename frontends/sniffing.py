@@ -4,7 +4,8 @@ The three frontends call :func:`read_checked` before parsing and :func:`corrupt_
 that the same wrong file gets the same answer whichever frontend it was handed to.
 """
 
-import json
+from __future__ import annotations
+
 import os
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def _identify_pointer_or_text(head: bytes, name: str) -> FileKind | None:
     if lower.startswith(b"[net]"):
         return FileKind("darknet", "a Darknet configuration", "export the network to ONNX first")
     if start.startswith((b"{", b"[")) and _is_text(head):
+        import json
+
         try:
             json.loads(head)
         except ValueError:

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, Operand
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
+
+if TYPE_CHECKING:
+    from tpuconvert.schema.convolution import Window
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class ConvolutionParams(Op):
 
     def window(self, w: Array) -> Window:
         """The geometry for a weight array."""
+        from tpuconvert.schema.convolution import Window
+
         return Window(
             (w.shape[2], w.shape[3]),
             (self.stride_h, self.stride_w),

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.types import I32, Array, Chip, DType
 
 
@@ -37,11 +36,15 @@ def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) 
             return operation(_f32(a), _f32(b)).astype(out.numpy, copy=False)
         if out is I32 and chip is not Chip.BM1686:
             return through_binary32(operation(_f32(a), _f32(b)))
+        from tpuconvert.schema.fixed_point import saturate
+
         return saturate(operation(a.astype(np.int64), b.astype(np.int64)), out)
 
 
 def through_binary32(x: Array) -> Array:
     """The INT32 result of a computation in binary32."""
+    from tpuconvert.schema.fixed_point import rhaz_i32
+
     return rhaz_i32(x).astype(np.int32)
 
 

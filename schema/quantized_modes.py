@@ -1,7 +1,6 @@
-"""The three integer calculation modes of conv, deconv and matrix_mul: what happens to an exact sum of products.
+"""The three integer calculation modes of conv, deconv and matrix_mul: their names and the data types they take.
 
-All sums are exact integers; ``s`` is the scale rounded to binary32, and every float step is rounded to binary32 in the
-written order.
+What they do to a sum of products is in ``quantized_sums``.
 
 Source: section 7 of the operator set's semantics.
 """
@@ -9,14 +8,12 @@ Source: section 7 of the operator set's semantics.
 from __future__ import annotations
 
 import enum
-import math
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import ZP_ALL_ZERO, ZP_IN_RANGE
-from tpuconvert.schema.fixed_point import limit_to, rhaz_i32, rrs, saturate
 from tpuconvert.schema.op import Case, Op, case
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType
 
 
 class QCalMode(enum.IntEnum):
@@ -37,94 +34,6 @@ def check_scale(op: Op, scale: float) -> None:
         rounded = np.float32(scale)
     if not (rounded > 0 and np.isfinite(rounded)):
         raise ValueError(f"{op.name}: scale must be positive and finite in binary32, found {scale}")
-
-
-def ceil_shift(s: np.float32) -> int:
-    """ceil(log2(1/s)) for s <= 1, else 0; exact, without logarithms."""
-    return 1 - math.frexp(float(s))[1] if s <= 1 else 0
-
-
-def floor_shift(s: np.float32) -> int:
-    """floor(log2(1/s)) for s <= 1, else 0; exact, without logarithms."""
-    mantissa, exponent = math.frexp(float(s))
-    if s > 1:
-        return 0
-    return 1 - exponent if mantissa == 0.5 else -exponent
-
-
-def low_precision(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 0: to 8 bits by a shift, then once more by a 7-bit multiplier. ``bias`` broadcasts against ``sums``."""
-    s = np.float32(scale)
-    shift = ceil_shift(s)
-    result = limit_to(rrs(_accumulated(sums, bias), shift), out)
-    remainder = np.float32(math.ldexp(float(s), shift))
-    if remainder != 1:
-        # Any multiplier above 2^40 saturates every result but 0; the limit keeps the product inside 64 bits.
-        multiplier = min(int(float(remainder) * 128), 1 << 40)
-        result = rrs(result * multiplier, 7)
-    return saturate(result, out)
-
-
-def high_precision_symmetric(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 1: to signed 16 bits by a shift, then by a binary32 factor; 32-bit biases are added after that."""
-    s = np.float32(scale)
-    shift = ceil_shift(s)
-    is_late = bias is not None and bias.dtype in (np.int32, np.float32)
-    total = _accumulated(sums, None if is_late else bias)
-    result = _rescaled(limit_to(rrs(total, shift), I16), s, shift)
-    if bias is not None and is_late:
-        result = _plus_scaled(result, bias, s)
-    return saturate(rhaz_i32(result), out)
-
-
-def high_precision_asymmetric(
-    sums: Array, zero_sums: Array | int, offline_bias: Array, scale: float, shift: int, output_zero: int, out: DType
-) -> Array:
-    """Mode 2: two 16-bit parts, then a binary32 factor, the prepared bias, and the output zero point.
-
-    Args:
-        sums: input times weight, without zero points.
-        zero_sums: input times the weight's zero point.
-        offline_bias: bias minus the input's zero point times the centred weight, INT32 or FLOAT32.
-        scale: the factor.
-        shift: ``floor_shift`` for convolutions, ``ceil_shift`` for matrix products.
-        output_zero: added before the last saturation.
-        out: type of the result.
-
-    """
-    s = np.float32(scale)
-    first = limit_to(rrs(limit_to(sums, I32), shift), I16)
-    second = limit_to(rrs(limit_to(np.asarray(zero_sums), I32), shift), I16)
-    result = _plus_scaled(_rescaled(limit_to(first - second, I16), s, shift), offline_bias, s)
-    return saturate(rhaz_i32(result) + output_zero, out)
-
-
-def offline_bias(bias: Array | None, zero_products: Array) -> Array:
-    """The bias of mode 2: bias minus exact integers; in binary32 for a FLOAT32 bias, else saturated to INT32."""
-    if bias is not None and bias.dtype == np.float32:
-        return bias - zero_products.astype(np.float32)
-    exact = -zero_products.astype(np.int64) if bias is None else bias.astype(np.int64) - zero_products
-    return saturate(exact, I32)
-
-
-def _accumulated(sums: Array, bias: Array | None) -> Array:
-    """Sums plus an integer bias, saturated to INT32, held as INT64."""
-    total = sums.astype(np.int64, copy=False)
-    return limit_to(total if bias is None else total + bias.astype(np.int64), I32)
-
-
-def _rescaled(result: Array, s: np.float32, shift: int) -> Array:
-    """Two binary32 products; the second, by a power of two, is exact."""
-    with np.errstate(all="ignore"):
-        rescaled: Array = np.ldexp(result.astype(np.float32) * s, np.int32(shift))
-        return rescaled
-
-
-def _plus_scaled(result: Array, bias: Array, s: np.float32) -> Array:
-    """Add a bias times the scale, both steps in binary32."""
-    with np.errstate(all="ignore"):
-        total: Array = result + bias.astype(np.float32) * s
-        return total
 
 
 def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple[DType, ...]) -> tuple[Case, ...]:

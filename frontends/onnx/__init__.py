@@ -1,5 +1,7 @@
 """ONNX files as graphs of TPU operators."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 

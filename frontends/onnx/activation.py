@@ -1,5 +1,7 @@
 """Activation functions; those that only limit a value are in ``clipping``."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

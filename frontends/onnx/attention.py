@@ -1,5 +1,7 @@
 """Scaled dot-product attention with heads, masks and a cache of past keys and values."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

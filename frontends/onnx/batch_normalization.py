@@ -1,5 +1,7 @@
 """BatchNormalization with given statistics."""
 
+from __future__ import annotations
+
 import functools
 import math
 

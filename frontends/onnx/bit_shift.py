@@ -1,5 +1,7 @@
 """BitShift: integers shifted by amounts of their own, and BitCast of constants."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit

@@ -1,5 +1,7 @@
 """Bitwise operators on integers of up to 32 bits."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind

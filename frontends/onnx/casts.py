@@ -1,5 +1,7 @@
 """Cast and CastLike between the types that the graph has."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.onnx import elements, emit
 from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.elements import Element

@@ -1,5 +1,7 @@
 """Col2Im: columns of overlapping blocks are added up to an image."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

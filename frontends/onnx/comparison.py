@@ -1,5 +1,7 @@
 """Comparisons, logic and choice. Truth values are FLOAT32 0 and 1 in the graph."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """If, Loop and Scan whose course is known at conversion time: the branch is taken, the loop is unrolled."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

@@ -3,6 +3,8 @@
 One spatial axis runs as two with a height of 1. Three run as conv3d.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
 

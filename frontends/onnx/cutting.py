@@ -1,6 +1,7 @@
 """Which nodes of a source graph are needed, in an order in which they can be converted."""
 
-import heapq
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
@@ -49,6 +50,8 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
     for index, sources in waiting.items():
         for source in sources:
             readers[source].append(index)
+    import heapq  # most files have their nodes in order
+
     ready = [index for index, sources in waiting.items() if not sources]
     heapq.heapify(ready)
     order: list[int] = []

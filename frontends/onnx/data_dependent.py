@@ -1,5 +1,7 @@
 """Operators whose result's size is only known when the model runs: NonZero, Compress, NonMaxSuppression."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Einsum: products of two operands at a time, each a batched matrix product."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

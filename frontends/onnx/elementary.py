@@ -1,5 +1,7 @@
 """Elementary functions: exponentials, logarithms, angles, rounding, magnitude and sign."""
 
+from __future__ import annotations
+
 import math
 
 from tpuconvert.frontends.onnx import emit

@@ -5,6 +5,8 @@ integers to eight bits. The graph has neither BOOL nor 64-bit types: section 1 o
 Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Arithmetic of two and more tensors with right-aligned broadcasting: sums, products, quotients, extremes."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.small_integers import SMALL, small_product, small_sum

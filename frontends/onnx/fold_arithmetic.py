@@ -1,5 +1,7 @@
 """Constant evaluators of arithmetic, comparison, logic, reductions and casts, in the element type of the file."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

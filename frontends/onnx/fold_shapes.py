@@ -3,6 +3,8 @@
 Each computes the size of its result first; what would be larger than the limit is refused before it is made.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Maximum and mean over all spatial axes."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind

@@ -1,5 +1,7 @@
 """Operators that hand on what they get."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx.elements import BOOL, FLOAT

@@ -4,12 +4,15 @@ A node whose inputs are all known is evaluated at once (``folds``), so that shap
 A node that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, quantized_inputs
+from tpuconvert.frontends.onnx import cutting, input_types
 from tpuconvert.frontends.onnx.guarded import run_converter
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
@@ -28,10 +31,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.not_representable import reason
-from tpuconvert.frontends.onnx.open_extents import OpenExtentError
-from tpuconvert.frontends.onnx.open_problems import OpenProblems, check_parameters
-from tpuconvert.frontends.onnx.quantized_copies import drop_copies
+from tpuconvert.frontends.onnx.open_extents import OpenExtentError, check_parameters
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -42,7 +42,6 @@ from tpuconvert.frontends.onnx.reader import (
 )
 from tpuconvert.frontends.onnx.results import Results, roots_of
 from tpuconvert.frontends.onnx.scope import Scope
-from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -55,6 +54,9 @@ from tpuconvert.schema.errors import (
 from tpuconvert.schema.graph import Graph, Node, Port, Source
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.onnx.open_problems import OpenQuestion
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
@@ -90,7 +92,7 @@ class _Importer:
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
-        self._open = OpenProblems()
+        self._open: list[OpenQuestion] = []
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._checked: dict[type[Op], Op] = {}
         self._converted_nodes = 0
@@ -118,9 +120,9 @@ class _Importer:
         with np.errstate(all="ignore"):  # of constants that are computed here
             self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
-        self._open.tell(self._problems, self._graph, starts)
+        self._tell_what_is_open(starts)
         self._problems.raise_if_any()
-        drop_copies(self._graph)
+        self._drop_copies()
         self._graph.prune()
         self._graph.sort()
         return self._graph
@@ -173,6 +175,8 @@ class _Importer:
             element, shape = types[name].element, types[name].shape
             quant = None
             if element.is_integer and element.bits <= 16:
+                from tpuconvert.frontends.onnx import quantized_inputs
+
                 quant = quantized_inputs.find_quant(name, nodes, lambda key: self._peek(key, scope))
             dtype = (
                 TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
@@ -203,9 +207,22 @@ class _Importer:
                 self._problems.add(error.kind, "graph output", name, error.message, error.hint)
                 continue
             except OpenExtentError as error:
-                self._open.add("graph output", name, error.extent, [tensor])
+                self._open.append(("graph output", name, error.extent, (tensor,)))
                 continue
             self._graph.output(value, Port(name, tensor.element.port, tensor.shape, tensor.quant))
+
+    def _tell_what_is_open(self, starts: Sequence[str]) -> None:
+        ports = self._graph.input_ports
+        if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
+            from tpuconvert.frontends.onnx import open_problems
+
+            open_problems.tell(self._open, self._problems, self._graph, starts)
+
+    def _drop_copies(self) -> None:
+        if any(node.op.name == "copy" for node in self._graph.nodes):
+            from tpuconvert.frontends.onnx.quantized_copies import drop_copies
+
+            drop_copies(self._graph)
 
     # Nodes
 
@@ -219,6 +236,8 @@ class _Importer:
         function = self._model.functions.get((domain, op_type, proto.overload)) if self._model.functions else None
         known = function is not None or self._known_operator(op_type, domain, scope)
         if not known:
+            from tpuconvert.frontends.onnx.standard_functions import standard_function
+
             function = standard_function(op_type, domain, scope.opsets.get(domain, 1))
             known = function is not None
         if not known:
@@ -241,7 +260,7 @@ class _Importer:
                 self._problems.add(error.kind, op_type, name, error.message, error.hint, error.needs)
             self._leave_open(proto, scope)
         except OpenExtentError as error:
-            self._open.add(op_type, name, error.extent, inputs)
+            self._open.append((op_type, name, error.extent, inputs))
             self._leave_open(proto, scope)
         else:
             for key, tensor in zip(outputs, results, strict=False):
@@ -270,6 +289,8 @@ class _Importer:
         return (found or folds.find(op_type, version=version, domain=domain)) is not None
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
+        from tpuconvert.frontends.onnx.not_representable import reason
+
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
         versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
         first_output = _first_output(proto)

@@ -1,5 +1,7 @@
 """Picking elements by index or condition: gathers, one-hot, triangles."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Element types and shapes of the tensors where the graph begins: what the file says, completed by the caller."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -49,8 +51,8 @@ def infos_of(graph: GraphProto) -> dict[str, ValueInfoProto]:
     return {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
 
 
-_SYMBOL = re.compile(r"[^\W\d]\w*\Z")
-_NO_LETTER = re.compile(r"\W+")
+_SYMBOL = r"[^\W\d]\w*\Z"
+_NO_LETTER = r"\W+"
 
 
 class InputTypes:
@@ -126,7 +128,7 @@ class InputTypes:
         shape = self._given_shape(name)
         if any(isinstance(extent, int) and extent < 1 for extent in shape):
             raise UsageError(f"input_shapes: {name}={format_shape(shape)} has an extent below 1", file=self._file)
-        if any(isinstance(extent, str) and not _SYMBOL.match(extent) for extent in shape):
+        if any(isinstance(extent, str) and not re.match(_SYMBOL, extent) for extent in shape):
             raise UsageError(
                 f"input_shapes: {name}={format_shape(shape)}: extents are numbers, or names of letters and digits",
                 file=self._file,
@@ -180,8 +182,8 @@ class InputTypes:
         """What an open extent is: a number or name that the caller gave, or a name like the file's."""
         if is_named and said in self._extents:
             return self._extents[said]
-        symbol = _NO_LETTER.sub("_", said)
-        symbol = symbol if _SYMBOL.match(symbol) else f"n{symbol}"
+        symbol = re.sub(_NO_LETTER, "_", said)
+        symbol = symbol if re.match(_SYMBOL, symbol) else f"n{symbol}"
         while symbol in self._extents.values() or symbol in open_extents.FUNCTIONS:
             symbol += "_"
         self._extents[said if is_named else f"{said} of no name"] = symbol

@@ -3,6 +3,8 @@
 They also move what a quantized tensor carries: the result has the same scale and zero point.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit, part_rules, shape_rules

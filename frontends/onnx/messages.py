@@ -7,11 +7,13 @@ become one of the others goes by way of its bytes.
 
 from __future__ import annotations
 
-import pkgutil
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
+
+from tpuconvert import schema
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -31,8 +33,7 @@ NAME, PACKAGE = "tpuconvert/onnx.proto", "tpuconvert.onnx"
 
 def message_classes() -> dict[str, Any]:
     """The classes of all messages by name."""
-    content = pkgutil.get_data("tpuconvert.schema", "onnx_descriptor.desc")
-    assert content is not None, "it is a file of the package"
+    content = Path(schema.__path__[0], "onnx_descriptor.desc").read_bytes()
     try:
         metaclass = import_module("google.protobuf.pyext.cpp_message").GeneratedProtocolMessageType
     except ImportError:  # protobuf without its compiled part

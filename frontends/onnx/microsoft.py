@@ -1,5 +1,7 @@
 """Quantized operators of ONNX Runtime's own domain, as its quantizer writes them."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

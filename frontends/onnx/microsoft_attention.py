@@ -1,5 +1,7 @@
 """Attention and MultiHeadAttention of ONNX Runtime's own domain."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

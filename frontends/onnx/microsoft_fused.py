@@ -1,5 +1,7 @@
 """Fused operators of ONNX Runtime's own domain, as its optimizer and model builders write them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from tpuconvert.frontends.onnx import elements, emit

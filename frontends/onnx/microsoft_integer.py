@@ -1,5 +1,7 @@
 """Integer products of ONNX Runtime's own domain: QGemm, MatMulIntegerToFloat, DynamicQuantizeMatMul, MatMulNBits."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit

@@ -1,5 +1,7 @@
 """What a converter sees: one source node with its inputs and attributes, and the decorators that register it."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -72,7 +74,7 @@ class OnnxTensor:
     value: Value | None = None
     quant: QuantParams | None = None
     roots: frozenset[str] = frozenset()
-    items: "tuple[OnnxTensor, ...] | None" = None
+    items: tuple[OnnxTensor, ...] | None = None
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class OnnxTensor:
         value: Value | None = None,
         quant: QuantParams | None = None,
         roots: frozenset[str] = frozenset(),
-        items: "tuple[OnnxTensor, ...] | None" = None,
+        items: tuple[OnnxTensor, ...] | None = None,
     ) -> None:  # written out: there is one for every tensor of a file
         values = self.__dict__
         values["name"], values["element"], values["shape"], values["array"] = name, element, shape, array

@@ -1,5 +1,7 @@
 """Softmax and the normalizations whose statistics are computed."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

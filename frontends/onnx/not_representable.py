@@ -1,5 +1,7 @@
 """Operators of the standard that have no place in the operator set, and why."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.registry import registry
 
 _REASONS = {

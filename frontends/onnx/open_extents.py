@@ -6,20 +6,22 @@ constant) ends the converter with an error that names it. So a converter need no
 is decided about them that does not hold for every number from 1 on.
 """
 
+from __future__ import annotations
+
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NoReturn, cast
 
 import numpy as np
 
 from tpuconvert.schema.extents import factorize, plus, times
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim
 
 FUNCTIONS = frozenset({"max", "ceil"})
 """What stands in the names of extents that were computed, besides the names that they were computed from."""
 
-_PLAIN = re.compile(r"[^\W\d][\w.]*\Z")
+_PLAIN_NAME = r"[^\W\d][\w.]*\Z"
 
 
 class OpenExtentError(Exception):
@@ -52,29 +54,29 @@ class OpenExtent:
     __index__ = __int__ = __float__ = __bool__ = __neg__ = __rsub__ = __rfloordiv__ = __rmod__ = _ask
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __round__ = __ceil__ = __trunc__ = __divmod__ = _ask
 
-    def __floor__(self) -> "OpenExtent":
+    def __floor__(self) -> OpenExtent:
         return self
 
-    def __abs__(self) -> "OpenExtent":
+    def __abs__(self) -> OpenExtent:
         return self if self._least() else self._ask()
 
-    def __add__(self, other: object) -> "int | OpenExtent":
+    def __add__(self, other: object) -> int | OpenExtent:
         return from_dim(plus(self.name, self._dim(other)))
 
     __radd__ = __add__
 
-    def __sub__(self, other: object) -> "int | OpenExtent":
+    def __sub__(self, other: object) -> int | OpenExtent:
         if isinstance(other, OpenExtent):
             return 0 if other.name == self.name else self._ask()
         number = self._dim(other)
         return from_dim(plus(self.name, -number)) if isinstance(number, int) else self._ask()
 
-    def __mul__(self, other: object) -> "int | OpenExtent":
+    def __mul__(self, other: object) -> int | OpenExtent:
         return from_dim(times(self.name, self._dim(other)))
 
     __rmul__ = __mul__
 
-    def __floordiv__(self, other: object) -> "int | OpenExtent":
+    def __floordiv__(self, other: object) -> int | OpenExtent:
         found = self._quotient(other)
         return self._ask() if found is None else found
 
@@ -111,16 +113,16 @@ class OpenExtent:
     def _least(self) -> int:
         """The smallest number that the extent can be; 0 where that is not known, as for a difference."""
         number, names = factorize((self.name,))
-        return number if all(_PLAIN.match(name) for name in names) else 0
+        return number if all(re.match(_PLAIN_NAME, name) for name in names) else 0
 
-    def _quotient(self, other: object) -> "int | OpenExtent | None":
+    def _quotient(self, other: object) -> int | OpenExtent | None:
         """The exact quotient; None where the division may leave a rest."""
         divisor = self._dim(other)
         number, names = factorize((self.name,))
         by, by_names = factorize((divisor,))
         if by < 1 or number % by or by_names - names:
             return None
-        rest = Counter(names)
+        rest = names.copy()
         rest.subtract(by_names)
         return from_dim(times(number // by, *rest.elements()))
 
@@ -182,6 +184,20 @@ def open_within(item: object) -> str:
     if isinstance(item, (tuple, list)):
         return next(filter(None, map(open_within, item)), "")
     return item.name if isinstance(item, OpenExtent) else ""
+
+
+_WITHOUT_EXTENTS = frozenset({bool, int, float, str, type(None)})
+
+
+def check_parameters(op: Op) -> None:
+    """Whether the parameters of a new node's operator are numbers.
+
+    Raises:
+        OpenExtentError: a converter wrote an open extent into one.
+    """
+    for parameter in vars(op).values():
+        if parameter.__class__ not in _WITHOUT_EXTENTS and (extent := open_within(parameter)):
+            raise OpenExtentError(extent)
 
 
 def names_in(extent: str) -> set[str]:

@@ -1,15 +1,18 @@
 """Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
 
+from __future__ import annotations
+
 from collections.abc import Container, Iterable, Sequence
 
 from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
-from tpuconvert.frontends.onnx.open_extents import OpenExtentError
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Shape, format_shape
+
+OpenQuestion = tuple[str, str, str, Sequence[OnnxTensor | None]]
+"""Operator and name of a node that has to know an extent which is open, that extent, and what the node reads."""
 
 
 @dataclass(frozen=True)
@@ -32,27 +35,21 @@ class _Problem:
     place: _Place | None
 
 
-class OpenProblems:
-    """Gathers them, so that all tell the same shapes to type."""
+def tell(questions: Iterable[OpenQuestion], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
+    """Turn open questions into problems of the model, which all tell the same shapes to type.
 
-    def __init__(self) -> None:
-        self._found: list[_Problem] = []
-
-    def add(self, op: str, node: str, extent: str, tensors: Iterable[OnnxTensor | None]) -> None:
-        """Note that a node with these inputs has to know an extent."""
-        self._found.append(_Problem(op, node, extent, _place(extent, tensors)))
-
-    def tell(self, problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
-        """Turn them into problems of the model; where there are none, note which extents of its inputs stay open."""
-        ports = [port for port in graph.input_ports if port.name in inputs]
-        hint = _hint(ports, {name for problem in self._found for name in _asked(problem)})
-        for problem in self._found:
-            where = f": {problem.place}" if problem.place else ""
-            problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
-        names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
-        if names and not self._found:
-            said = ", ".join(names)
-            graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
+    Where there are none, it is noted which extents of the model's inputs stay open.
+    """
+    found = [_Problem(op, node, extent, _place(extent, tensors)) for op, node, extent, tensors in questions]
+    ports = [port for port in graph.input_ports if port.name in inputs]
+    hint = _hint(ports, {name for problem in found for name in _asked(problem)})
+    for problem in found:
+        where = f": {problem.place}" if problem.place else ""
+        problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
+    names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
+    if names and not found:
+        said = ", ".join(names)
+        graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
 
 
 def _place(extent: str, tensors: Iterable[OnnxTensor | None]) -> _Place | None:
@@ -103,17 +100,3 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
     """An open extent of some tensors, empty where there is none."""
     shapes = (_place_of(tensor).extents for tensor in tensors if tensor is not None)
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
-
-
-_PLAIN = frozenset({bool, int, float, str, type(None)})
-
-
-def check_parameters(op: Op) -> None:
-    """Whether the parameters of a new node's operator are numbers.
-
-    Raises:
-        OpenExtentError: a converter wrote an open extent into one.
-    """
-    for parameter in vars(op).values():
-        if parameter.__class__ not in _PLAIN and (extent := open_extents.open_within(parameter)):
-            raise OpenExtentError(extent)

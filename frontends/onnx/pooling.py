@@ -1,5 +1,7 @@
 """Maximum, average and Lp pooling over one, two or three axes; Lp also over whole planes."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Pow: squares, roots, products, and the general form by exponential and logarithm."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

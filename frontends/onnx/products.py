@@ -1,5 +1,7 @@
 """Gemm and MatMul on the two-dimensional matrix product of the operator set."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

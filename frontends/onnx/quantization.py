@@ -4,6 +4,8 @@ A quantized activation is carried as the FLOAT32 value that its integers stand f
 point; quantizing and dequantizing are no nodes. Which integer operators this becomes is decided for a chip, later.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

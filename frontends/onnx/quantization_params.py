@@ -1,5 +1,7 @@
 """Scale and zero point of ONNX as quantization parameters of the graph."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.schema.types import Array, DType, QuantParams

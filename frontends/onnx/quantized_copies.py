@@ -1,5 +1,7 @@
 """The copies that QuantizeLinear makes, because what it reads may be read unrounded too."""
 
+from __future__ import annotations
+
 from tpuconvert.schema.graph import Graph
 
 

@@ -1,5 +1,7 @@
 """Graph inputs of a narrow integer type that the model only ever reads as real numbers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 from tpuconvert.frontends.onnx.messages import NodeProto

@@ -4,6 +4,8 @@ The native parts of the ``onnx`` package (checker, shape inference, version conv
 malformed model, so they are never called here.
 """
 
+from __future__ import annotations
+
 import mmap
 import os
 from collections.abc import Iterable, Iterator

@@ -3,6 +3,8 @@
 The products with the input are one matrix product for all steps; each step adds the product with its state.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 import numpy as np

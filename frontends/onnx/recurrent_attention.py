@@ -1,5 +1,7 @@
 """LinearAttention and CausalConvWithState: layers that hand a state from one run to the next."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Reductions over axes, positions of extremes, running sums."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Sampling at places that depend on data: RoiAlign, MaxRoiPool, DeformConv, MaxUnpool."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

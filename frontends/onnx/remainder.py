@@ -1,5 +1,7 @@
 """Mod in its two forms, also for an infinite divisor."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

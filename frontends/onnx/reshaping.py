@@ -3,6 +3,8 @@
 They also move what a quantized tensor carries: the result has the same scale and zero point.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from tpuconvert.frontends.onnx import emit, shape_rules

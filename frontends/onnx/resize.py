@@ -5,6 +5,8 @@ computed first, as the standard says; then the operator that has exactly these w
 interpolate, picking by index, or a product with the weights themselves.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from functools import partial
 

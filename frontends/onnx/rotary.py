@@ -1,5 +1,7 @@
 """RotaryEmbedding: pairs of elements are turned by angles that depend on the position."""
 
+from __future__ import annotations
+
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.indexing import computed_index, from_front, select_by
 from tpuconvert.frontends.onnx.layout import picked

@@ -4,6 +4,8 @@ The places are computed, turned into indices of the flattened image, and picked;
 interpolation, which has as many taps as the product of those of its axes.
 """
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Sequence
 

@@ -4,6 +4,8 @@ Data and updates are flattened to rows, and every row of the result is picked fr
 is to be combined with the data, in as many rounds as there are updates of one place.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Sequences and optional values whose contents are known at conversion time: they are resolved to plain tensors."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit

@@ -4,6 +4,8 @@ Several attributes became inputs in later opsets. The functions here take whiche
 opset means.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 

@@ -4,6 +4,8 @@ The operators of the set saturate. Every intermediate result here stays below 2^
 that compute INT32 in binary32.
 """
 
+from __future__ import annotations
+
 import numpy as np
 
 from tpuconvert.frontends.onnx import emit

@@ -4,6 +4,8 @@ Real and imaginary part are the last axis. The transformed axis and that one are
 transform of any kind is one matrix product.
 """
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

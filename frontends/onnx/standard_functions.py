@@ -4,6 +4,8 @@ The bodies come with the ``onnx`` package and do not depend on a user's file; on
 Functions whose body the standard builds for a particular node are not among them.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 
 from tpuconvert.frontends.onnx.messages import FunctionProto

@@ -4,6 +4,8 @@ A tensor's elements stand in ``raw_data`` (little endian), in the typed field of
 (external data), or as indices and values (sparse). Sizes are compared before anything is allocated.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import sys

@@ -4,6 +4,8 @@ One spatial axis runs as two with a height of 1. Three spread the input with zer
 with flipped weights.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import numpy as np

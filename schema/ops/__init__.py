@@ -1,12 +1,14 @@
-"""The operator definitions, one module for an operator or a family. There is no list to edit."""
+"""The operator definitions, one module for an operator or a family. There is no list to edit.
+
+What ``reference`` alone computes with is imported there: most definitions are loaded to describe, not to compute.
+"""
 
 import functools
 import importlib
-import pkgutil
 import re
 from pathlib import Path
 
-_DEFINITION = re.compile(rb"^@tpu_op\(\"([^\"]+)\"", re.MULTILINE)
+_DEFINITION = rb"(?m)^@tpu_op\(\"([^\"]+)\""
 
 
 def load(name: str = "") -> None:
@@ -19,6 +21,8 @@ def load(name: str = "") -> None:
         if module_name is not None:
             importlib.import_module(f"{__name__}.{module_name}")
         return
+    import pkgutil
+
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         importlib.import_module(f"{__name__}.{module.name}")
 
@@ -29,5 +33,5 @@ def _modules() -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in __path__:
         for path in Path(folder).glob("*.py"):
-            found.update((name.decode(), path.stem) for name in _DEFINITION.findall(path.read_bytes()))
+            found.update((name.decode(), path.stem) for name in re.findall(_DEFINITION, path.read_bytes()))
     return found

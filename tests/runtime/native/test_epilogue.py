@@ -13,7 +13,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.quantized_modes import high_precision_symmetric, low_precision
+from tpuconvert.schema.quantized_sums import high_precision_symmetric, low_precision
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
