@@ -7,18 +7,11 @@ its node moves elements that are on the same grid already.
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.pattern import Match
+from tpuconvert.optimizer.pattern import Match, is_one_of
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
-from tpuconvert.schema.ops.concat import Split
-from tpuconvert.schema.ops.copy import Copy
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.pad import Pad
-from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
-from tpuconvert.schema.ops.tile import Tile
 
-_MOVES = (ChannelShuffle, Copy, ExpandDims, Extract, Pad, Permute, Reshape, Split, Squeeze, Tile)
+MOVES = ("ChannelShuffle", "Copy", "ExpandDims", "Extract", "Pad", "Permute", "Reshape", "Split", "Squeeze", "Tile")
+"""Operators that move elements, by the names of their classes: a graph that has none of them does not need these."""
 
 
 def same_meaning(x: Value, y: Value) -> bool:
@@ -40,6 +33,6 @@ def rounds(node: Node) -> bool:
     if not asked:
         return False
     operand = node.inputs[0] if node.inputs else None
-    if operand is None or not isinstance(node.op, _MOVES):
+    if operand is None or not is_one_of(node.op.__class__, MOVES):
         return True
     return any(quant != operand.quant for quant in asked)

@@ -134,10 +134,14 @@ class Candidates:
         """The places of the rules that nodes of an operator may be roots of, and how many operands have a say in it."""
         found = self._starting.get(op)
         if found is None:
-            pairs = [(index, sketch) for index, item in enumerate(self._rules) for sketch in item.sketches]
-            pairs = [(index, sketch) for index, sketch in pairs if is_one_of(op, sketch[0])]
-            most = None if any(reads for _, (_, _, reads) in pairs) else max((len(s[1]) for _, s in pairs), default=0)
-            found = self._starting[op] = list(dict.fromkeys(index for index, _ in pairs)), most
+            places: dict[int, None] = {}
+            most: int | None = 0
+            for place, item in enumerate(self._rules):
+                for ops, operands, reads, _ in item.sketches:
+                    if is_one_of(op, ops):
+                        places[place] = None
+                        most = None if most is None or reads else max(most, len(operands))
+            found = self._starting[op] = list(places), most
         return found
 
     def _alike_to(self, op: type[Op], made: tuple[Made, ...]) -> _Alike:

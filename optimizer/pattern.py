@@ -7,7 +7,7 @@ a pattern matches its sketch does not refuse.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -30,6 +30,7 @@ class Pattern:
     sole_user: bool
     where: Callable[[Node], bool] | None = field(default=None, compare=False)
     reads: tuple[type[Op], ...] = ()
+    next_to: tuple[type[Op], ...] = ()
 
     def only(self, where: Callable[[Node], bool]) -> Pattern:
         """The same pattern for those nodes of which this holds as well."""
@@ -44,6 +45,7 @@ def p(
     sole_user: bool = False,
     where: Callable[[Node], bool] | None = None,
     reads: type[Op] | tuple[type[Op], ...] = (),
+    next_to: type[Op] | tuple[type[Op], ...] = (),
 ) -> Pattern:
     """Make a pattern.
 
@@ -57,8 +59,9 @@ def p(
             conditions that most nodes of the operator do not meet.
         reads: operators of which at least one has to make an operand, whichever that is. A node that reads nothing of
             the kind is no match either, and is passed over without a look at ``where``.
+        next_to: the same of operators that make an operand or read a result.
     """
-    return Pattern(_tuple(ops), operands, name, sole_user, where, _tuple(reads))
+    return Pattern(_tuple(ops), operands, name, sole_user, where, _tuple(reads), _tuple(next_to))
 
 
 def _tuple(ops: type[Op] | tuple[type[Op], ...]) -> tuple[type[Op], ...]:
@@ -141,17 +144,20 @@ def makers(node: Node, most: int | None = None) -> tuple[Made, ...]:
     )
 
 
-Sketch = tuple[tuple[str, ...], tuple["Sketch | str", ...], tuple[str, ...]]
-"""Of a pattern: the names of its operators' classes, its operands, and the names of those that it ``reads``."""
+Names = tuple[str, ...]
+"""Of operators' classes."""
+
+Sketch = tuple[Names, tuple["Sketch | str", ...], Names, Names]
+"""Of a pattern: its operators, its operands, what it ``reads``, and what it is ``next_to``."""
 
 
 def sketch_of(pattern: Pattern) -> Sketch:
     """The sketch of a pattern."""
     operands = tuple([item if isinstance(item, str) else sketch_of(item) for item in pattern.operands])
-    return _names(pattern.ops), operands, _names(pattern.reads)
+    return _names(pattern.ops), operands, _names(pattern.reads), _names(pattern.next_to)
 
 
-def _names(ops: Iterable[type]) -> tuple[str, ...]:
+def _names(ops: Iterable[type]) -> Names:
     return tuple([op.__name__ for op in ops])
 
 
@@ -171,7 +177,7 @@ def may_match(sketch: Sketch, op: type[Op], made: Sequence[Made]) -> bool:
 
     That refuses most, and is the same for all nodes that are alike: nobody needs to look at them one by one.
     """
-    ops, operands, reads = sketch
+    ops, operands, reads, _ = sketch
     if not is_one_of(op, ops):
         return False
     for index, wanted in enumerate(operands):
@@ -185,19 +191,45 @@ def may_match(sketch: Sketch, op: type[Op], made: Sequence[Made]) -> bool:
 
 
 def may_start(sketch: Sketch, node: Node) -> bool:
-    """Whether a node can match, as far as the operators before it say."""
-    _, operands, _ = sketch
-    above = [None if value is None else value.producer for value in node.inputs]
-    return may_match(sketch, node.op.__class__, makers(node)) and all(
-        isinstance(wanted, str) or ((producer := above[index]) is not None and may_start(wanted, producer))
-        for index, wanted in enumerate(operands)
-    )
+    """Whether a node can match, as far as the operators around it say, and which values are the same."""
+    return _may_fit(sketch, node, {})
+
+
+def _may_fit(sketch: Sketch, node: Node, bound: dict[str, Value | None]) -> bool:
+    _, operands, _, next_to = sketch
+    if not may_match(sketch, node.op.__class__, makers(node)):
+        return False
+    if next_to and not any(is_one_of(other.op.__class__, next_to) for other in _neighbours(node)):
+        return False
+    for index, wanted in enumerate(operands):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        if isinstance(wanted, str):
+            if bound.setdefault(wanted.rstrip("?"), value) is not value:
+                return False
+        elif value is None or value.producer is None or not _may_fit(wanted, value.producer, bound):
+            return False
+    return True
+
+
+def _neighbours(node: Node) -> Iterator[Node]:
+    yield from _above(node)
+    for value in node.outputs:
+        for reader, _ in value.uses:
+            yield reader
+
+
+def _above(node: Node) -> Iterator[Node]:
+    for value in node.inputs:
+        if value is not None and value.producer is not None:
+            yield value.producer
 
 
 def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
     if not isinstance(node.op, pattern.ops) or not found.bind(pattern.name, node):
         return False
-    if pattern.reads and not _reads_one_of(node, pattern.reads):
+    if pattern.reads and not any(isinstance(other.op, pattern.reads) for other in _above(node)):
+        return False
+    if pattern.next_to and not any(isinstance(other.op, pattern.next_to) for other in _neighbours(node)):
         return False
     if pattern.where is not None and not pattern.where(node):
         return False
@@ -212,11 +244,6 @@ def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
         if wanted.sole_user and not graph.is_sole_use(value):
             found.shared = wanted.name
     return True
-
-
-def _reads_one_of(node: Node, ops: tuple[type[Op], ...]) -> bool:
-    above = [value.producer for value in node.inputs if value is not None]
-    return any(producer is not None and isinstance(producer.op, ops) for producer in above)
 
 
 def _binds(wanted: str, value: Value | None, found: Match) -> bool:

@@ -11,12 +11,10 @@ import numpy as np
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.op import Op, OpKind
-from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
-from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
-from tpuconvert.schema.ops.compare import Eq, Ne
 from tpuconvert.schema.types import Array
 
-_COMMUTATIVE = frozenset({Add, BitAnd, BitOr, BitXor, Eq, Max, Min, Mul, Ne})
+COMMUTATIVE = frozenset({"add", "bit_and", "bit_or", "bit_xor", "eq", "max", "min", "mul", "ne"})
+"""Names of operators: a graph that has none of them does not need their definitions."""
 
 
 def share_constants(graph: Graph) -> int:
@@ -61,7 +59,7 @@ def share_nodes(graph: Graph) -> int:
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
         operands = [0 if value is None else id(value) for value in node.inputs]
-        if type(node.op) in _COMMUTATIVE:
+        if node.op.name in COMMUTATIVE:
             operands.sort()
         alike = known.setdefault((type(node.op), tuple(operands)), [])
         first = _with_same_op(alike, node.op) if alike else None

@@ -21,7 +21,7 @@ from tpuconvert.optimizer.rules._table import RULES
 
 PLACES = Path(__file__).resolve().parent.parent / "optimizer" / "rules" / "_table.py"
 COMMAND = ".venv/bin/python tools/optimizer_rules.py"
-HEAD = f'''"""Rule -> its stage, its module, and sketches of its patterns: operators, operands, who makes one of these.
+HEAD = f'''"""Rule -> its stage, its module, and sketches of its patterns, as ``optimizer.pattern`` has them.
 
 Made by: {COMMAND}
 """

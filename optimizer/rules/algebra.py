@@ -1,9 +1,7 @@
 """Identities of arithmetic on floats, each exact or off by one rounding.
 
 x + x = 2x, x * x = square(x), max(x, x) = min(x, x) = x; c - (d - x) = x + (c - d), c / (d / x) = x * (c / d);
-x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); 0 * x = 0 for integers; and functions that
-change nothing any more: |x|, and limits from below at or under 0, of what is never negative; rounding of what is
-rounded.
+x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); 0 * x = 0 for integers.
 """
 
 from __future__ import annotations
@@ -15,21 +13,15 @@ import numpy as np
 
 from tpuconvert.optimizer.annotations import same_meaning
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.signs import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rdivs, Rsubs
 from tpuconvert.schema.types import F32, Scalar
 
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 _CANCELS = 2.0**-10
-
-_ROUNDINGS = (ActiveType.ACTIVE_ROUND, ActiveType.ACTIVE_CEIL, ActiveType.ACTIVE_FLOOR)
 
 
 def _is_float(node: Node) -> bool:
@@ -144,31 +136,6 @@ def reciprocal_of_root(graph: Graph, m: Match) -> Replacement:
     if m.op.op.scalar.value != 1:
         return Skip("the dividend is not 1")
     return graph.add(Active(ActiveType.ACTIVE_RSQRT), m.y)
-
-
-def _changes_nothing(node: Node) -> bool:
-    """Limits that what is never negative cannot pass, its absolute value, rounding of what is rounded."""
-    (x,) = node.inputs
-    if x is None or not _is_float(node):
-        return False
-    bounds = interval(node.op)
-    if bounds is not None:
-        return bounds[0] <= 0 and math.isinf(bounds[1]) and is_never_negative(x)
-    if isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_ABSVAL:
-        return is_never_negative(x)
-    return _rounds_to_integers(node) and x.producer is not None and _rounds_to_integers(x.producer)
-
-
-def _rounds_to_integers(node: Node) -> bool:
-    return isinstance(node.op, (Ceil, Floor, Round)) or (
-        isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS
-    )
-
-
-@rule(p((Active, Ceil, Clamp, Floor, Maxs, Round), "x", name="op", where=_changes_nothing), stage="fuse")
-def remove_useless_function(graph: Graph, m: Match) -> Replacement:
-    """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
-    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
 
 
 RECIPROCAL = p(

@@ -47,7 +47,7 @@ def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     return "the source file rounds a part" if any(rounds(item) for item in (node, *movers)) else ""
 
 
-@rule(p(Split, "x", name="split", where=_is_reshaped), stage="fuse", sees_annotations=True)
+@rule(p(Split, "x", name="split", where=_is_reshaped, next_to=Reshape), stage="fuse", sees_annotations=True)
 def reshape_before_split(graph: Graph, m: Match) -> Replacement:
     """Parts that are all reshaped alike are parts of one reshape."""
     movers = _movers(m.split, Reshape)
@@ -79,7 +79,7 @@ def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     return None
 
 
-@rule(p(Split, "x", name="split", where=_is_permuted), stage="fuse", sees_annotations=True)
+@rule(p(Split, "x", name="split", where=_is_permuted, next_to=Permute), stage="fuse", sees_annotations=True)
 def permute_before_split(graph: Graph, m: Match) -> Replacement:
     """Parts that are all permuted alike are parts of one permuted tensor."""
     movers = _movers(m.split, Permute)

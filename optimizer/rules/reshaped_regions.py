@@ -36,11 +36,9 @@ _LARGEST = 256
 """Nodes of a region. What is longer is done in parts, each with the reshapes that are left between them."""
 
 
-def _borders_on_region(node: Node) -> bool:
+def _regroups(node: Node) -> bool:
     (x,), y = node.inputs, node.output
-    if x is None or x.shape == y.shape or not x.type.is_static or not y.type.is_static or 0 in y.shape:
-        return False
-    return _is_made_by_region(x) or _is_read_by_region(y)
+    return x is not None and x.shape != y.shape and x.type.is_static and y.type.is_static and 0 not in y.shape
 
 
 def _is_made_by_region(value: Value) -> bool:
@@ -51,7 +49,7 @@ def _is_read_by_region(value: Value) -> bool:
     return any(isinstance(node.op, COMPUTING) for node, _ in value.uses)
 
 
-@rule(p(Reshape, "x", name="reshape", where=_borders_on_region), stage="fuse", sees_annotations=True)
+@rule(p(Reshape, "x", name="reshape", where=_regroups, next_to=COMPUTING), stage="fuse", sees_annotations=True)
 def reshape_region(graph: Graph, m: Match) -> Replacement:
     """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
     y: Value = m.reshape.output
