@@ -184,14 +184,17 @@ def _head(schema: Schema, digest: str) -> str:
     )
     return f'''"""Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
+from __future__ import annotations
+
 import enum
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
+from tpuconvert.schema.flatbuffer_writer import Row, TableForm
 
 if TYPE_CHECKING:
     from tpuconvert.schema.flatbuffer_verifier import Schema
+    from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -226,14 +229,27 @@ def _enum(item: EnumType) -> str:
 
 
 def _table(schema: Schema, table: TableType) -> str:
-    fields = sorted((_declared(schema, item) for item in table.fields), key=lambda text: "=" in text)  # defaults last
-    declared = "".join(f"    {text}{_hides_method(text)}\n" for text in fields)
+    fields = sorted((_declared(schema, item) for item in table.fields), key=lambda field: field[2] is not None)
+    declared = "".join(f"    {name}: {word}{_hides_method(name)}\n" for name, word, _ in fields)
+    given = "".join(
+        f"        {name}: {word},\n" if default is None else f"        {name}: {word} = {default},\n"
+        for name, word, default in fields
+    )
+    names = "".join(f"{name}, " for name, *_ in fields)
     ordered = _widest_first(schema, table)
     slots = "".join(f"    {_slot(schema, slot, item)},\n" for slot, item in ordered)
     values = "".join(f"            {_written(schema, item)},\n" for _, item in ordered)
-    return f'''class {table.name}(NamedTuple):
+    return f'''class {table.name}(Row):
 {_doc(table.doc, f"The table {table.name}.")}
+    __slots__ = ()
+
 {declared}
+    def __new__(
+        cls,
+{given}    ) -> {table.name}:
+        """The table of these fields."""
+        return tuple.__new__(cls, ({names.rstrip() if len(fields) == 1 else names.rstrip(", ")}))
+
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
@@ -262,7 +278,7 @@ _ENUMS = {{
 
 
 @functools.cache
-def _schema() -> "Schema":
+def _schema() -> Schema:
     from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
 
     return Schema(TABLES)
@@ -282,28 +298,24 @@ def unpack(buffer: memoryview) -> {schema.root}:
 '''
 
 
-def _declared(schema: Schema, item: FieldType) -> str:
-    """A field as it is declared in Python."""
-    return f"{item.name}: {_python_type(schema, item)}"
-
-
-def _hides_method(declaration: str) -> str:
-    is_one = declaration.startswith(("count:", "index:"))
+def _hides_method(name: str) -> str:
+    is_one = name in ("count", "index")
     return "  # type: ignore[assignment]  # the method of tuples of that name is not used" if is_one else ""
 
 
-def _python_type(schema: Schema, item: FieldType) -> str:
+def _declared(schema: Schema, item: FieldType) -> tuple[str, str, str | None]:
+    """A field as it is declared in Python: its name, its type, and its default unless it has to be given."""
     inner = item.type.strip("[]")
     if inner in schema.enums:
-        return f"{inner} = {inner}({item.default or 0})"
+        return item.name, inner, f"{inner}({item.default or 0})"
     word = {"bool": "bool", "double": "float", "string": "str"}.get(inner, "int" if inner in SCALARS else inner)
     if item.type.startswith("["):
-        return {"long": "Integers", "double": "Reals"}.get(inner, f"tuple[{word}, ...]") + " = ()"
+        return item.name, {"long": "Integers", "double": "Reals"}.get(inner, f"tuple[{word}, ...]"), "()"
     if inner in SCALARS:
-        return f"{word} = {item.default or SCALARS[inner].zero}"
+        return item.name, word, item.default or SCALARS[inner].zero
     if inner == "string":
-        return "str" if item.required else 'str = ""'
-    return word if item.required else f"{word} | None = None"
+        return item.name, "str", None if item.required else '""'
+    return (item.name, word, None) if item.required else (item.name, f"{word} | None", "None")
 
 
 def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType]]:

@@ -1,13 +1,16 @@
 """Made by tools/generate_schema.py from schema/tpum.fbs: change that file, then run the program."""
 
+from __future__ import annotations
+
 import enum
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
+from tpuconvert.schema.flatbuffer_writer import Row, TableForm
 
 if TYPE_CHECKING:
     from tpuconvert.schema.flatbuffer_verifier import Schema
+    from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
 
 SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
@@ -72,19 +75,37 @@ class AttributeKind(enum.IntEnum):
     BYTES = 11
 
 
-class Attribute(NamedTuple):
+class Attribute(Row):
     """A parameter of an operator. Every different (name, value) is stored once per file; nodes refer to it by its place."""
 
+    __slots__ = ()
+
     name: str
-    kind: AttributeKind = AttributeKind(0)
-    integer: int = 0
-    real: float = 0.0
-    dtype: DType = DType(0)
-    string: str = ""
-    integers: Integers = ()
-    reals: Reals = ()
-    strings: tuple[str, ...] = ()
-    octets: tuple[int, ...] = ()
+    kind: AttributeKind
+    integer: int
+    real: float
+    dtype: DType
+    string: str
+    integers: Integers
+    reals: Reals
+    strings: tuple[str, ...]
+    octets: tuple[int, ...]
+
+    def __new__(
+        cls,
+        name: str,
+        kind: AttributeKind = AttributeKind(0),
+        integer: int = 0,
+        real: float = 0.0,
+        dtype: DType = DType(0),
+        string: str = "",
+        integers: Integers = (),
+        reals: Reals = (),
+        strings: tuple[str, ...] = (),
+        octets: tuple[int, ...] = (),
+    ) -> Attribute:
+        """The table of these fields."""
+        return tuple.__new__(cls, (name, kind, integer, real, dtype, string, integers, reals, strings, octets))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -117,14 +138,27 @@ _ATTRIBUTE = TableForm(
 )
 
 
-class Quantization(NamedTuple):
+class Quantization(Row):
     """real = (q - zero_point) * scale. One scale, or one for each index of `axis`; one zero point where all are equal."""
 
-    scale: Reals = ()
-    zero_point: Integers = ()
-    dtype: DType = DType(0)
-    per_axis: bool = False
-    axis: int = 0
+    __slots__ = ()
+
+    scale: Reals
+    zero_point: Integers
+    dtype: DType
+    per_axis: bool
+    axis: int
+
+    def __new__(
+        cls,
+        scale: Reals = (),
+        zero_point: Integers = (),
+        dtype: DType = DType(0),
+        per_axis: bool = False,
+        axis: int = 0,
+    ) -> Quantization:
+        """The table of these fields."""
+        return tuple.__new__(cls, (scale, zero_point, dtype, per_axis, axis))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -147,11 +181,21 @@ _QUANTIZATION = TableForm(
 )
 
 
-class Buffer(NamedTuple):
+class Buffer(Row):
     """Bytes in the weight segment, little-endian, C order. `offset` counts from the start of the segment."""
 
-    offset: int = 0
-    size: int = 0
+    __slots__ = ()
+
+    offset: int
+    size: int
+
+    def __new__(
+        cls,
+        offset: int = 0,
+        size: int = 0,
+    ) -> Buffer:
+        """The table of these fields."""
+        return tuple.__new__(cls, (offset, size))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -168,12 +212,23 @@ _BUFFER = TableForm(
 )
 
 
-class Source(NamedTuple):
+class Source(Row):
     """Where a node came from: the file's name without its folder, the node's name and operator in that file."""
+
+    __slots__ = ()
 
     file: str
     node: str
     op: str
+
+    def __new__(
+        cls,
+        file: str,
+        node: str,
+        op: str,
+    ) -> Source:
+        """The table of these fields."""
+        return tuple.__new__(cls, (file, node, op))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -192,12 +247,23 @@ _SOURCE = TableForm(
 )
 
 
-class Note(NamedTuple):
+class Note(Row):
     """Something the user should know about the model, for example why a node stayed float."""
+
+    __slots__ = ()
 
     kind: str
     node: str
     message: str
+
+    def __new__(
+        cls,
+        kind: str,
+        node: str,
+        message: str,
+    ) -> Note:
+        """The table of these fields."""
+        return tuple.__new__(cls, (kind, node, message))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -216,11 +282,21 @@ _NOTE = TableForm(
 )
 
 
-class Entry(NamedTuple):
+class Entry(Row):
     """A key and its value as JSON text."""
+
+    __slots__ = ()
 
     key: str
     json: str
+
+    def __new__(
+        cls,
+        key: str,
+        json: str,
+    ) -> Entry:
+        """The table of these fields."""
+        return tuple.__new__(cls, (key, json))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -237,17 +313,31 @@ _ENTRY = TableForm(
 )
 
 
-class Group(NamedTuple):
+class Group(Row):
     """Graph.nodes[first] and those behind it: they run together, part by part. Results are cut into `tiles_n` parts along
     axis 0, `tiles_c` along axis 1, `tiles_h` along axis 2.
     """
 
-    first: int = 0
-    count: int = 0  # type: ignore[assignment]  # the method of tuples of that name is not used
-    tiles_n: int = 1
-    tiles_c: int = 1
-    tiles_h: int = 1
-    keeps_constants: bool = False
+    __slots__ = ()
+
+    first: int
+    count: int  # type: ignore[assignment]  # the method of tuples of that name is not used
+    tiles_n: int
+    tiles_c: int
+    tiles_h: int
+    keeps_constants: bool
+
+    def __new__(
+        cls,
+        first: int = 0,
+        count: int = 0,
+        tiles_n: int = 1,
+        tiles_c: int = 1,
+        tiles_h: int = 1,
+        keeps_constants: bool = False,
+    ) -> Group:
+        """The table of these fields."""
+        return tuple.__new__(cls, (first, count, tiles_n, tiles_c, tiles_h, keeps_constants))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -272,16 +362,31 @@ _GROUP = TableForm(
 )
 
 
-class Value(NamedTuple):
+class Value(Row):
     """A tensor between nodes. In `shape` a negative number -1-k is the symbolic dimension Graph.symbols[k]."""
 
+    __slots__ = ()
+
     name: str
-    dtype: DType = DType(0)
-    shape: Integers = ()
-    quantization: Quantization | None = None
-    data: int = -1
-    stored: int = -1
-    stored_dtype: DType = DType(0)
+    dtype: DType
+    shape: Integers
+    quantization: Quantization | None
+    data: int
+    stored: int
+    stored_dtype: DType
+
+    def __new__(
+        cls,
+        name: str,
+        dtype: DType = DType(0),
+        shape: Integers = (),
+        quantization: Quantization | None = None,
+        data: int = -1,
+        stored: int = -1,
+        stored_dtype: DType = DType(0),
+    ) -> Value:
+        """The table of these fields."""
+        return tuple.__new__(cls, (name, dtype, shape, quantization, data, stored, stored_dtype))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -308,14 +413,27 @@ _VALUE = TableForm(
 )
 
 
-class Node(NamedTuple):
+class Node(Row):
     """One operation."""
 
+    __slots__ = ()
+
     op: str
-    attributes: tuple[int, ...] = ()
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    sources: tuple[Source, ...] = ()
+    attributes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    sources: tuple[Source, ...]
+
+    def __new__(
+        cls,
+        op: str,
+        attributes: tuple[int, ...] = (),
+        inputs: tuple[int, ...] = (),
+        outputs: tuple[int, ...] = (),
+        sources: tuple[Source, ...] = (),
+    ) -> Node:
+        """The table of these fields."""
+        return tuple.__new__(cls, (op, attributes, inputs, outputs, sources))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -338,13 +456,25 @@ _NODE = TableForm(
 )
 
 
-class Port(NamedTuple):
+class Port(Row):
     """An input or output as the user sees it: `dtype` is a NumPy name (an int64 output stays int64)."""
+
+    __slots__ = ()
 
     name: str
     dtype: str
-    shape: Integers = ()
-    quantization: Quantization | None = None
+    shape: Integers
+    quantization: Quantization | None
+
+    def __new__(
+        cls,
+        name: str,
+        dtype: str,
+        shape: Integers = (),
+        quantization: Quantization | None = None,
+    ) -> Port:
+        """The table of these fields."""
+        return tuple.__new__(cls, (name, dtype, shape, quantization))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -365,13 +495,25 @@ _PORT = TableForm(
 )
 
 
-class Grouping(NamedTuple):
+class Grouping(Row):
     """What stays in on-chip memory, in the order of Graph.nodes, and the memory that it was planned for."""
 
-    lanes: int = 0
-    lane_bytes: int = 0
-    row_bytes: int = 0
-    groups: tuple[Group, ...] = ()
+    __slots__ = ()
+
+    lanes: int
+    lane_bytes: int
+    row_bytes: int
+    groups: tuple[Group, ...]
+
+    def __new__(
+        cls,
+        lanes: int = 0,
+        lane_bytes: int = 0,
+        row_bytes: int = 0,
+        groups: tuple[Group, ...] = (),
+    ) -> Grouping:
+        """The table of these fields."""
+        return tuple.__new__(cls, (lanes, lane_bytes, row_bytes, groups))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -392,20 +534,39 @@ _GROUPING = TableForm(
 )
 
 
-class Graph(NamedTuple):
+class Graph(Row):
     """`file` is the base name of the source file, `notes` what a reader of the report must know."""
+
+    __slots__ = ()
 
     name: str
     file: str
     rescale: str
-    symbols: tuple[str, ...] = ()
-    values: tuple[Value, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    input_ports: tuple[Port, ...] = ()
-    output_ports: tuple[Port, ...] = ()
-    notes: tuple[str, ...] = ()
+    symbols: tuple[str, ...]
+    values: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    input_ports: tuple[Port, ...]
+    output_ports: tuple[Port, ...]
+    notes: tuple[str, ...]
+
+    def __new__(
+        cls,
+        name: str,
+        file: str,
+        rescale: str,
+        symbols: tuple[str, ...] = (),
+        values: tuple[Value, ...] = (),
+        nodes: tuple[Node, ...] = (),
+        inputs: tuple[int, ...] = (),
+        outputs: tuple[int, ...] = (),
+        input_ports: tuple[Port, ...] = (),
+        output_ports: tuple[Port, ...] = (),
+        notes: tuple[str, ...] = (),
+    ) -> Graph:
+        """The table of these fields."""
+        return tuple.__new__(cls, (name, file, rescale, symbols, values, nodes, inputs, outputs, input_ports, output_ports, notes))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -440,20 +601,39 @@ _GRAPH = TableForm(
 )
 
 
-class Model(NamedTuple):
+class Model(Row):
     """Everything but the bytes of the constants."""
+
+    __slots__ = ()
 
     tool_version: str
     quantize: str
     graph: Graph
-    chip: Chip = Chip(0)
-    plugins: tuple[str, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
-    buffers: tuple[Buffer, ...] = ()
-    notes: tuple[Note, ...] = ()
-    preprocessing: tuple[Entry, ...] = ()
-    metadata: tuple[Entry, ...] = ()
-    grouping: Grouping | None = None
+    chip: Chip
+    plugins: tuple[str, ...]
+    attributes: tuple[Attribute, ...]
+    buffers: tuple[Buffer, ...]
+    notes: tuple[Note, ...]
+    preprocessing: tuple[Entry, ...]
+    metadata: tuple[Entry, ...]
+    grouping: Grouping | None
+
+    def __new__(
+        cls,
+        tool_version: str,
+        quantize: str,
+        graph: Graph,
+        chip: Chip = Chip(0),
+        plugins: tuple[str, ...] = (),
+        attributes: tuple[Attribute, ...] = (),
+        buffers: tuple[Buffer, ...] = (),
+        notes: tuple[Note, ...] = (),
+        preprocessing: tuple[Entry, ...] = (),
+        metadata: tuple[Entry, ...] = (),
+        grouping: Grouping | None = None,
+    ) -> Model:
+        """The table of these fields."""
+        return tuple.__new__(cls, (tool_version, quantize, graph, chip, plugins, attributes, buffers, notes, preprocessing, metadata, grouping))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -514,7 +694,7 @@ _ENUMS = {
 
 
 @functools.cache
-def _schema() -> "Schema":
+def _schema() -> Schema:
     from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
 
     return Schema(TABLES)
