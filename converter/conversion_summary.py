@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model
@@ -25,7 +25,7 @@ KINDS = 6
 """So many operators are named, those with most nodes first."""
 
 
-def summarize(model: Model, path: Path, verification: Verification | None, next_step: str) -> Summary:
+def summarize(model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str) -> Summary:
     """The summary as plain values, as ``convert --json`` prints it.
 
     Args:
@@ -41,8 +41,8 @@ def summarize(model: Model, path: Path, verification: Verification | None, next_
     operators = {node.name: node.op.name for node in nodes}
     return {
         "source": description["file"] or description["name"],
-        "output": str(path),
-        "bytes": path.stat().st_size,
+        "output": os.fspath(path),
+        "bytes": os.path.getsize(path),
         "tool_version": description["tool_version"],
         "chip": description["chip"],
         "quantize": description["quantize"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.schema.file_model import FileModel, Note
@@ -86,7 +85,7 @@ class Model:
         """
         from tpuconvert.schema.file_writer import write_model
 
-        write_model(Path(path), self.content)
+        write_model(path, self.content)
 
     def summary(self) -> str:
         """The model in a few lines of text."""
@@ -110,4 +109,4 @@ def load(path: str | os.PathLike[str]) -> Model:
     from tpuconvert.schema.file_format import read_model
 
     load_plugins()
-    return Model(read_model(Path(path)))
+    return Model(read_model(path))

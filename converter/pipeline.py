@@ -7,7 +7,6 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.final_checks import check_legality, check_transposes
@@ -25,6 +24,8 @@ from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpuconvert.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.optimizer.quantize import Range
     from tpuconvert.preprocess import Preprocess
@@ -288,20 +289,20 @@ def source_format(path: str | os.PathLike[str]) -> str:
     """
     from tpuconvert.frontends.sniffing import identify_file
 
-    path = Path(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
+    path = os.fspath(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
     kind = identify_file(path)
     if kind is not None:
         if kind.id in SOURCE_FORMATS:
             return SOURCE_FORMATS[kind.id]
         found = f"not a model of a known format: this is {kind.description}"
-        raise CorruptInputError(found, file=str(path), hint=kind.hint)
-    by_name = SOURCE_FORMATS.get(path.suffix.lower().lstrip("."))
+        raise CorruptInputError(found, file=path, hint=kind.hint)
+    by_name = SOURCE_FORMATS.get(os.path.splitext(path)[1].lower().lstrip("."))
     if by_name is None:
         raise CorruptInputError(
             "not a model of a known format, or a damaged one",
-            file=str(path),
+            file=path,
             hint="known are ONNX (.onnx), TFLite (.tflite) and Caffe (.prototxt with .caffemodel)",
         )
     return by_name

@@ -8,9 +8,9 @@ loaded.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tpuconvert.installed import may_have_entry_points
@@ -20,6 +20,7 @@ from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
 
 if TYPE_CHECKING:
     from importlib import metadata
+    from pathlib import Path
 
     from tpuconvert.metrics import Metric
     from tpuconvert.optimizer.engine import RuleFunction
@@ -117,7 +118,7 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
     """
     _load_installed()
     for file in files:
-        _load_file(Path(file))
+        _load_file(os.fspath(file))
 
 
 @functools.cache
@@ -140,7 +141,7 @@ def operators_of_file(file: str | Path) -> list[type[Op]]:
 
     """
     _load_installed()
-    module = _load_file(Path(file))
+    module = _load_file(os.fspath(file))
     found = {id(op): op for op in all_ops().values() if op.kind is OpKind.CUSTOM and op.__module__ == module}
     if not found:
         raise UsageError(f"{file}: registers no operator", hint="tpuconvert.register_op does")
@@ -153,17 +154,17 @@ def plugins_of(graph: Graph) -> list[str]:
     return sorted(module.removeprefix(_MODULE_PREFIX) for module in modules)
 
 
-def _load_file(path: Path) -> str:
+def _load_file(path: str) -> str:
     """Import a file once; returns the name of its module."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UsageError(f"{path}: no such plugin file")
-    name = _MODULE_PREFIX + path.stem
+    name = _MODULE_PREFIX + os.path.splitext(os.path.basename(path))[0]
     installed = _installed_as(path)
     if installed is not None:  # the plugin of an installed package, named once more
         return installed
     loaded = sys.modules.get(name)
     if loaded is not None:
-        if loaded.__file__ is not None and Path(loaded.__file__).samefile(path):
+        if loaded.__file__ is not None and os.path.samefile(loaded.__file__, path):
             return name
         raise UsageError(f"{path}: another plugin of this name is loaded: {loaded.__file__}", hint="rename one of them")
     import importlib.util  # few calls name a plugin
@@ -180,16 +181,16 @@ def _load_file(path: Path) -> str:
         raise
     except Exception as error:
         del sys.modules[name]
-        raise _failed(str(path), error, path) from error
+        raise _failed(path, error, path) from error
     return name
 
 
-def _installed_as(path: Path) -> str | None:
+def _installed_as(path: str) -> str | None:
     """The module that an installed plugin has brought this very file in as."""
     for entry_point in _installed():
         name = str(entry_point.module)
         file = getattr(sys.modules.get(name), "__file__", None)
-        if file is not None and Path(file).exists() and Path(file).samefile(path):
+        if file is not None and os.path.exists(file) and os.path.samefile(file, path):
             return name
     return None
 
@@ -202,12 +203,13 @@ def _installed() -> list[metadata.EntryPoint]:
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name)
 
 
-def _failed(plugin: str, error: Exception, path: Path | None) -> UsageError:
+def _failed(plugin: str, error: Exception, path: str | None) -> UsageError:
     """The error for a plugin that raised one, with the line it happened in."""
     import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
-    last = [frame for frame in frames if path is None or Path(frame.filename) == path][-1:]
-    line = "".join(f" at line {frame.lineno} of {Path(frame.filename).name}" for frame in last)
+    file = None if path is None else os.path.abspath(path)
+    last = [frame for frame in frames if file in (None, frame.filename)][-1:]
+    line = "".join(f" at line {frame.lineno} of {os.path.basename(frame.filename)}" for frame in last)
     text = str(error) or type(error).__name__
     return UsageError(f"plugin {plugin} failed{line}: {type(error).__name__}: {text}", hint="mend it, or leave it out")

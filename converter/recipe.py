@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model, load
@@ -228,13 +227,13 @@ def reproduce(
         found = parts["calibration"][ALGORITHM]
         _check_same("samples", recipe["calibration"], found, str(calibration))
     with tempfile.TemporaryDirectory() as folder:
-        target = Path(output) if output is not None else Path(folder) / "again.tpum"
+        target = output if output is not None else os.path.join(folder, "again.tpum")
         made.save(target)
         again = load(target)
         wanted, digest = (_sha256(file) for file in (path, target))
         difference = "" if wanted == digest else first_difference(model, again)
     return Reproduction(
-        Path(path).name, wanted, digest, model.content.tool_version, made.content.tool_version, difference
+        os.path.basename(path), wanted, digest, model.content.tool_version, made.content.tool_version, difference
     )
 
 

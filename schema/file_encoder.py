@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -224,7 +223,7 @@ class _GraphEncoder:
         return places
 
     def _attribute(self, attribute: tpum.Attribute) -> int:
-        place = self._attribute_places.setdefault(repr(attribute), len(self.attributes))
+        place = self._attribute_places.setdefault(repr(attribute[:]), len(self.attributes))
         if place == len(self.attributes):
             self.attributes.append(attribute)
         return place
@@ -262,6 +261,10 @@ def _source(source: Source) -> tpum.Source:
 @functools.lru_cache(16)
 def _base_name(file: str) -> str:
     """A file's name without its folder, which is nobody's business and differs between machines."""
+    if not any(sign in file for sign in "/\\:"):
+        return file
+    from pathlib import PurePosixPath, PureWindowsPath  # the frontends give names without folders
+
     return PureWindowsPath(PurePosixPath(file).name).name
 
 

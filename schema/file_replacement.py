@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
@@ -27,8 +26,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         UsageError: the file cannot be written there.
         ResourceLimitError: the disk is full.
     """
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not target.is_file():
+    target = os.path.realpath(path)  # a link stays one
+    if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:
         with _new_file(target) as file:
@@ -38,15 +37,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _new_file(target: Path) -> Iterator[BinaryIO]:
+def _new_file(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that takes the target's place when the block ends well, and is removed when it does not."""
-    temporary = target.with_name(f".{target.name}.{os.urandom(8).hex()}.tmp")
+    folder, name = os.path.split(target)
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
     try:
         with open(temporary, "xb") as file:
             yield file
         os.replace(temporary, target)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 

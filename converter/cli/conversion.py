@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
@@ -38,9 +38,9 @@ class Files:
     ranges: str | None = None
 
     @property
-    def target(self) -> Path:
+    def target(self) -> str:
         """The model file."""
-        return Path(self.output) if self.output is not None else Path(f"{Path(self.model).stem}.tpum")
+        return self.output if self.output is not None else f"{_stem(os.path.basename(self.model))}.tpum"
 
     def check(self) -> None:
         """Complain about names that cannot be written.
@@ -50,9 +50,9 @@ class Files:
 
         """
         read = (self.model, self.weights, self.calibration, self.ranges)
-        ensure_model_name(str(self.target), *read)
+        ensure_model_name(self.target, *read)
         ensure_report_name(self.report, *read)
-        same = self.report is not None and Path(self.report) == self.target
+        same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)
         ensure(not same, f"{self.report}: named for the model and for the report")
 
 
@@ -98,6 +98,8 @@ def make(
     progress.stage("write")
     converted.save(files.target)
     if files.report is not None:
+        from pathlib import Path
+
         from tpuconvert.cli.output_files import write_report
         from tpuconvert.report import describe_model
 
@@ -123,9 +125,13 @@ def tell(summary: dict[str, Any], *, as_json: bool) -> None:
 def next_step(files: Files, said_again: Sequence[str], *, is_verified: bool) -> str:
     """The command that comes next: the comparison with the source, or a page to look at."""
     if is_verified:
-        page = str(files.target.with_suffix(".html"))
-        return shlex.join(["tpuconvert", "inspect", str(files.target), "--html", page])
-    words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), str(files.target)]
+        return shlex.join(["tpuconvert", "inspect", files.target, "--html", f"{_stem(files.target)}.html"])
+    words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), files.target]
     if files.calibration is not None or files.ranges is not None:
         words += ["--data", files.calibration or "SAMPLES"]
     return shlex.join([*words, *said_again])
+
+
+def _stem(name: str) -> str:
+    """A file's name without its suffix."""
+    return os.path.splitext(name)[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
 REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
@@ -18,11 +17,11 @@ def ensure_model_name(path: str | None, *inputs: str | None) -> None:
     """
     ensure_writable(path, *inputs)
     if path is not None:
-        suffix = Path(path).suffix.lower()
+        stem, suffix = os.path.splitext(path)
         ensure(
-            suffix not in SOURCE_SUFFIXES,
-            f"{path}: what is written is not a {suffix} file",
-            hint=f"name it {Path(path).with_suffix('.tpum')}",
+            suffix.lower() not in SOURCE_SUFFIXES,
+            f"{path}: what is written is not a {suffix.lower()} file",
+            hint=f"name it {stem}.tpum",
         )
 
 
@@ -37,7 +36,7 @@ def ensure_report_name(path: str | None, *inputs: str | None) -> None:
     if path is not None:
         known = ", ".join(REPORT_SUFFIXES)
         ensure(
-            Path(path).suffix.lower() in REPORT_SUFFIXES,
+            os.path.splitext(path)[1].lower() in REPORT_SUFFIXES,
             f"{path}: the report's name says which form it has",
             hint=f"one of {known}",
         )
@@ -52,8 +51,8 @@ def ensure_writable(path: str | None, *inputs: str | None) -> None:
     """
     if path is None:
         return
-    folder = Path(path).parent
-    ensure(folder.is_dir(), f"{path}: there is no folder {folder}", hint="create it first")
+    folder = os.path.dirname(path) or os.curdir
+    ensure(os.path.isdir(folder), f"{path}: there is no folder {folder}", hint="create it first")
     for other in inputs:
         if other is not None and os.path.exists(path) and os.path.exists(other):
             ensure(
