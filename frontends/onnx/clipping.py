@@ -17,6 +17,7 @@ from tpuconvert.schema.types import DType, Scalar
 
 if TYPE_CHECKING:
     from tpuconvert.schema.ops.activation import Active
+    from tpuconvert.schema.ops.clamp import Clamp
 
 
 @onnx_op("Relu", since=1, kind=Kind.DIRECT)
@@ -44,13 +45,17 @@ def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
         return emit.mins(g, x, high)
     if math.isinf(high):
         return emit.maxs(g, x, low)
+    return g.add(_clamp(x.dtype, low, math.copysign(1, low), high, math.copysign(1, high)), x)
+
+
+@functools.lru_cache(1 << 6)
+def _clamp(dtype: DType, low: float, _sign_of_low: float, high: float, _sign_of_high: float) -> Clamp:
+    """One object for all that are alike, which a network has many of; -0.0, which equals 0.0, is another number."""
     from tpuconvert.schema.ops.clamp import Clamp
 
-    return g.add(Clamp(_scalar(x, low), _scalar(x, high)), x)
-
-
-def _scalar(x: Value, number: float) -> Scalar:
-    return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, number)
+    if dtype is DType.FLOAT32:
+        return Clamp(Scalar.f32(low), Scalar.f32(high))
+    return Clamp(Scalar(dtype, low), Scalar(dtype, high))
 
 
 @onnx_op("Clip", since=11, kind=Kind.DIRECT)

@@ -80,25 +80,23 @@ def _tensor(file: memoryview, start: int, end: int) -> Pieces:
     if raw is None or raw[2] - raw[1] < LEAST_BYTES:
         return [file[start:end]]
     tag_at, value_at, after = raw
-    reference = b"".join(
-        (
-            _entry("location", OWN_FILE),
-            _entry("offset", str(value_at)),
-            _entry("length", str(after - value_at)),
-            _varint(_DATA_LOCATION << 3 | _VARINT),
-            b"\1",
-        )
-    )
-    return [file[start:tag_at], reference, file[after:end]]
+    place = _entry("offset", str(value_at)) + _entry("length", str(after - value_at))
+    return [file[start:tag_at], _IN_OWN_FILE, place, file[after:end]]
 
 
 def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:
     """Tag of the field at a position, where its value begins (of one with a length: behind that) and where it ends."""
-    tag, position = _read_varint(file, position)
+    tag = file[position]
+    position += 1
+    if tag >= 0x80:
+        tag, position = _read_varint(file, position - 1)
     kind = tag & 7
     after = position
     if kind == _BYTES:
-        length, position = _read_varint(file, position)
+        length = file[position]
+        position += 1
+        if length >= 0x80:  # else it is the number itself, as tags are: most fields are read without another call
+            length, position = _read_varint(file, position - 1)
         after = position + length
     elif kind == _VARINT:
         _, after = _read_varint(file, position)
@@ -134,7 +132,10 @@ def _varint(value: int) -> bytes:
 
 
 def _entry(key: str, value: str) -> bytes:
-    """One entry of ``external_data``: a message with the two strings."""
-    texts = [(_varint(number << 3 | _BYTES), text.encode()) for number, text in ((1, key), (2, value))]
-    content = b"".join(tag + _varint(len(text)) + text for tag, text in texts)
-    return _varint(_EXTERNAL_DATA << 3 | _BYTES) + _varint(len(content)) + content
+    """One entry of ``external_data``: a message with the two strings, each of which has less than 60 bytes."""
+    content = b"\n%c%b\x12%c%b" % (len(key), key.encode(), len(value), value.encode())  # the fields 1 and 2
+    return b"%c%c%b" % (_EXTERNAL_DATA << 3 | _BYTES, len(content), content)
+
+
+_IN_OWN_FILE = _entry("location", OWN_FILE) + bytes((_DATA_LOCATION << 3 | _VARINT, 1))
+"""Fields of a tensor whose data are external, and lie in the model file."""
