@@ -7,7 +7,6 @@ that the same wrong file gets the same answer whichever frontend it was handed t
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
@@ -214,7 +213,7 @@ def _looks_like_frozen_graph(head: bytes) -> bool:
     return head[:1] == b"\x0a" and (b"\x12\x0bPlaceholder" in head[:256] or b"\x12\x05Const" in head[:256])
 
 
-def read_head(path: Path) -> bytes:
+def read_head(path: str | os.PathLike[str]) -> bytes:
     """The first ``HEAD_BYTES`` of a file.
 
     Raises:
@@ -228,7 +227,7 @@ def read_head(path: Path) -> bytes:
         raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
         hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
-        is_saved_model = (path / "saved_model.pb").exists()
+        is_saved_model = os.path.exists(os.path.join(path, "saved_model.pb"))
         raise UsageError(f"{path}: is a folder, not a model file", hint=hint if is_saved_model else "") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
@@ -236,15 +235,15 @@ def read_head(path: Path) -> bytes:
 
 def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
     """As :func:`identify`, for a file on disk."""
-    path = Path(path)
     head = read_head(path)
-    return identify(head, path.stat().st_size, path.name)
+    return identify(head, os.path.getsize(path), os.path.basename(path))
 
 
 def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """The whole content of a binary model file, checked by :func:`check_file`; arguments and errors as there."""
     check_file(path, expected, limits=limits)
-    return Path(path).read_bytes()
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = DEFAULT_LIMITS) -> int:
@@ -265,16 +264,15 @@ def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits = 
         UsageError: it cannot be read.
 
     """
-    path = Path(path)
     head = read_head(path)
-    size = path.stat().st_size
+    size = os.path.getsize(path)
     if size > min(limits.max_file_bytes, limits.max_message_bytes):
         raise ResourceLimitError(
             f"{size} bytes, more than {min(limits.max_file_bytes, limits.max_message_bytes)}",
             file=str(path),
             hint="save the weights as external data" if expected == "onnx" else "",
         )
-    kind = identify(head, size, path.name)
+    kind = identify(head, size, os.path.basename(path))
     binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # protobuf has no magic number: only a guess
     if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
         raise corrupt_input(path, expected, kind=kind)
@@ -305,7 +303,6 @@ def corrupt_input(
         kind: what the file is, when the caller knows.
 
     """
-    path = Path(path)
     wanted = _NAMES.get(expected, expected)
     if kind is None:
         kind = identify_file(path)

@@ -6,6 +6,7 @@ A node that cannot be converted becomes a problem and the walk goes on: all prob
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -85,8 +86,8 @@ class _Importer:
     def __init__(self, model: OnnxModel, limits: Limits) -> None:
         self._model = model
         self._limits = limits
-        self._file = model.path.name
-        self._graph = Graph(name=model.graph.name or model.path.stem, file=self._file)
+        self._file = os.path.basename(model.path)
+        self._graph = Graph(name=model.graph.name or os.path.splitext(self._file)[0], file=self._file)
         self._graph.notes.extend(model.notes)
         opset = model.opsets.get("")
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")

@@ -7,8 +7,8 @@ become one of the others goes by way of its bytes.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
@@ -33,7 +33,8 @@ NAME, PACKAGE = "tpuconvert/onnx.proto", "tpuconvert.onnx"
 
 def message_classes() -> dict[str, Any]:
     """The classes of all messages by name."""
-    content = Path(schema.__path__[0], "onnx_descriptor.desc").read_bytes()
+    with open(os.path.join(schema.__path__[0], "onnx_descriptor.desc"), "rb") as file:
+        content = file.read()
     try:
         metaclass = import_module("google.protobuf.pyext.cpp_message").GeneratedProtocolMessageType
     except ImportError:  # protobuf without its compiled part

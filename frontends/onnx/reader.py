@@ -10,7 +10,6 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
@@ -53,7 +52,7 @@ class OnnxModel:
         notes: what a reader of the report should know about the file.
     """
 
-    path: Path
+    path: str
     proto: ModelProto
     opsets: dict[str, int]
     tensors: TensorReader
@@ -74,7 +73,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
         ResourceLimitError: larger than the limits.
         UsageError: not readable.
     """
-    path = Path(path)
+    path = os.fspath(path)
     content = _content(path, sniffing.check_file(path, "onnx", limits=limits))
     proto = ModelProto()
     try:
@@ -93,15 +92,15 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
     return OnnxModel(path, proto, opsets, TensorReader(path, limits, content), functions, notes)
 
 
-def _content(path: Path, size: int) -> memoryview:
+def _content(path: str, size: int) -> memoryview:
     """The bytes of a file: in memory, or mapped where copying them there takes longer."""
-    if size < MAPPED_BYTES:
-        return memoryview(path.read_bytes())
     with open(path, "rb") as file:
+        if size < MAPPED_BYTES:
+            return memoryview(file.read())
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
-def _check(proto: ModelProto, path: Path, limits: Limits) -> None:
+def _check(proto: ModelProto, path: str, limits: Limits) -> None:
     """Whether the message is a model that every later step can work with.
 
     Raises:
@@ -118,12 +117,14 @@ def _check(proto: ModelProto, path: Path, limits: Limits) -> None:
     if _has_broken_text(proto, nodes, graphs):
         raise sniffing.corrupt_input(path, "onnx", "a name in it is no text")
     if count > limits.max_nodes:
-        raise ResourceLimitError(f"{count} nodes, more than {limits.max_nodes}", file=path.name)
+        raise ResourceLimitError(f"{count} nodes, more than {limits.max_nodes}", file=os.path.basename(path))
     tensors = len(proto.graph.initializer) + len(proto.graph.value_info)
     if tensors > limits.max_tensors:
-        raise ResourceLimitError(f"{tensors} tensors, more than {limits.max_tensors}", file=path.name)
+        raise ResourceLimitError(f"{tensors} tensors, more than {limits.max_tensors}", file=os.path.basename(path))
     if depth > limits.max_depth:
-        raise ResourceLimitError(f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=path.name)
+        raise ResourceLimitError(
+            f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=os.path.basename(path)
+        )
 
 
 def _missing_part(proto: ModelProto) -> str:
@@ -176,15 +177,17 @@ def _has_broken_text(proto: ModelProto, nodes: list[NodeProto], graphs: list[Gra
     return bytes in set(map(type, texts))
 
 
-def _opsets(imports: Iterable[OperatorSetIdProto], path: Path) -> dict[str, int]:
+def _opsets(imports: Iterable[OperatorSetIdProto], path: str) -> dict[str, int]:
     opsets: dict[str, int] = {}
     for entry in imports:
         domain, version = _domain(entry.domain), int(entry.version)
         if version < 1:
-            raise CorruptInputError(f"opset version {version} of domain '{domain}' is impossible", file=path.name)
+            raise CorruptInputError(
+                f"opset version {version} of domain '{domain}' is impossible", file=os.path.basename(path)
+            )
         if opsets.setdefault(domain, version) != version:
             raise CorruptInputError(
-                f"two opset versions for domain '{domain}': {opsets[domain]} and {version}", file=path.name
+                f"two opset versions for domain '{domain}': {opsets[domain]} and {version}", file=os.path.basename(path)
             )
     return opsets
 

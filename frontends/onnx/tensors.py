@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,17 +34,17 @@ class TensorReader:
         content: of the model file, for what stands in it as external data (``raw_data.py``).
     """
 
-    def __init__(self, path: Path, limits: Limits, content: bytes | memoryview = b"") -> None:
+    def __init__(self, path: str | os.PathLike[str], limits: Limits, content: bytes | memoryview = b"") -> None:
         self._path = path
-        self._folder = path.parent.resolve()
+        self._folder = os.path.realpath(os.path.dirname(path))
         self._limits = limits
-        self._maps: dict[Path, Array] = {}
+        self._maps: dict[str, Array] = {}
         self._content: Array = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
 
     @property
     def files(self) -> tuple[str, ...]:
         """The external files that constants were read from, by name."""
-        return tuple(sorted(map(str, self._maps)))
+        return tuple(sorted(self._maps))
 
     def shape(self, tensor: TensorProto) -> tuple[int, ...]:
         """The extents, checked to be a shape and to stay below the limits.
@@ -64,7 +63,7 @@ class TensorReader:
         if size > self._limits.max_constant_bytes:
             raise ResourceLimitError(
                 f"constant '{tensor.name}' has {size} bytes, more than {self._limits.max_constant_bytes}",
-                file=self._path.name,
+                file=os.path.basename(self._path),
             )
         return shape
 
@@ -174,22 +173,26 @@ class TensorReader:
 
     def _map(self, tensor: TensorProto, location: str) -> Array:
         """The external file, memory-mapped once. It has to stay in the model's folder after resolving links."""
+        from pathlib import Path  # few models have external files
+
         named = Path(location.replace("\\", "/"))
         if named.is_absolute() or location.startswith(("/", "\\")) or ":" in "".join(named.parts[:1]):
             raise self._corrupt(tensor, f"has external data at the absolute path '{location}'")
-        resolved = Path(os.path.realpath(self._folder / named))
-        if not resolved.is_relative_to(self._folder):
+        resolved = os.path.realpath(os.path.join(self._folder, named))
+        if not Path(resolved).is_relative_to(self._folder):
             raise self._corrupt(tensor, f"has external data at '{location}', outside the model's folder")
         if resolved not in self._maps:
-            if not resolved.is_file():
+            if not os.path.isfile(resolved):
                 raise self._corrupt(
                     tensor,
                     f"needs the external file '{location}', which is not there",
                     hint="copy it next to the model file",
                 )
-            size = resolved.stat().st_size
+            size = os.path.getsize(resolved)
             if size > self._limits.max_file_bytes:
-                raise ResourceLimitError(f"{size} bytes, more than {self._limits.max_file_bytes}", file=resolved.name)
+                raise ResourceLimitError(
+                    f"{size} bytes, more than {self._limits.max_file_bytes}", file=os.path.basename(resolved)
+                )
             mapped: Array = np.memmap(resolved, np.uint8, "r") if size else np.empty(0, np.uint8)
             self._maps[resolved] = mapped
         return self._maps[resolved]
@@ -200,7 +203,9 @@ class TensorReader:
         return int(text)
 
     def _corrupt(self, tensor: TensorProto, found: str, hint: str = "") -> CorruptInputError:
-        return CorruptInputError(f"constant '{tensor.name[:200]}' {found}", file=self._path.name, hint=hint)
+        return CorruptInputError(
+            f"constant '{tensor.name[:200]}' {found}", file=os.path.basename(self._path), hint=hint
+        )
 
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:

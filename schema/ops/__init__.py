@@ -6,7 +6,6 @@ What ``reference`` alone computes with is imported there: most definitions are l
 import functools
 import importlib
 import re
-from pathlib import Path
 
 _DEFINITION = rb"(?m)^@tpu_op\(\"([^\"]+)\""
 
@@ -30,6 +29,8 @@ def load(name: str = "") -> None:
 @functools.cache
 def _modules() -> dict[str, str]:
     """The module of every operator, as the sources say it: to look there takes a fraction of loading them all."""
+    from pathlib import Path  # what a conversion uses imports its module
+
     found: dict[str, str] = {}
     for folder in __path__:
         for path in Path(folder).glob("*.py"):
