@@ -7,11 +7,13 @@ its node moves elements that are on the same grid already.
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.pattern import Match, is_one_of
+from tpuconvert.optimizer.pattern import Match
 from tpuconvert.schema.graph import Node, Value
 
-MOVES = ("ChannelShuffle", "Copy", "ExpandDims", "Extract", "Pad", "Permute", "Reshape", "Split", "Squeeze", "Tile")
-"""Operators that move elements, by the names of their classes: a graph that has none of them does not need these."""
+MOVES = frozenset(
+    {"channel_shuffle", "copy", "expand_dims", "extract", "pad", "permute", "reshape", "split", "squeeze", "tile"}
+)
+"""Names of operators that move elements."""
 
 
 def same_meaning(x: Value, y: Value) -> bool:
@@ -33,6 +35,6 @@ def rounds(node: Node) -> bool:
     if not asked:
         return False
     operand = node.inputs[0] if node.inputs else None
-    if operand is None or not is_one_of(node.op.__class__, MOVES):
+    if operand is None or node.op.name not in MOVES:
         return True
     return any(quant != operand.quant for quant in asked)

@@ -15,6 +15,37 @@ from tpuconvert.schema.graph import Graph, Node, Source, Value
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
+Names = tuple[str, ...]
+"""Of operators, or of their classes."""
+
+Given = type[Op] | str
+"""An operator in a pattern: its class, which stands for what is derived from it too, or its name in the set."""
+
+
+class Kinds:
+    """Some operators, as patterns have them: ``node.op in kinds``."""
+
+    __slots__ = ("_classes", "_names")
+
+    def __init__(self, *given: Given) -> None:
+        self._classes = tuple([item for item in given if not isinstance(item, str)])
+        self._names = tuple([item for item in given if isinstance(item, str)])
+
+    def __contains__(self, op: Op) -> bool:
+        return isinstance(op, self._classes) or op.name in self._names
+
+    def __bool__(self) -> bool:
+        return bool(self._classes or self._names)
+
+    @property
+    def names(self) -> Names:
+        """The names of the classes, and the others."""
+        return (*_names(self._classes), *self._names)
+
+
+def _names(ops: Iterable[type]) -> Names:
+    return tuple([op.__name__ for op in ops])
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -24,13 +55,13 @@ class Pattern:
     binds None. Operands beyond the listed ones are not looked at.
     """
 
-    ops: tuple[type[Op], ...]
+    ops: Kinds
     operands: tuple[Pattern | str, ...]
     name: str
     sole_user: bool
     where: Callable[[Node], bool] | None = field(default=None, compare=False)
-    reads: tuple[type[Op], ...] = ()
-    next_to: tuple[type[Op], ...] = ()
+    reads: Kinds = Kinds()
+    next_to: Kinds = Kinds()
 
     def only(self, where: Callable[[Node], bool]) -> Pattern:
         """The same pattern for those nodes of which this holds as well."""
@@ -39,18 +70,19 @@ class Pattern:
 
 
 def p(
-    ops: type[Op] | tuple[type[Op], ...],
+    ops: Given | tuple[Given, ...],
     *operands: Pattern | str,
     name: str,
     sole_user: bool = False,
     where: Callable[[Node], bool] | None = None,
-    reads: type[Op] | tuple[type[Op], ...] = (),
-    next_to: type[Op] | tuple[type[Op], ...] = (),
+    reads: Given | tuple[Given, ...] = (),
+    next_to: Given | tuple[Given, ...] = (),
 ) -> Pattern:
     """Make a pattern.
 
     Args:
-        ops: the operator, or several of which any will do.
+        ops: the operator, or several of which any will do. A class stands for what is derived from it too; a name of
+            the operator set for that operator alone, and its definition need not be loaded.
         operands: one per operand that matters.
         name: the node is bound to this name.
         sole_user: the node's result must have no other reader and not leave the graph; where it has, the match is
@@ -61,11 +93,11 @@ def p(
             the kind is no match either, and is passed over without a look at ``where``.
         next_to: the same of operators that make an operand or read a result.
     """
-    return Pattern(_tuple(ops), operands, name, sole_user, where, _tuple(reads), _tuple(next_to))
+    return Pattern(_kinds(ops), operands, name, sole_user, where, _kinds(reads), _kinds(next_to))
 
 
-def _tuple(ops: type[Op] | tuple[type[Op], ...]) -> tuple[type[Op], ...]:
-    return ops if isinstance(ops, tuple) else (ops,)
+def _kinds(given: Given | tuple[Given, ...]) -> Kinds:
+    return Kinds(*given) if isinstance(given, tuple) else Kinds(given)
 
 
 pattern = p
@@ -144,9 +176,6 @@ def makers(node: Node, most: int | None = None) -> tuple[Made, ...]:
     )
 
 
-Names = tuple[str, ...]
-"""Of operators' classes."""
-
 Sketch = tuple[Names, tuple["Sketch | str", ...], Names, Names]
 """Of a pattern: its operators, its operands, what it ``reads``, and what it is ``next_to``."""
 
@@ -154,21 +183,17 @@ Sketch = tuple[Names, tuple["Sketch | str", ...], Names, Names]
 def sketch_of(pattern: Pattern) -> Sketch:
     """The sketch of a pattern."""
     operands = tuple([item if isinstance(item, str) else sketch_of(item) for item in pattern.operands])
-    return _names(pattern.ops), operands, _names(pattern.reads), _names(pattern.next_to)
-
-
-def _names(ops: Iterable[type]) -> Names:
-    return tuple([op.__name__ for op in ops])
+    return pattern.ops.names, operands, pattern.reads.names, pattern.next_to.names
 
 
 _FAMILIES: dict[type[Op], frozenset[str]] = {}  # looked up once
 
 
 def is_one_of(op: type[Op], names: Iterable[str]) -> bool:
-    """Whether an operator is one of those with these names, or derived from one: a pattern may name a base class."""
+    """Whether an operator has one of these names, or its class does, or one that it is derived from."""
     own = _FAMILIES.get(op)
     if own is None:
-        own = _FAMILIES[op] = frozenset(_names(op.__mro__))
+        own = _FAMILIES[op] = frozenset((op.name, *_names(op.__mro__)))
     return not own.isdisjoint(names)
 
 
@@ -225,11 +250,11 @@ def _above(node: Node) -> Iterator[Node]:
 
 
 def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
-    if not isinstance(node.op, pattern.ops) or not found.bind(pattern.name, node):
+    if node.op not in pattern.ops or not found.bind(pattern.name, node):
         return False
-    if pattern.reads and not any(isinstance(other.op, pattern.reads) for other in _above(node)):
+    if pattern.reads and not any(other.op in pattern.reads for other in _above(node)):
         return False
-    if pattern.next_to and not any(isinstance(other.op, pattern.next_to) for other in _neighbours(node)):
+    if pattern.next_to and not any(other.op in pattern.next_to for other in _neighbours(node)):
         return False
     if pattern.where is not None and not pattern.where(node):
         return False

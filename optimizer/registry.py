@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import pkgutil
 from collections.abc import Callable, Mapping
 
 import tpuconvert.optimizer.rules
@@ -137,6 +136,8 @@ def rule_names() -> list[str]:
 @functools.cache
 def load_rules() -> None:
     """Import every module of the rules folder."""
+    import pkgutil  # for the few who want all of them
+
     for module in sorted(pkgutil.iter_modules(tpuconvert.optimizer.rules.__path__), key=lambda item: item.name):
         if not module.name.startswith("_"):
             importlib.import_module(f"{PACKAGE}.rules.{module.name}")

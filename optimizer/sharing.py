@@ -14,7 +14,7 @@ from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.types import Array
 
 COMMUTATIVE = frozenset({"add", "bit_and", "bit_or", "bit_xor", "eq", "max", "min", "mul", "ne"})
-"""Names of operators: a graph that has none of them does not need their definitions."""
+"""Names of operators."""
 
 
 def share_constants(graph: Graph) -> int:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from tpuconvert.optimizer.limits import interval
+from tpuconvert.optimizer.pattern import Kinds
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Mins, Muls
-from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
-from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
-from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.reduce import Reduce
-from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.ops.tile import Repetition
-from tpuconvert.schema.ops.upsample import Upsample
 
 _NOT_NEGATIVE = (
     ActiveType.ACTIVE_ABSVAL,
@@ -27,10 +16,11 @@ _NOT_NEGATIVE = (
     ActiveType.ACTIVE_SQRT,
     ActiveType.ACTIVE_SQUARE,
 )
-_MOVES = (ChannelShuffle, Concat, Extract, Permute, Repetition, Reshape, Split)
-_KEEPS_SIGN = (*_MOVES, Add, Div, Max, Min, Mul, Pool, Reduce, Upsample)
+_MOVES = ("broadcast", "channel_shuffle", "concat", "extract", "permute", "repeat", "reshape", "split", "tile")
+KEEPS_TRUTH = Kinds(*_MOVES, "max", "min", "mul")
+KEEPS_SIGN = Kinds(*_MOVES, "add", "div", "max", "min", "mul", "pool", "reduce", "upsample")
+COMPARISONS = Kinds("eq", "eqs", "ge", "ges", "gt", "gts", "le", "les", "lt", "lts", "ne", "nes")
 _SCALED = (Adds, Divs, Mins, Muls)
-_COMPARISONS = (ScalarComparison, TensorComparison)
 _DEPTH = 4
 
 
@@ -42,18 +32,18 @@ def is_never_negative(value: Value, depth: int = _DEPTH) -> bool:
     bounds = interval(node.op)
     if bounds is not None and bounds[0] >= 0:
         return True
-    if isinstance(node.op, (Softmax, *_COMPARISONS)) or _is_square(node):
+    if node.op in COMPARISONS or node.op.name == "softmax" or _is_square(node):
         return True
     if isinstance(node.op, Active):
         return node.op.active_type in _NOT_NEGATIVE
-    is_kept = isinstance(node.op, _KEEPS_SIGN) or (isinstance(node.op, _SCALED) and node.op.scalar.value >= 0)
+    is_kept = node.op in KEEPS_SIGN or (isinstance(node.op, _SCALED) and node.op.scalar.value >= 0)
     if is_kept and depth > 0:
         return all(operand is not None and is_never_negative(operand, depth - 1) for operand in node.inputs)
     return False
 
 
 def _is_square(node: Node) -> bool:
-    return isinstance(node.op, Mul) and node.inputs[0] is node.inputs[1]
+    return node.op.name == "mul" and node.inputs[0] is node.inputs[1]
 
 
 def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
@@ -63,8 +53,8 @@ def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
     node = value.producer
     if node is None:
         return value in graph.inputs and graph.input_ports[graph.inputs.index(value)].dtype == "bool"
-    if isinstance(node.op, _COMPARISONS):
+    if node.op in COMPARISONS:
         return True
-    if isinstance(node.op, (*_MOVES, Max, Min, Mul)) and depth > 0:
+    if node.op in KEEPS_TRUTH and depth > 0:
         return all(operand is not None and is_truth(graph, operand, depth - 1) for operand in node.inputs)
     return False

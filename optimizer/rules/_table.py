@@ -257,8 +257,9 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
         (("Rdivs",), ((("Active",), ("y",), (), ()),), (), ()),
     )),
     "recognize_activation": ("canonicalize", "rules.activation_functions", (
-        (("Mul", "Add", "Div"), (), ("Add", "Div", "Max", "Min", "Mul", "Sub", "Adds", "Divs", "Maxs", "Mins", "Muls",
-            "Rdivs", "Rsubs", "Subs", "Active", "ActiveParam", "Clamp", "CompositeActivation", "Gts", "Lts"), ()),
+        (("Mul", "Add", "Div"), (), ("add", "div", "max", "min", "mul", "sub", "adds", "divs", "maxs", "mins", "muls",
+            "rdivs", "rsubs", "subs", "active", "active_param", "clamp", "gts", "lts", "gelu", "hard_sigmoid",
+            "hard_swish", "mish", "silu", "softplus"), ()),
         (("Muls", "Divs"), (), ("Mul",), ()),
         (("Active",), (), ("Adds",), ()),
     )),
@@ -332,10 +333,10 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
         (("Cast",), ("x",), (), ()),
     )),
     "remove_same_shape": ("canonicalize", "rules.identity", (
-        (("Broadcast", "Extract", "Pad", "Repeat", "Reshape", "Tile"), ("x",), (), ()),
+        (("broadcast", "extract", "pad", "repeat", "reshape", "tile"), ("x",), (), ()),
     )),
     "remove_single_concat": ("canonicalize", "rules.identity", (
-        (("Concat",), ("x",), (), ()),
+        (("concat",), ("x",), (), ()),
     )),
     "remove_useless_function": ("fuse", "rules.useless_functions", (
         (("Active", "Ceil", "Clamp", "Floor", "Maxs", "Round"), ("x",), (), ()),

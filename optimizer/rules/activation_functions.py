@@ -7,54 +7,33 @@ whole is a function y = f(x) of one number. Such functions are compared, not the
 
 - A cone is a node together with operands of its operands, all of them functions of elements, down to the one value x
   that everything else in it depends on. Cones of one x are tried from the smallest on.
-- f is evaluated in binary32 at 1,500 points from -10^4 to 10^4, dense around zero. It is taken for the activation when
-  it differs nowhere by more than ``_TOLERANCE`` * max(1, |x|), which is what erf by its polynomial needs. The closest
-  two of the activations, both forms of GELU, differ by 200 times as much, and no exact formula of a few operators
-  comes that close to another one by accident.
-- A point where f overflows says nothing: ln(1 + exp(x)) is infinite above 88, where softplus is x.
+- f is compared with the activations at many points: ``optimizer.known_activations``.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
-
-import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.pattern import Kinds, Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
-from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import Gts, Lts
-from tpuconvert.schema.ops.smooth_activation import (
-    CompositeActivation,
-    Gelu,
-    GeluForm,
-    HardSwish,
-    Mish,
-    Silu,
-    Softplus,
-)
-from tpuconvert.schema.types import F32, Array
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
+from tpuconvert.schema.types import F32
 
-_OF_ELEMENTS = (
-    *(Add, Div, Max, Min, Mul, Sub),
-    *(Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs),
-    *(Active, ActiveParam, Clamp, CompositeActivation, Gts, Lts),
+OF_ELEMENTS = (
+    *("add", "div", "max", "min", "mul", "sub"),
+    *("adds", "divs", "maxs", "mins", "muls", "rdivs", "rsubs", "subs"),
+    *("active", "active_param", "clamp", "gts", "lts"),
+    *("gelu", "hard_sigmoid", "hard_swish", "mish", "silu", "softplus"),
 )
+_OF_ELEMENTS = Kinds(*OF_ELEMENTS)
 
 _MOST_NODES = 32
 """No cone is larger; the longest known spelling, GELU with the polynomial of erf, has 22."""
-
-_TOLERANCE = 2e-6
-
-_FEWEST_FINITE = 1000
 
 
 @dataclass(frozen=True)
@@ -83,7 +62,7 @@ def _may_end_an_activation(node: Node) -> bool:
 
 
 @rule(
-    p((Mul, Add, Div), name="op", reads=_OF_ELEMENTS, where=_ends_a_cone),
+    p((Mul, Add, Div), name="op", reads=OF_ELEMENTS, where=_ends_a_cone),
     p((Muls, Divs), name="op", reads=Mul, where=_ends_a_cone),
     p(Active, name="op", reads=Adds, where=_ends_a_cone),
     stage="canonicalize",
@@ -91,9 +70,11 @@ def _may_end_an_activation(node: Node) -> bool:
 )
 def recognize_activation(graph: Graph, m: Match) -> Replacement:
     """A cone that computes a known activation becomes that."""
+    from tpuconvert.optimizer.known_activations import activation_of  # most networks have none in pieces
+
     reason = "no known function of one value"
     for cone in _cones(m.op):
-        found = _activation(cone)
+        found = activation_of(cone.x, cone.nodes)
         if found is None:
             continue
         inner = cone.nodes[:-1]
@@ -137,7 +118,7 @@ def _elementwise_ancestors(root: Node) -> list[Node]:
 
 def _is_of_elements(node: Node, root: Node) -> bool:
     """Whether a node works on elements of one shape, with single numbers as its only constants."""
-    return isinstance(node.op, _OF_ELEMENTS) and all(
+    return node.op in _OF_ELEMENTS and all(
         value is None or (value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type)
         for value in (*node.inputs, node.outputs[0])
     )
@@ -149,61 +130,3 @@ def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> Non
         if value is not None and value.producer in wanted and value.producer not in order:
             _visit(value.producer, wanted, order)
     order[node] = None
-
-
-def _activation(cone: _Cone) -> CompositeActivation | None:
-    y = _evaluate(cone)
-    if y is None:
-        return None
-    finite = np.isfinite(y)
-    if finite.sum() < _FEWEST_FINITE:
-        return None
-    limit = _TOLERANCE * np.maximum(1, np.abs(_points()))[finite]
-    for op in (*_KNOWN, *_silus(cone)):
-        if (np.abs(y - _values(op))[finite] <= limit).all():
-            return op
-    return None
-
-
-@functools.cache
-def _points() -> Array:
-    return np.concatenate([np.linspace(-12, 12, 1001), np.geomspace(1e-4, 1e4, 250), -np.geomspace(1e-4, 1e4, 250)])
-
-
-def _evaluate(cone: _Cone) -> Array | None:
-    """The function at all points; None when an operand along the way is not a function of x."""
-    known: dict[Value, Array] = {cone.x: _points().astype(np.float32)}
-    with np.errstate(all="ignore"):
-        for node in cone.nodes:
-            operands = []
-            for value in node.inputs:
-                assert value is not None
-                if not value.is_constant and value not in known:
-                    return None
-                operands.append(value.array.reshape(1) if value.is_constant else known[value])
-            (known[node.outputs[0]],) = node.op.evaluate(*operands)
-    return known[cone.nodes[-1].outputs[0]]
-
-
-_KNOWN: tuple[CompositeActivation, ...] = (
-    Silu(),
-    HardSwish(),
-    Gelu(GeluForm.ERF),
-    Gelu(GeluForm.TANH),
-    Softplus(),
-    Mish(),
-)
-
-
-def _silus(cone: _Cone) -> list[CompositeActivation]:
-    """The function x * sigmoid(alpha * x), for the factors that occur."""
-    factors = [node.op for node in cone.nodes if isinstance(node.op, (Muls, Divs))]
-    alphas = [op.scalar.value if isinstance(op, Muls) else 1 / (op.scalar.value or np.inf) for op in factors]
-    return [Silu(float(np.float32(alpha))) for alpha in alphas if np.isfinite(alpha)]
-
-
-@functools.lru_cache(maxsize=64)
-def _values(op: Op) -> Array:
-    assert isinstance(op, CompositeActivation)
-    with np.errstate(all="ignore"):
-        return op.function(_points().astype(np.float32).astype(np.float64))

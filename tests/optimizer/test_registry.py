@@ -8,9 +8,11 @@ from optimizer.graphs import EXP, RELU, graph_of
 
 from tpuconvert.optimizer.annotations import MOVES
 from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, known_rules, rules_of, run_rules
-from tpuconvert.optimizer.pattern import makers, match, may_match, may_start, p, sketch_of
+from tpuconvert.optimizer.pattern import Sketch, makers, match, may_match, may_start, p, sketch_of
 from tpuconvert.optimizer.pipeline import STAGES
 from tpuconvert.optimizer.registry import UnloadedRule, rule_names
+from tpuconvert.optimizer.rules._table import RULES
+from tpuconvert.optimizer.signs import COMPARISONS, KEEPS_SIGN, KEEPS_TRUTH
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.op import all_ops
 from tpuconvert.schema.ops.activation import Active
@@ -114,6 +116,8 @@ def test_an_unloaded_rule_is_loaded_for_the_node_that_it_may_start_at():
 class OwnSoftplus(Softplus):
     """As a plugin derives it."""
 
+    name = "own_softplus"
+
 
 def test_a_pattern_of_a_base_class_takes_what_is_derived_from_it():
     pattern = p(CompositeActivation, p(Permute, "x", name="permute"), name="op")
@@ -183,5 +187,22 @@ def may(pattern, node) -> bool:
     return may_start(sketch, node)
 
 
+def names_in(sketch: Sketch) -> set[str]:
+    ops, operands, reads, next_to = sketch
+    return {*ops, *reads, *next_to}.union(*(names_in(item) for item in operands if not isinstance(item, str)))
+
+
 def test_operators_that_are_known_by_name_exist():
-    assert set(MOVES) <= {kind.__name__ for kind in all_ops().values()}
+    classes = {family.__name__ for kind in all_ops().values() for family in kind.__mro__}
+    named = {name for _, _, sketches in RULES.values() for sketch in sketches for name in names_in(sketch)}
+    assert named <= classes | set(all_ops())
+    assert set(all_ops()) >= {*MOVES, *KEEPS_SIGN.names, *KEEPS_TRUTH.names, *COMPARISONS.names}
+
+
+def test_a_name_in_a_pattern_is_that_of_one_operator():
+    graph = graph_of(lambda g, x: (g.add(Softplus(), x), g.add(OwnSoftplus(), x), g.add(EXP, x)), SHAPE)
+    by_name, by_class = (p(given, "x", name="op") for given in ("softplus", Softplus))
+    assert [match(by_name, node, graph) is not None for node in graph.nodes] == [True, False, False]
+    assert [match(by_class, node, graph) is not None for node in graph.nodes] == [True, True, False]
+    assert [may(by_name, node) for node in graph.nodes] == [True, False, False]
+    assert [may(by_class, node) for node in graph.nodes] == [True, True, False]
