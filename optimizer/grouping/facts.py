@@ -9,67 +9,77 @@ from tpuconvert.optimizer.grouping.slicing import Cut, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.hardware import Hardware
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.op import OpKind
 from tpuconvert.schema.types import Chip
 
 
 class Operand(NamedTuple):
-    """One operand that is there. ``value`` numbers values of the graph, and is -1 for a constant."""
+    """One operand that is there.
+
+    ``value`` numbers values of the graph, and is -1 for a constant. ``is_read_whole`` says that parts which together
+    are all rows of the results need all of its rows.
+    """
 
     place: int
     value: int
     shape: Shape
     cuts: tuple[Cut | None, Cut | None, Cut | None]
+    is_read_whole: bool
 
 
-@dataclass(frozen=True)
-class Facts:
-    """One node.
+class Use(NamedTuple):
+    """What follows from the operator and its types alone.
 
     Args:
-        node: it.
-        operands: those that are there.
-        reads: numbers of the operands that are no constants.
-        results: numbers of the results.
-        shapes: of the results.
-        last_readers: per result the place of the last node that reads it; past the end for an output of the graph.
+        number: the same for the same.
+        cuts: per operand, for N, C and H.
         can_cut: whether there is a rule for N, C and H.
+        shapes: of the operands; None for one that is absent.
+        is_read_whole: per operand.
+        results: their shapes.
         row_multiple: so many rows of the results come at a time.
         skips_rows: whether windows leave rows of an operand out.
         has_constants: whether some operands are constants.
         cuts_rows_of_constants: whether a part of the results needs only some rows of one of these.
         steps: what its multiply-accumulate steps weigh, in bytes.
-        like: equal for nodes that the planner cannot tell apart, with the places of those they read counted from here.
     """
-
-    node: Node
-    operands: tuple[Operand, ...]
-    reads: tuple[int, ...]
-    results: tuple[int, ...]
-    shapes: tuple[Shape, ...]
-    last_readers: tuple[int, ...]
-    can_cut: tuple[bool, bool, bool]
-    row_multiple: int
-    skips_rows: bool
-    has_constants: bool
-    cuts_rows_of_constants: bool
-    steps: float
-    like: int
-
-
-class _Use(NamedTuple):
-    """What follows from the operator and its types alone. ``number`` is the same for the same."""
 
     number: int
     cuts: tuple[tuple[Cut | None, Cut | None, Cut | None], ...]
     can_cut: tuple[bool, bool, bool]
     shapes: tuple[Shape | None, ...]
+    is_read_whole: tuple[bool, ...]
     results: tuple[Shape, ...]
     row_multiple: int
     skips_rows: bool
+    has_constants: bool
+    cuts_rows_of_constants: bool
     steps: float
+
+
+class Facts(NamedTuple):
+    """One node.
+
+    Args:
+        node: it.
+        use: what it has in common with others.
+        operands: those that are there.
+        reads: numbers of the operands that are no constants.
+        results: numbers of the results.
+        last_readers: per result the place of the last node that reads it; past the end for an output of the graph.
+        is_narrow: whether nodes behind read its only result, and nothing else that it or a node before has to do with.
+        like: equal for nodes that the planner cannot tell apart, with the places of those they read counted from here.
+    """
+
+    node: Node
+    use: Use
+    operands: tuple[Operand, ...]
+    reads: tuple[int, ...]
+    results: tuple[int, ...]
+    last_readers: tuple[int, ...]
+    is_narrow: bool
+    like: int
 
 
 class FactsOfGraph:
@@ -77,6 +87,7 @@ class FactsOfGraph:
 
     Attributes:
         facts: per place in the order.
+        likes: ``like`` per place, -1 where there are no facts.
         moved: bytes that each node moves alone; 0 where they are not known.
     """
 
@@ -89,9 +100,11 @@ class FactsOfGraph:
         self._producers: dict[int, tuple[int, int]] = {}
         self._used_last: dict[int, int] = {}
         self._kinds: dict[Any, int] = {}
-        self._uses: dict[Any, tuple[int, _Use | None]] = {}
+        self._uses: dict[Any, tuple[int, Use | None]] = {}
+        self._seen_until = -1  # the last place that reads a value which has been seen
         self.moved: list[int] = []
         self.facts = [self._facts(node, place) for place, node in enumerate(order)]
+        self.likes = [-1 if facts is None else facts.like for facts in self.facts]
 
     def is_tied(self, place: int) -> bool:
         """Whether the next node does nothing but change the elements that this one makes: no group ends between them.
@@ -99,50 +112,45 @@ class FactsOfGraph:
         Together they need little more memory than the first alone, and move less.
         """
         mine, following = self.facts[place], self.facts[place + 1] if place + 1 < len(self.facts) else None
-        if mine is None or following is None or following.steps or mine.last_readers != (place + 1,):
+        if mine is None or following is None or following.use.steps or mine.last_readers != (place + 1,):
             return False
         return following.reads == (mine.results[0],) and all(
             cut is not None and cut.is_same for item in following.operands if item.value >= 0 for cut in item.cuts
         )
-
-    def _number(self, value: Value) -> int:
-        return self._numbers.setdefault(value, len(self._numbers))
 
     def _facts(self, node: Node, place: int) -> Facts | None:
         moved, use = self._use(node)
         self.moved.append(moved)
         if use is None:
             return None
-        operands, links = [], []
+        operands, links, reads = [], [], []
         for index, (value, shape) in enumerate(zip(node.inputs, use.shapes, strict=True)):
             if value is not None and shape is not None:
-                number = -1 if value.is_constant else self._number(value)
-                operands.append(Operand(index, number, shape, use.cuts[index]))
+                number = -1
+                if not value.is_constant:
+                    number = self._numbers.get(value, -1)
+                    if number < 0:
+                        number = self._numbers[value] = len(self._numbers)
+                        self._seen_until = max(self._seen_until, self._read_last(value))
+                    reads.append(number)
+                operands.append(Operand(index, number, shape, use.cuts[index], use.is_read_whole[index]))
                 links.append(self._link(number, place))
-        results = tuple(map(self._number, node.outputs))
-        readers = tuple(map(self._last_reader, node.outputs))
+        until = [self._read_last(value) for value in node.outputs]
+        is_narrow = len(until) == 1 and self._seen_until <= place < until[0]
+        self._seen_until = max(self._seen_until, *until)
         end = len(self._places)
-        kind = use.number, tuple(links), tuple(reader - place if reader < end else -1 for reader in readers)
-        for index, number in enumerate(results):
+        results, readers = [], []
+        for index, value in enumerate(node.outputs):
+            number = self._numbers[value] = len(self._numbers)
             self._producers[number] = place, index
+            results.append(number)
+            readers.append(end if value in self._outputs or not value.uses else until[index])
+        kind = use.number, tuple(links), tuple([reader - place if reader < end else -1 for reader in readers])
         like = self._kinds.setdefault(kind, len(self._kinds))
-        return Facts(
-            node=node,
-            operands=tuple(operands),
-            reads=tuple([item.value for item in operands if item.value >= 0]),
-            results=results,
-            shapes=use.results,
-            last_readers=readers,
-            can_cut=use.can_cut,
-            row_multiple=use.row_multiple,
-            skips_rows=use.skips_rows,
-            has_constants=any(item.value < 0 for item in operands),
-            cuts_rows_of_constants=any(item.value < 0 and item.cuts[2] is not None for item in operands),
-            steps=use.steps,
-            like=like,
-        )
+        found = tuple(operands), tuple(reads), tuple(results), tuple(readers)
+        return Facts(node, use, *found, is_narrow, like)
 
-    def _use(self, node: Node) -> tuple[int, _Use | None]:
+    def _use(self, node: Node) -> tuple[int, Use | None]:
         """Bytes that a node moves alone, and what is known of it when it can be in a group."""
         if node.op.kind is OpKind.CUSTOM:
             return cost.bytes_alone(node) or 0, None
@@ -154,26 +162,33 @@ class FactsOfGraph:
             self._uses[key] = self._looked_at(node, len(self._uses))
         return self._uses[key]
 
-    def _looked_at(self, node: Node, number: int) -> tuple[int, _Use | None]:
+    def _looked_at(self, node: Node, number: int) -> tuple[int, Use | None]:
         moved = cost.bytes_alone(node)
         if moved is None or not locality_of(node, self._chip).is_local:
             return moved or 0, None
         by_axis = rules(node)
-        return moved, _Use(
-            number,
-            tuple((_cut(by_axis[0], i), _cut(by_axis[1], i), _cut(by_axis[2], i)) for i in range(len(node.inputs))),
-            (_keeps_parts(by_axis[0]), _keeps_parts(by_axis[1]), by_axis[2] is not None),
-            tuple(None if value is None else _shape(value) for value in node.inputs),
-            tuple(map(_shape, node.outputs)),
-            row_multiple(node),
-            any(cut is not None and cut.skips for cut in by_axis[2] or ()),
-            (cost.macs(node) or 0) * self._hardware.bytes_per_mac(cost.arithmetic_type(node)),
+        shapes = tuple([None if value is None else _shape(value) for value in node.inputs])
+        results = tuple(map(_shape, node.outputs))
+        rows = by_axis[2] or (None,) * len(shapes)
+        constants = [place for place, value in enumerate(node.inputs) if value is not None and value.is_constant]
+        return moved, Use(
+            number=number,
+            cuts=tuple([(_cut(by_axis[0], i), _cut(by_axis[1], i), rows[i]) for i in range(len(shapes))]),
+            can_cut=(_keeps_parts(by_axis[0]), _keeps_parts(by_axis[1]), by_axis[2] is not None),
+            shapes=shapes,
+            is_read_whole=tuple([_is_read_whole(*item, results[0]) for item in zip(rows, shapes, strict=True)]),
+            results=results,
+            row_multiple=row_multiple(node),
+            skips_rows=any(cut is not None and cut.skips for cut in rows),
+            has_constants=bool(constants),
+            cuts_rows_of_constants=any(rows[place] is not None for place in constants),
+            steps=(cost.macs(node) or 0) * self._hardware.bytes_per_mac(cost.arithmetic_type(node)),
         )
 
-    def _last_reader(self, value: Value) -> int:
-        if value in self._outputs or not value.uses:
-            return len(self._places)
-        return max(self._places.get(user, len(self._places)) for user, _ in value.uses)
+    def _read_last(self, value: Value) -> int:
+        """The place of the last node that reads a value, past the end for one that is not in the order."""
+        places = self._places
+        return max([places.get(user, len(places)) for user, _ in value.uses], default=-1)
 
     def _link(self, number: int, place: int) -> tuple[int, int]:
         """Where an operand comes from, counted back from the node: its producer, or who read it before."""
@@ -199,3 +214,11 @@ def _keeps_parts(rule: Rule) -> bool:
 
 def _cut(rule: Rule, place: int) -> Cut | None:
     return None if rule is None else rule[place]
+
+
+def _is_read_whole(cut: Cut | None, shape: Shape | None, result: Shape) -> bool:
+    """Whether intervals that are all rows of the results, each beginning where one ends, need all rows of an operand.
+
+    Where a cut skips nothing, the next interval begins in the operand where the last one ended, or before.
+    """
+    return cut is None or shape is None or (not cut.skips and cut.of(0, result.h, shape.h) == (0, shape.h))

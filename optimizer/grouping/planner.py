@@ -1,8 +1,8 @@
 """Which nodes run together: dynamic programming over the order in which nodes run.
 
 The best plan for the first nodes ends with a node on its own or with a group; what stands before is the best plan for
-that. All groups of bounded length are tried, each cut in every way. Windows of nodes that are alike, as repeated blocks
-have them, are looked at once.
+that. All groups of bounded length are tried, each cut in every way, but for those that a bound shows to be no better.
+Windows of nodes that are alike, as repeated blocks have them, are looked at once.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.optimizer.grouping.candidates import Candidates
-from tpuconvert.optimizer.grouping.facts import Facts, FactsOfGraph
+from tpuconvert.optimizer.grouping.ending import Ending
+from tpuconvert.optimizer.grouping.facts import FactsOfGraph
 from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
-from tpuconvert.optimizer.grouping.segment import Segment
-from tpuconvert.optimizer.grouping.whole_segment import whole_groups
+from tpuconvert.optimizer.grouping.whole_segment import Whole
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
@@ -82,44 +82,31 @@ def plan_order(
 ) -> Plan:
     """The best groups among runs of an order of all nodes, or of some of them."""
     known = FactsOfGraph(graph, order, chip, hardware)
-    batches = {shape.n for facts in known.facts if facts is not None for shape in facts.shapes}
+    batches = {shape.n for facts in known.facts if facts is not None for shape in facts.use.results}
     candidates = Candidates(memory, batches)
-    ends: dict[tuple[int, ...], list[tuple[float, int] | None]] = {}
+    endings: dict[tuple[int, ...], Ending] = {}
+    whole: list[Sequence[Whole]] = []  # groups that end at each place
     weights = [0.0]
     choices: list[tuple[int, int]] = []  # number of nodes, and the way of cutting them
     begin = 0
     for end, facts in enumerate(known.facts):
         weight, choice = weights[end] + known.moved[end], (1, 0)
+        whole.append(())
         if facts is None:
             begin = end + 1
         elif not known.is_tied(end):
-            size = longest if len(ends) < PATIENCE else min(longest, SHORTEST)
-            window = [item for item in known.facts[max(begin, end + 1 - size) : end + 1] if item is not None]
-            key = tuple([item.like for item in window])
-            if key not in ends:
-                ends[key] = _groups_ending(window, end, candidates)
-            for count, found in enumerate(ends[key], 1):
-                if count > 1 and found is not None and weights[end + 1 - count] + found[0] < weight:
-                    weight, choice = weights[end + 1 - count] + found[0], (count, found[1])
+            size = longest if len(endings) < PATIENCE else min(longest, SHORTEST)
+            first = max(begin, end + 1 - size)
+            key = tuple(known.likes[first : end + 1])
+            ending = endings.get(key)
+            if ending is None:
+                window = [item for item in known.facts[first : end + 1] if item is not None]
+                ending = endings[key] = Ending(window, end, candidates, whole)
+            whole[end] = ending.whole
+            weight, choice = ending.lightest(weights, weight) or (weight, choice)
         weights.append(weight)
         choices.append(choice)
     return Plan(tuple(order), _groups(choices, candidates), weights[-1])
-
-
-def _groups_ending(window: Sequence[Facts], end: int, candidates: Candidates) -> list[tuple[float, int] | None]:
-    """The best way of cutting the last node, the last two, ...: as many as fit. What fits whole is not cut."""
-    found = whole_groups(window, end, candidates)
-    if len(found) == len(window):
-        return found
-    segment = Segment(candidates, end, len(window))
-    for place, facts in enumerate(reversed(window)):
-        segment.add(facts)
-        if place < len(found):  # which fits
-            continue
-        if not segment.fits():
-            break
-        found.append(segment.best())
-    return found
 
 
 def _groups(choices: Sequence[tuple[int, int]], candidates: Candidates) -> tuple[Group, ...]:

@@ -1,4 +1,4 @@
-"""The cost of all groups that end at one node, for every way of cutting them: grown node by node towards the front.
+"""The cost of groups that end at one node, for every way of cutting them: grown node by node towards the front.
 
 What a node has to compute is decided by the nodes behind it. A node that joins in front changes nothing of what has
 been found, except that its results are no longer loaded.
@@ -6,20 +6,22 @@ been found, except that its results are no longer loaded.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from tpuconvert.optimizer.grouping.candidates import Bools, Candidates, Floats, Ints, Part, Shape
-from tpuconvert.optimizer.grouping.facts import Facts, Operand
-from tpuconvert.optimizer.grouping.pieces import Pieces
+from tpuconvert.optimizer.grouping.candidates import WHOLE, Bools, Candidates, Floats, Ints, Part, Shape
+from tpuconvert.optimizer.grouping.facts import Facts
 
 
 class _Live:
     """A value in on-chip memory between two steps; steps count back from the end of the group."""
 
-    __slots__ = ("first", "last", "part")
+    __slots__ = ("first", "last", "part", "shape")
 
-    def __init__(self, part: Part, step: int) -> None:
+    def __init__(self, part: Part, shape: Shape, step: int) -> None:
         self.part = part
+        self.shape = shape
         self.first = self.last = step
 
 
@@ -29,134 +31,120 @@ class Segment:
     Args:
         candidates: the ways of cutting.
         end: place of the last node.
-        longest: most nodes.
+
+    Attributes:
+        size: number of nodes.
     """
 
-    def __init__(self, candidates: Candidates, end: int, longest: int) -> None:
+    def __init__(self, candidates: Candidates, end: int) -> None:
         count = len(candidates.ways)
+        self.size = 0
         self._candidates = candidates
         self._end = end
-        self._used: Ints = np.zeros((longest, count), np.int64)
-        self._room: Ints = np.full(count, candidates.memory.lane_bytes, np.int64)
-        self._moved: Ints = np.zeros(count, np.int64)
-        self._repeated: Floats = np.zeros(count)
+        self._used: list[Ints] = []  # per step; what a step takes never shrinks
         self._peak: Ints = np.zeros(count, np.int64)
+        self._room: Ints = np.full(count, candidates.memory.lane_bytes, np.int64)
         self._possible: Bools = np.ones(count, np.bool_)
         self._live: dict[int, _Live] = {}
-        self._size = 0
         self._changed = 0  # the first step that has not been looked at since it has grown
-        self._pieces = Pieces()
+        self._moved: Ints = np.zeros(count, np.int64)  # but for values that would be loaded
+        self._repeated: Floats = np.zeros(count)
 
     def add(self, facts: Facts) -> None:
         """Put a node in front."""
-        step = self._size
-        self._size += 1
-        self._pieces.add(facts.results, facts.reads)
+        step = self.size
+        self.size += 1
         part = self._wanted(facts)
-        if not all(facts.can_cut):
-            self._possible &= self._candidates.only(facts.can_cut)
-        for place, number in enumerate(facts.results):
-            self._touch(self._produce(number, part, facts.shapes[place], step))
-            if facts.last_readers[place] > self._end:
-                n, c, h, row = facts.shapes[place]
+        found = self._candidates.step(facts, part)
+        if not all(facts.use.can_cut):
+            self._possible &= self._candidates.only(facts.use.can_cut)
+        for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True):
+            known = self._live.pop(number, None)
+            if known is not None:  # it is not loaded after all, and lives from here on
+                lanes = self._grow(known, part)
+                self._keep(lanes, known.first + 1, step)
+            if reader > self._end:
+                n, c, h, row = shape
                 self._moved += n * c * h * row
                 self._possible &= self._candidates.has_parts(n, c, h)
-        if facts.has_constants:
-            lanes, kept, moved = self._candidates.constants(facts, part)
-            self._used[step] += lanes
+        if found.constants is not None:
+            kept, moved = found.constants
             self._room -= kept
             self._moved += moved
-        for operand in facts.operands:
-            if operand.value >= 0:
-                self._touch(self._use(operand, self._needed(operand, part, facts.shapes[0]), step))
-        if facts.steps:
-            self._repeated += self._candidates.repetition(part, facts.shapes[0], facts.steps)
+        if found.repeated is not None:
+            self._repeated += found.repeated
+        if found.all_lanes is not None and facts.reads[0] not in self._live:
+            self._used.append(found.all_lanes)
+            self._live[facts.reads[0]] = _Live(*found.operands[0], step)
+            return
+        self._used.append(found.lanes)
+        for number, (needed, shape) in zip(facts.reads, found.operands, strict=True):
+            self._use(number, needed, shape, step)
 
-    def _touch(self, step: int) -> None:
-        """From this step on, what a step takes may have grown."""
-        self._changed = min(self._changed, step)
+    def best(self) -> tuple[float, int, int] | None:
+        """The least weight, the way that has it, and how many bytes more than one part every possible way costs.
 
-    def fits(self) -> bool:
-        """Whether some way of cutting fits into the memory."""
-        # What a step takes never shrinks: those that are not changed have been looked at.
-        for used in self._used[self._changed : self._size]:
+        The last does not count what would be loaded, which nodes in front may make. However many of these join, the
+        weight is as much above the bound of ``whole_groups`` at least: every node that is added moves what it has to
+        move in any case, or more. Rounded down to whole bytes, it is not too much in larger sums, which are rounded.
+
+        None when no way fits into the memory.
+        """
+        for used in self._used[self._changed :]:
             np.maximum(self._peak, used, out=self._peak)
-        self._changed = self._size
+        self._changed = self.size
         self._possible &= self._peak <= self._room
-        return bool(np.count_nonzero(self._possible))
-
-    def best(self) -> tuple[float, int] | None:
-        """The least weight and the way that has it; None when the nodes are not connected."""
-        if self._pieces.count != 1:
+        if not self._possible.any():
             return None
-        weight = np.where(self._possible, self._moved + self._repeated, np.inf)
+        loaded = self._moved
+        for live in self._live.values():
+            loaded = loaded + self._candidates.size(live.part, live.shape)[1]
+        weight = np.where(self._possible, loaded + self._repeated, np.inf)
         way = int(weight.argmin())
-        return float(weight[way]), way
+        least = (self._moved + self._repeated)[self._possible].min()
+        return float(weight[way]), way, math.floor(least) - int(self._moved[WHOLE])
 
     def _wanted(self, facts: Facts) -> Part:
         """What has to be computed: what nodes behind it read, and equal parts of results that leave."""
         wanted: Part | None = None
-        extent = facts.shapes[0].h
-        for number, shape, reader in zip(facts.results, facts.shapes, facts.last_readers, strict=True):
-            parts = [self._live[number].part] if number in self._live else []
+        extent = facts.use.results[0].h
+        for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True):
+            live = self._live.get(number)
+            if live is not None:
+                wanted = live.part if wanted is None else self._candidates.join(wanted, live.part, extent)
             if reader > self._end:
-                parts.append(Part(True, True, self._candidates.equal_rows(shape.h)))
-            for part in parts:
-                wanted = part if wanted is None else self._candidates.join(wanted, part, extent)
+                equal = self._candidates.equal_rows(shape.h).part(True, True)
+                wanted = equal if wanted is None else self._candidates.join(wanted, equal, extent)
         assert wanted is not None, f"nobody reads {facts.node}"
-        if facts.row_multiple == 1:
+        if facts.use.row_multiple == 1:
             return wanted
-        return wanted._replace(rows=self._candidates.rounded_rows(wanted.rows, facts.row_multiple, extent))
+        rows = self._candidates.rounded_rows(wanted.rows, facts.use.row_multiple, extent)
+        return rows.part(wanted.is_cut_n, wanted.is_cut_c)
 
-    def _needed(self, operand: Operand, part: Part, result: Shape) -> Part:
-        cut_n, cut_c, cut_h = operand.cuts
-        extent = operand.shape.h
-        if cut_h is None:
-            rows = self._candidates.whole_rows(extent)
-        elif cut_h.is_same and extent == result.h:
-            rows = part.rows
+    def _use(self, number: int, part: Part, shape: Shape, step: int) -> None:
+        """A value is read here: loaded here, so far, and kept for those that read it later."""
+        known = self._live.get(number)
+        if known is None:
+            self._live[number] = _Live(part, shape, step)
+            first, lanes = step, self._candidates.size(part, shape)[0]
         else:
-            rows = self._candidates.cut_rows(part.rows, cut_h, extent)
-        return Part(cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c, rows)
+            first = known.first + 1
+            lanes = self._grow(known, self._candidates.join(known.part, part, shape.h))
+            known.first = step
+        self._keep(lanes, first, step + 1)
 
-    def _produce(self, number: int, part: Part, shape: Shape, step: int) -> int:
-        """A result is made here: it is not loaded after all, and lives from here on.
+    def _grow(self, live: _Live, part: Part) -> Ints:
+        """More of a value is needed than has been known. Returns the bytes of one lane that it takes."""
+        lanes, _ = self._candidates.size(part, live.shape)
+        if part is not live.part:
+            before, _ = self._candidates.size(live.part, live.shape)
+            self._keep(lanes - before, live.last, live.first + 1)
+            live.part = part
+        return lanes
 
-        Returns the first step that changes.
-        """
-        lanes, _ = self._candidates.size(part, shape)
-        known = self._live.pop(number, None)
-        if known is None:
-            self._used[step] += lanes
-            return step
-        before, loaded = self._candidates.size(known.part, shape)
-        self._moved -= loaded
-        if lanes is not before:
-            self._used[known.last : known.first + 1] += lanes - before
-        self._used[known.first + 1 : step + 1] += lanes
-        return known.last if lanes is not before else known.first + 1
-
-    def _use(self, operand: Operand, part: Part, step: int) -> int:
-        """A value is read here: loaded here, so far, and kept for those that read it later.
-
-        Returns the first step that changes.
-        """
-        known = self._live.get(operand.value)
-        if known is None:
-            lanes, loaded = self._candidates.size(part, operand.shape)
-            self._live[operand.value] = _Live(part, step)
-            self._used[step] += lanes
-            self._moved += loaded
-            return step
-        changed = known.first + 1
-        both = self._candidates.join(known.part, part, operand.shape.h)
-        lanes, loaded = self._candidates.size(both, operand.shape)
-        if both != known.part:
-            before, counted = self._candidates.size(known.part, operand.shape)
-            self._used[known.last : known.first + 1] += lanes - before
-            self._moved += loaded - counted
-            known.part = both
-            changed = known.last
-        self._used[known.first + 1 : step + 1] += lanes
-        known.first = step
-        return changed
+    def _keep(self, lanes: Ints, begin: int, end: int) -> None:
+        """So much more is taken from one step on, up to another."""
+        for step in range(begin, end):
+            self._used[step] = self._used[step] + lanes
+        if begin < end:
+            self._changed = min(self._changed, begin)

@@ -168,8 +168,8 @@ def test_a_long_chain_is_planned_by_looking_at_few_windows(monkeypatch: pytest.M
     from tpuconvert.optimizer.grouping import planner
 
     looked_at = []
-    grow = planner._groups_ending
-    monkeypatch.setattr(planner, "_groups_ending", lambda *a: looked_at.append(1) or grow(*a))
+    ending = planner.Ending
+    monkeypatch.setattr(planner, "Ending", lambda *a: looked_at.append(1) or ending(*a))
     graph = chain(2000)
     grouping = plan_groups(graph, Chip.BM1686)
     assert sum(group.count for group in grouping.groups) == len(graph)

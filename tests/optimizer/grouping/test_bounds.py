@@ -1,0 +1,140 @@
+"""Groups that the planner passes over because of a bound: none of them would have been better."""
+
+import random
+
+import pytest
+from random_networks import random_network
+
+from tpuconvert.optimizer.grouping.candidates import Candidates
+from tpuconvert.optimizer.grouping.ending import Ending
+from tpuconvert.optimizer.grouping.facts import FactsOfGraph
+from tpuconvert.optimizer.grouping.planner import plan_order
+from tpuconvert.optimizer.grouping.segment import Segment
+from tpuconvert.optimizer.grouping.slicing import H, rules
+from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.groups import Group, Tiles
+from tpuconvert.schema.hardware import LocalMemory, hardware_of
+from tpuconvert.schema.types import Chip
+
+CHIP = Chip.BM1686
+HARDWARE = hardware_of(CHIP)
+
+
+def drawn(seed: int) -> tuple[Graph, LocalMemory]:
+    """A network, and a memory in which some of its groups fit whole, some in parts, and some not at all."""
+    draw = random.Random(seed)
+    graph = random_network(
+        seed, draw.choice((8, 12, 16)), draw.choice((8, 12, 13, 30)), draw.choice((1, 1, 2, 3)), draw.random() < 0.5
+    )
+    return graph, LocalMemory(draw.choice((2, 4)), draw.choice((100, 200, 300, 600, 1200, 3000, 10_000)), 16)
+
+
+class Plain:
+    """The same plan without bounds and without anything that groups share: every run of nodes, each from the start."""
+
+    def __init__(self, graph: Graph, memory: LocalMemory) -> None:
+        self.graph, self.memory, self.outputs = graph, memory, set(graph.outputs)
+        self.facts = FactsOfGraph(graph, graph.nodes, CHIP, HARDWARE)
+        self.candidates = Candidates(memory, {shape.n for item in self.facts.facts for shape in item.use.results})
+
+    def weight(self, first: int, stop: int) -> tuple[float, tuple[Tiles, bool]] | None:
+        """The least weight of a run and the way of cutting it; None where it is no group."""
+        nodes = self.graph.nodes[first:stop]
+        if not is_connected(nodes):
+            return None
+        whole = group_cost(nodes, self.outputs, Tiles(), False, self.memory, HARDWARE)
+        skips = any(cut is not None and cut.skips for node in nodes for cut in rules(node)[H] or ())
+        if whole.lane_bytes <= self.memory.lane_bytes and not skips:
+            return whole.weight, (Tiles(), False)
+        segment = Segment(self.candidates, stop - 1)
+        for item in reversed(self.facts.facts[first:stop]):
+            segment.add(item)
+        found = segment.best()
+        return None if found is None else (found[0], self.candidates.ways[found[1]])
+
+    def plan(self, longest: int) -> tuple[float, tuple[Group, ...]]:
+        """The weight of the best plan and its groups."""
+        best: list[tuple[float, tuple[Group, ...]]] = [(0.0, ())]
+        for end in range(len(self.graph)):
+            weight, groups = best[end][0] + self.facts.moved[end], best[end][1]
+            for count in range(2, 1 if self.facts.is_tied(end) else min(longest, end + 1) + 1):
+                first = end + 1 - count
+                found = self.weight(first, end + 1)
+                if found is not None and best[first][0] + found[0] < weight:
+                    weight, groups = best[first][0] + found[0], (*best[first][1], Group(first, count, *found[1]))
+            best.append((weight, groups))
+        return best[-1]
+
+
+def is_connected(nodes) -> bool:
+    reached, ahead = {nodes[0]}, [nodes[0]]
+    while ahead:
+        node = ahead.pop()
+        near = {user for value in node.outputs for user, _ in value.uses}
+        near |= {value.producer for value in node.inputs if value is not None}
+        new = near.intersection(nodes) - reached
+        reached |= new
+        ahead += new
+    return len(reached) == len(nodes)
+
+
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(30, 300))])
+def test_the_plan_is_that_of_a_planner_without_bounds(seed: int) -> None:
+    graph, memory = drawn(seed)
+    longest = 5 if seed % 4 == 3 else 32
+    weight, groups = Plain(graph, memory).plan(longest)
+    plan = plan_order(graph, graph.nodes, CHIP, HARDWARE, memory, longest)
+    assert plan.groups == groups
+    assert plan.weight == pytest.approx(weight, rel=1e-12)  # sums of the same numbers
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_way_of_cutting_is_below_the_bound(seed: int) -> None:
+    """With weights from ``group_cost``, which computes nothing the way the planner does."""
+    graph, memory = drawn(seed + 1000)
+    plain = Plain(graph, LocalMemory(memory.lanes, 16, 16))  # nothing fits whole: all are bounds
+    draw = random.Random(seed)
+    looked_at = 0
+    for end in range(1, len(graph)):
+        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, [()] * len(graph))
+        for count in range(2, len(ending.weights) + 1):
+            nodes = graph.nodes[end + 1 - count : end + 1]
+            for tiles, keeps in draw.sample(plain.candidates.ways, 12):
+                try:
+                    found = group_cost(nodes, plain.outputs, tiles, keeps, memory, HARDWARE)
+                except CannotCutError:
+                    continue
+                looked_at += 1
+                assert ending.weights[count - 1] <= found.weight or not is_connected(nodes)
+    assert looked_at > 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_weighing_one_group_says_of_longer_ones(seed: int) -> None:
+    """Bounds rise to no more than what the longer groups weigh; those that fit nowhere stay without a weight."""
+    graph, memory = drawn(seed + 2000)
+    plain = Plain(graph, memory)
+    end = len(graph) - 1
+    for count in range(2, end + 1):
+        ending = Ending(plain.facts.facts, end, plain.candidates, [()] * len(graph))
+        if count > len(ending.weights) or ending.ways[count - 1] is not None:
+            continue
+        ending.weigh(count)
+        for longer in range(count + 1, len(ending.weights) + 1):
+            found = plain.weight(end + 1 - longer, end + 1)
+            assert found is None or ending.weights[longer - 1] <= found[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_behind_a_narrow_place_cost_what_they_do_from_the_start(seed: int) -> None:
+    graph, memory = drawn(seed + 3000)
+    plain = Plain(graph, memory)
+    shared = [()] * len(graph)
+    for end in range(len(graph)):
+        window = plain.facts.facts[: end + 1]
+        alone = Ending(window, end, plain.candidates, [()] * len(graph)).whole
+        shared[end] = Ending(window, end, plain.candidates, shared).whole
+        assert [item for item in shared[end] if item[0] < float("inf")] == [
+            item for item in alone if item[0] < float("inf")
+        ]
