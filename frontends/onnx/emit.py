@@ -9,7 +9,7 @@ Definitions of operators are imported by the functions that write them: a networ
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -180,6 +180,7 @@ def _with_scalar(function: str, number: Scalar, *, is_first: bool = False) -> Op
 
     if is_first and function in ("sub", "div"):
         return Rsubs(number) if function == "sub" else Rdivs(number)
+    forms: dict[str, Callable[[Scalar], Op]]
     forms = {"add": Adds, "sub": Subs, "mul": Muls, "div": Divs, "max": Maxs, "min": Mins}
     return forms[function](number)
 

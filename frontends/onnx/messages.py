@@ -33,8 +33,8 @@ NAME, PACKAGE = "tpuconvert/onnx.proto", "tpuconvert.onnx"
 
 def message_classes() -> dict[str, Any]:
     """The classes of all messages by name."""
-    with open(os.path.join(schema.__path__[0], "onnx_descriptor.desc"), "rb") as file:
-        content = file.read()
+    with open(os.path.join(schema.__path__[0], "onnx_descriptor.desc"), "rb") as description:
+        content = description.read()
     try:
         metaclass = import_module("google.protobuf.pyext.cpp_message").GeneratedProtocolMessageType
     except ImportError:  # protobuf without its compiled part

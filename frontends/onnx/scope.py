@@ -44,8 +44,8 @@ class Scope:
                 return around.tensors[name]
             proto = around.constants.get(name)
             if proto is not None:
-                array = reader.read(proto)
-                found = OnnxTensor(around.prefix + name, reader.element(proto), array.shape, array)
+                element, array = reader.typed(proto)
+                found = OnnxTensor(around.prefix + name, element, array.shape, array)
                 around.tensors[name] = found
                 return found
             around = around.parent

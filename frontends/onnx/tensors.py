@@ -86,15 +86,24 @@ class TensorReader:
                 outside the model's folder.
             ResourceLimitError: larger than the limits.
         """
+        return self.typed(tensor)[1]
+
+    def typed(self, tensor: TensorProto) -> tuple[Element, Array]:
+        """Element type and elements; errors as ``read``."""
         element, shape = self.element(tensor), self.shape(tensor)
         if tensor.HasField("segment"):
             raise self._corrupt(tensor, "is stored in segments, which no ONNX version defines for models")
-        if tensor.data_location == _EXTERNAL:
-            expected = (math.prod(shape) * element.bits + 7) // 8
-            return self._decode_raw(tensor, element, self._external(tensor, expected), shape)
-        if tensor.HasField("raw_data"):
-            return self._decode_raw(tensor, element, np.frombuffer(tensor.raw_data, np.uint8), shape)
-        return self._decode_typed(tensor, element, shape)
+        is_external = tensor.data_location == _EXTERNAL
+        if not is_external and not tensor.HasField("raw_data"):
+            return element, self._decode_typed(tensor, element, shape)
+        count = math.prod(shape)
+        expected = (count * element.bits + 7) // 8
+        data = self._external(tensor, expected) if is_external else np.frombuffer(tensor.raw_data, np.uint8)
+        if data.size != expected:
+            raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
+        if element is elements.FLOAT and count and _IS_LITTLE:  # as most are
+            return element, np.ndarray(shape, element.numpy, data)
+        return element, _from_bytes(element, data, count).reshape(shape)
 
     def read_sparse(self, sparse: SparseTensorProto) -> Array:
         """A sparse constant as a dense array.
@@ -117,13 +126,6 @@ class TensorReader:
         result = np.zeros(math.prod(shape), values.dtype)
         result[indices] = values
         return result.reshape(shape)
-
-    def _decode_raw(self, tensor: TensorProto, element: Element, data: Array, shape: tuple[int, ...]) -> Array:
-        count = math.prod(shape)
-        expected = (count * element.bits + 7) // 8
-        if data.size != expected:
-            raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
-        return _from_bytes(element, data, count).reshape(shape)
 
     def _decode_typed(self, tensor: TensorProto, element: Element, shape: tuple[int, ...]) -> Array:
         """Typed fields: int32_data also carries every type of up to 16 bits, as bit patterns."""
@@ -210,8 +212,6 @@ class TensorReader:
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:
     """Elements from little-endian bytes of exactly the right length."""
-    if element is elements.FLOAT and count and _IS_LITTLE:  # as most are
-        return np.frombuffer(data, element.numpy)
     if element.bits < 8:
         return _unpack(element, data)[:count]
     if element is elements.BOOL:
