@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model
-from tpuconvert.report import bytes_text, describe_model, first_line, opinion_lines, port_text, sqnr_text
-from tpuconvert.report_notes import NoteGroup, group_line, grouped
+from tpuconvert.model_description import describe_model, port_text
 from tpuconvert.schema.cost import total_macs
-from tpuconvert.wording import counted, several
+from tpuconvert.wording import bytes_text, counted, several
 
 if TYPE_CHECKING:
     from tpuconvert.schema.graph import Node
@@ -38,7 +38,6 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
     description = describe_model(model, verification, layers=False)
     nodes = model.graph.nodes
     integers = [node for node in nodes if _is_integer(node)]
-    operators = {node.name: node.op.name for node in nodes}
     return {
         "source": description["file"] or description["name"],
         "output": os.fspath(path),
@@ -58,10 +57,19 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
         "constant_bytes": description["constant_bytes"],
         "preprocessing": description["preprocessing"],
         "plugins": description["plugins"],
-        "notes": [group.to_mapping() for group in grouped(description["notes"], operators)],
+        "notes": _grouped_notes(description["notes"], nodes),
         "verification": description["verification"],
         "next_step": next_step,
     }
+
+
+def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) -> list[Summary]:
+    if not notes:
+        return []
+    from tpuconvert.report_notes import grouped
+
+    operators = {node.name: node.op.name for node in nodes}
+    return [group.to_mapping() for group in grouped(notes, operators)]
 
 
 def summary_lines(summary: Summary) -> list[str]:
@@ -85,6 +93,8 @@ def summary_lines(summary: Summary) -> list[str]:
     lines += _note_lines(summary)
     verification = summary["verification"]
     if verification is not None:
+        from tpuconvert.report import first_line, opinion_lines
+
         lines += [f"  {line}" for line in (first_line(verification), *opinion_lines(verification))]
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
     lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
@@ -109,6 +119,10 @@ def _integer_share(summary: Summary) -> str:
 
 
 def _note_lines(summary: Summary) -> list[str]:
+    if not summary["notes"]:
+        return []
+    from tpuconvert.report_notes import NoteGroup, group_line
+
     groups = [
         NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"]) for note in summary["notes"]
     ]
@@ -120,6 +134,8 @@ def _note_lines(summary: Summary) -> list[str]:
 
 
 def _similarity(entry: Summary) -> str:
+    from tpuconvert.report import sqnr_text
+
     cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
     return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if entry["sqnr_db"] is not None else "")
 

@@ -89,7 +89,8 @@ class Model:
 
     def summary(self) -> str:
         """The model in a few lines of text."""
-        from tpuconvert.report import describe_model, summary_text
+        from tpuconvert.model_description import describe_model
+        from tpuconvert.report import summary_text
 
         return summary_text(describe_model(self))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
 from tpuconvert.wording import several
 
@@ -276,7 +275,7 @@ def convert_source(
     from tpuconvert.recipe import make_recipe
 
     recipe = make_recipe(source, weights, options, feeds, ranges, files)
-    return Model(dataclasses.replace(model.content, metadata={**model.metadata, "recipe": recipe}))
+    return Model(replace(model.content, metadata={**model.metadata, "recipe": recipe}))
 
 
 def source_format(path: str | os.PathLike[str]) -> str:
@@ -470,7 +469,7 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     from tpuconvert.preprocess import Preprocess
 
     stated = preprocessing(graph.metadata, options.reading.layout)
-    return dataclasses.replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
+    return replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

@@ -1,22 +1,14 @@
-"""What a model is and what became of its source: one description, rendered as text, JSON and a self-contained page."""
+"""What a model is and what became of its source: one description, rendered as text and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
-from tpuconvert.model import Model
+from tpuconvert.model_description import Description, port_text, scale_text
 from tpuconvert.report_notes import note_lines, operators_of
-from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.types import QuantParams, format_shape
-from tpuconvert.wording import counted, several, shortened
-
-if TYPE_CHECKING:
-    from tpuconvert.verification import Verification
-
-Description = dict[str, Any]
+from tpuconvert.schema.types import format_shape
+from tpuconvert.wording import bytes_text, counted, several, shortened
 
 _ABOUT = ("name", "version", "author", "license")
 
@@ -25,90 +17,6 @@ MANY = 4
 
 NOISIEST = 3
 """So many tensors are named in the line about noise."""
-
-
-def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
-    """Everything a report shows, as plain values; without ``layers`` there is nothing about single nodes."""
-    content = model.content
-    return {
-        "tool_version": content.tool_version,
-        "chip": model.chip.value,
-        "quantize": model.quantize,
-        "preprocessing": dict(content.preprocessing),
-        "plugins": list(content.plugins),
-        **describe_graph(model.graph, layers=layers),
-        "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
-        "metadata": dict(content.metadata),
-        "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
-        "verification": verification.to_mapping() if verification is not None else None,
-    }
-
-
-def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
-    """The part of a description that a graph alone has. Arguments as ``describe_model``."""
-    constants = [value.data for value in graph.values if value.data is not None]
-    return {
-        "name": graph.name,
-        "file": graph.file,
-        "metadata": graph.metadata,
-        "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
-        "inputs": [_port(port) for port in graph.input_ports],
-        "outputs": [_port(port) for port in graph.output_ports],
-        "nodes": len(graph),
-        "operators": dict(sorted(Counter(node.op.name for node in graph.nodes).items())),
-        "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
-        "conversions": sum(_changes_arithmetic(node) for node in graph.nodes),
-        "constant_bytes": sum(array.nbytes for array in constants),
-        "parameters": sum(array.size for array in constants),
-        "layers": [
-            {
-                "index": index,
-                "name": node.name,
-                "op": node.op.name,
-                "parameters": str(node.op).removeprefix(node.op.name).strip("()"),
-                "inputs": [None if value is None else value.name for value in node.inputs],
-                "outputs": [_value(value) for value in node.outputs],
-                "sources": [str(source) for source in node.sources],
-            }
-            for index, node in enumerate(graph.nodes if layers else ())
-        ],
-    }
-
-
-def _port(port: Port) -> Description:
-    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape), "quantization": _quant(port.quant)}
-
-
-def _value(value: Value) -> Description:
-    return {
-        "name": value.name,
-        "dtype": value.dtype.value,
-        "shape": list(value.shape),
-        "quantization": _quant(value.quant),
-    }
-
-
-def _quant(quant: QuantParams | None) -> Description | None:
-    if quant is None:
-        return None
-    return {
-        "scale": list(quant.scale),
-        "zero_point": list(quant.zero_point),
-        "dtype": quant.dtype.value,
-        "axis": quant.axis,
-    }
-
-
-def _arithmetic(outputs: Iterable[Value]) -> str:
-    """A node computes in what its first result is."""
-    return next(iter(outputs)).dtype.value
-
-
-def _changes_arithmetic(node: Node) -> bool:
-    """Whether a node only turns integers into floats or floats into integers."""
-    x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
-    is_conversion = node.op.name == "cast" or "quant" in node.op.name
-    return is_conversion and x is not None and x.dtype.is_float != y.dtype.is_float
 
 
 def to_json(description: Description) -> str:
@@ -274,28 +182,3 @@ def _headline(description: Description) -> str:
         return f"{name}: source graph"
     kind = "float" if description["quantize"] == "none" else description["quantize"].upper()
     return f"{name} for {description['chip']}, {kind} (made by tpuconvert {description['tool_version']})"
-
-
-def port_text(port: Description) -> str:
-    """An input or output of a model in words."""
-    quant = scale_text(port["quantization"])
-    return f"{port['name']}  {port['dtype']}{format_shape(port['shape'])}" + (f"  {quant}" if quant != "-" else "")
-
-
-def scale_text(quant: Description | None) -> str:
-    """Scale and zero point; of scales per channel their range."""
-    if quant is None:
-        return "-"
-    if quant["axis"] is not None:
-        low, high = min(quant["scale"]), max(quant["scale"])
-        return f"{low:.4g} to {high:.4g} ({len(quant['scale'])} on axis {quant['axis']})"
-    zero = quant["zero_point"][0]
-    return f"{quant['scale'][0]:.6g}" + (f", zero {zero}" if zero else "")
-
-
-def bytes_text(count: int) -> str:
-    """A number of bytes in the unit that suits it."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} bytes"

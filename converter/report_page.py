@@ -9,10 +9,11 @@ import html
 import re
 from collections.abc import Container, Sequence
 
-from tpuconvert.report import Description, bytes_text, first_line, number, port_text, scale_text, share, sqnr_text
+from tpuconvert.model_description import Description, port_text, scale_text
+from tpuconvert.report import first_line, number, share, sqnr_text
 from tpuconvert.report_notes import HEADINGS, NoteGroup, grouped, operators_of
 from tpuconvert.schema.types import DType, format_shape
-from tpuconvert.wording import counted, shortened
+from tpuconvert.wording import bytes_text, counted, shortened
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;

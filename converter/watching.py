@@ -85,7 +85,8 @@ class _Dumper(Observer):
 
 
 def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
-    from tpuconvert.report import describe_graph, node_lines
+    from tpuconvert.model_description import describe_graph
+    from tpuconvert.report import node_lines
 
     graph = copied(graph)  # in running order
     if isinstance(sink, Path) and sink.suffix.lower() == ".tpum":

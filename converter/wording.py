@@ -24,3 +24,11 @@ def shortened(name: str, longest: int = LONGEST) -> str:
         return name
     half = (longest - 3) // 2
     return f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+
+
+def bytes_text(count: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} bytes"

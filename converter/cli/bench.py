@@ -124,7 +124,8 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     from tpuconvert.benchmark import by_kernel
-    from tpuconvert.report import bytes_text, table
+    from tpuconvert.report import table
+    from tpuconvert.wording import bytes_text
 
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:

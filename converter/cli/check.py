@@ -29,9 +29,9 @@ def command(
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.terminal import echo_text
+    from tpuconvert.model_description import describe_model
     from tpuconvert.pipeline import finish, load_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_model
     from tpuconvert.report_notes import grouped, note_lines, operators_of
     from tpuconvert.wording import several
 

@@ -101,7 +101,7 @@ def make(
         from pathlib import Path
 
         from tpuconvert.cli.output_files import write_report
-        from tpuconvert.report import describe_model
+        from tpuconvert.model_description import describe_model
 
         write_report(Path(files.report), describe_model(converted, verification))
     return summarize(

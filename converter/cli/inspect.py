@@ -36,9 +36,10 @@ def command(
     from tpuconvert.cost_report import cost_lines, cost_node_lines, describe_cost, group_lines
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
+    from tpuconvert.model_description import describe_graph, describe_model
     from tpuconvert.pipeline import Options, load_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_graph, describe_model, node_lines, summary_text
+    from tpuconvert.report import node_lines, summary_text
 
     ensure(not (as_json and page), "--json and --html exclude each other")
     ensure_writable(page, file, weights)

@@ -6,7 +6,8 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuconvert.report import Description, full_text, to_json
+from tpuconvert.model_description import Description
+from tpuconvert.report import full_text, to_json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array
 

@@ -75,9 +75,10 @@ def command(
     from tpuconvert.cli.output_files import write_report
     from tpuconvert.metrics import MetricLimit, check_metrics, measured
     from tpuconvert.model import load
+    from tpuconvert.model_description import describe_model
     from tpuconvert.pipeline import verify_source
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import describe_model, verification_lines
+    from tpuconvert.report import verification_lines
     from tpuconvert.verification import NamedLimit, Thresholds
 
     ensure(

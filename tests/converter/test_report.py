@@ -10,7 +10,8 @@ from converter.small_models import model_of, scaled_and_shifted
 
 from tpuconvert.difference import Difference
 from tpuconvert.model import Model
-from tpuconvert.report import describe_graph, describe_model, full_text, summary_text, table, to_json
+from tpuconvert.model_description import describe_graph, describe_model
+from tpuconvert.report import full_text, summary_text, table, to_json
 from tpuconvert.report_notes import note_lines
 from tpuconvert.report_page import _short_lists, to_html
 from tpuconvert.schema.file_model import Note
