@@ -6,9 +6,10 @@ there is something to ask for.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 NAME = "tpuconvert"
 
@@ -32,13 +33,21 @@ def may_have_entry_points(group: str) -> bool:
     return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())
 
 
-def _metadata_folders() -> Iterator[str]:
-    for place in sys.path:
+def _metadata_folders() -> Iterable[str]:
+    return _folders_in(tuple(sys.path))
+
+
+@functools.cache
+def _folders_in(places: tuple[str, ...]) -> list[str]:
+    """The folders with what is known about packages, which do not change while a program runs."""
+    found: list[str] = []
+    for place in places:
         try:
             names = os.listdir(place or os.curdir)
         except OSError:
             continue
-        yield from (os.path.join(place, name) for name in names if name.endswith((".dist-info", ".egg-info")))
+        found += (os.path.join(place, name) for name in names if name.endswith((".dist-info", ".egg-info")))
+    return found
 
 
 def _text(path: str) -> str:
