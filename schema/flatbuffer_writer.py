@@ -132,12 +132,13 @@ class FlatBufferWriter:
 
     def _prepend(self, data: bytes, alignment: int, after: int = 0) -> int:
         """Put ``data`` in front, with the byte at ``after`` in it aligned."""
-        padding = -(self._size + len(data) - after) % alignment
-        self._parts += (bytes(padding), data)
-        self._size += padding + len(data)
-        if self._size > MAX_SIZE:
+        size = self._size + len(data)
+        padding = -(size - after) % alignment
+        self._parts.append(data + bytes(padding) if padding else data)
+        self._size = size = size + padding
+        if size > MAX_SIZE:
             raise OverflowError(f"more than {MAX_SIZE} bytes in one FlatBuffers buffer")
-        return self._size
+        return size
 
     def string(self, text: str) -> int:
         """A string. The same one is written once.
