@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -20,25 +19,19 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
-from tpuconvert.wording import several
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpuconvert.calibration_data import CalibrationSource, FeedSource
-    from tpuconvert.optimizer.quantize import Range
     from tpuconvert.preprocess import Preprocess
     from tpuconvert.ranges_file import MeasuredRanges
-    from tpuconvert.verification import Verification
     from tpuconvert.watching import Watch
 
 QUANTIZE_MODES = ("int8",)
 CALIBRATION_METHODS = ("mse", "kl", "minmax")
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
 """What a file is recognised as -> the frontend that reads it."""
-
-FEW_SAMPLES = 10
-"""Ranges of fewer samples than this are told to be uncertain."""
 
 Shapes = Mapping[str, Sequence[Dim]]
 
@@ -270,6 +263,8 @@ def convert_source(
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
+        from tpuconvert.quantizing import calibration_feeds
+
         calibration = feeds = calibration_feeds(graph, options, calibration)
     model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
     from tpuconvert.recipe import make_recipe
@@ -383,7 +378,9 @@ def finish(
         hint = "leave --calibration and --ranges out"
         raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
     if options.quantize is not None or any(value.quant is not None for value in graph.values):
-        graph, more = _in_integers(graph, options, calibration, ranges, progress)
+        from tpuconvert.quantizing import in_integers
+
+        graph, more = in_integers(graph, options, calibration, ranges, progress)
         notes += more
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
@@ -423,44 +420,6 @@ def improve(graph: Graph, options: Options, progress: Progress, watch: Watch | N
     fit_to_chip(graph, options.chip, trace, options.disabled)
 
 
-def _in_integers(
-    graph: Graph,
-    options: Options,
-    calibration: CalibrationSource | None,
-    measured: MeasuredRanges | None,
-    progress: Progress,
-) -> tuple[Graph, list[Note]]:
-    """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it."""
-    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
-
-    notes: list[Note] = []
-    reasons: Mapping[str, str] = {}
-    feeds: FeedSource | None = None
-    ranges: Mapping[str, Range] = {}
-    if options.quantize is not None and not is_quantized_source(graph):
-        if calibration is not None or measured is None:
-            feeds = calibration_feeds(graph, options, calibration)
-            progress.tell(f"calibration: {feeds.description}")
-        prepare(graph, options.disabled)
-        if measured is not None:
-            notes += few_samples(measured.samples)
-            ranges = measured.of(graph)
-        elif feeds is not None:
-            notes += few_samples(feeds.samples)
-            progress.stage("calibrate", len(feeds))
-            ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
-        notes += constant_inputs(graph, ranges)
-        progress.stage("quantize")
-        reasons = quantize(graph, ranges, options.chip)
-    progress.stage("legalize")
-    legalized = legalize(graph, options.chip, reasons)
-    if feeds is not None:
-        progress.stage("refine", len(legalized.graph))
-        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
-    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
-    return legalized.graph, notes
-
-
 def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     """The options with the preprocessing that the source file states about itself, where none was given."""
     if options.preprocess is not None or not graph.metadata:
@@ -470,36 +429,6 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
 
     stated = preprocessing(graph.metadata, options.reading.layout)
     return replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
-
-
-def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
-    """The samples for a graph's inputs.
-
-    Raises:
-        UsageError: there are none, or they do not fit.
-
-    """
-    if calibration is None:
-        raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
-    from tpuconvert.calibration_data import load_feeds
-
-    feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
-    feeds.check_numbers()
-    return feeds
-
-
-def few_samples(count: int) -> list[Note]:
-    """A note where ranges come from so few samples that others will leave them."""
-    if count >= FEW_SAMPLES:
-        return []
-    return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
-
-
-def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:
-    """Notes on inputs that never change in the samples: nothing is learnt from them."""
-    found = [(port.name, ranges[port.name]) for port in graph.input_ports if port.name in ranges]
-    text = "input '{}' is {:g} everywhere in all samples: are they the right ones?"
-    return [Note("calibration", "", text.format(name, item.low)) for name, item in found if item.low == item.high]
 
 
 def has_integers(graph: Graph) -> bool:
@@ -512,9 +441,6 @@ def is_quantized_source(graph: Graph) -> bool:
     return any(value.quant is not None for value in graph.values if not value.is_constant)
 
 
-_CALIBRATION_HINT = "--calibration with a folder of pictures, an .npz or .npy file; 50 to 200 samples are usual"
-
-
 def _check_calibration(options: Options, calibration: CalibrationSource | None) -> None:
     if calibration is not None and options.quantize is None:
         raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
@@ -524,72 +450,3 @@ def _version() -> str:
     import tpuconvert
 
     return tpuconvert.__version__
-
-
-VERIFICATION_SAMPLES = 4
-"""So many feeds are compared: every one has as many numbers as the network has activations."""
-
-
-def verify_source(
-    model: Model,
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    data: CalibrationSource | None = None,
-    *,
-    samples: int = VERIFICATION_SAMPLES,
-    oracle: str = "none",
-    progress: Progress = SILENT,
-) -> Verification:
-    """Compare a model with the file it was made from.
-
-    Args:
-        model: the converted model.
-        source: the source file.
-        weights: the caffemodel of a prototxt.
-        options: those of the conversion; the preprocessing is the model's own where the options have none.
-        data: samples; random numbers of a fixed seed when None.
-        samples: how many feeds to compare at most.
-        oracle: another engine that runs the source too: ``auto`` for one that is installed, its name, or ``none``.
-        progress: receives the stages.
-
-    Raises:
-        UsageError: the samples do not fit, or the model was made from something else.
-        MissingExtraError: the engine that was asked for is not installed.
-
-    """
-    from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.optimizer import fit_to_chip, optimize
-    from tpuconvert.optimizer.quantize import as_float
-    from tpuconvert.oracle import find_oracle
-    from tpuconvert.verification import random_feeds, verify
-
-    progress.stage("load the source")
-    graph = load_source(source, weights, options)
-    optimized = load_source(source, weights, options)
-    optimize(optimized, disabled=options.disabled)
-    fit_to_chip(optimized, model.chip, disabled=options.disabled)
-    in_integers = is_quantized_source(graph)
-    graph, optimized = as_float(graph), as_float(optimized)
-    if data is None:
-        feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
-    else:
-        loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
-        feeds, origin = list(itertools.islice(loaded, samples)), ""
-    is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
-    engine = find_oracle(oracle, source_format(source), source) if is_alike else None
-    said = None
-    if engine is not None:
-        progress.stage(f"run the source with {engine.title}")
-        said = engine.title, engine.run(graph.input_ports, feeds)
-    progress.stage("verify", samples)
-    return verify(
-        graph,
-        optimized,
-        model,
-        feeds,
-        origin=origin,
-        oracle=said,
-        is_quantized_source=in_integers,
-        progress=progress.advance,
-    )

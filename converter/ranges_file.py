@@ -126,13 +126,8 @@ def measure_ranges(
 
     """
     from tpuconvert.optimizer.quantize import calibrate, prepare
-    from tpuconvert.pipeline import (
-        calibration_feeds,
-        improve,
-        is_quantized_source,
-        load_source,
-        with_preprocessing_of,
-    )
+    from tpuconvert.pipeline import improve, is_quantized_source, load_source, with_preprocessing_of
+    from tpuconvert.quantizing import calibration_feeds
 
     progress.stage("load")
     graph = load_source(source, weights, options)

@@ -15,11 +15,12 @@ import numpy as np
 from tpuconvert.ci.manifest import Job
 from tpuconvert.evaluation import evaluate
 from tpuconvert.model import Model, load
-from tpuconvert.pipeline import Options, convert_source, verify_source
+from tpuconvert.pipeline import Options, convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
+from tpuconvert.source_comparison import verify_source
 
 Measures = dict[str, Any]
 

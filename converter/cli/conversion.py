@@ -77,7 +77,7 @@ def make(
 
     """
     from tpuconvert.conversion_summary import summarize
-    from tpuconvert.pipeline import convert_source, verify_source
+    from tpuconvert.pipeline import convert_source
 
     measured = None
     if files.ranges is not None:
@@ -89,7 +89,8 @@ def make(
     )
     verification = None
     if with_verification:
-        from tpuconvert.verification import Thresholds  # with everything that a comparison needs
+        from tpuconvert.source_comparison import verify_source  # with everything that a comparison needs
+        from tpuconvert.verification import Thresholds
 
         verification = verify_source(
             converted, files.model, files.weights, settings, files.calibration, progress=progress

@@ -33,7 +33,7 @@ def command(
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.plugins import load_plugins
     from tpuconvert.ranges_file import read_ranges
-    from tpuconvert.recipe import reproduce
+    from tpuconvert.reproduction import reproduce
 
     ensure(
         len(files) in (2, 3),

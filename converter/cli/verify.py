@@ -76,9 +76,9 @@ def command(
     from tpuconvert.metrics import MetricLimit, check_metrics, measured
     from tpuconvert.model import load
     from tpuconvert.model_description import describe_model
-    from tpuconvert.pipeline import verify_source
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import verification_lines
+    from tpuconvert.source_comparison import verify_source
     from tpuconvert.verification import NamedLimit, Thresholds
 
     ensure(

@@ -18,7 +18,8 @@ from tpuconvert.calibration_data import load_feeds
 from tpuconvert.pipeline import Options, convert_source
 from tpuconvert.progress import SILENT
 from tpuconvert.ranges_file import measure_ranges
-from tpuconvert.recipe import file_digest, first_difference, read_options, reproduce, write_options
+from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.schema.graph import Port
 
 PIXELS = "color=GRAY,scale=0.0625"

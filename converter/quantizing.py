@@ -1,0 +1,91 @@
+"""Integers for a graph: samples become ranges, ranges become scales, and what the chip has of them stays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tpuconvert.pipeline import Options, is_quantized_source
+from tpuconvert.progress import Progress
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.graph import Graph
+from tpuconvert.wording import several
+
+if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.optimizer.quantize import Range
+    from tpuconvert.ranges_file import MeasuredRanges
+
+FEW_SAMPLES = 10
+"""Ranges of fewer samples than this are told to be uncertain."""
+
+_CALIBRATION_HINT = "--calibration with a folder of pictures, an .npz or .npy file; 50 to 200 samples are usual"
+
+
+def in_integers(
+    graph: Graph,
+    options: Options,
+    calibration: CalibrationSource | None,
+    measured: MeasuredRanges | None,
+    progress: Progress,
+) -> tuple[Graph, list[Note]]:
+    """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it."""
+    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
+
+    notes: list[Note] = []
+    reasons: Mapping[str, str] = {}
+    feeds: FeedSource | None = None
+    ranges: Mapping[str, Range] = {}
+    if options.quantize is not None and not is_quantized_source(graph):
+        if calibration is not None or measured is None:
+            feeds = calibration_feeds(graph, options, calibration)
+            progress.tell(f"calibration: {feeds.description}")
+        prepare(graph, options.disabled)
+        if measured is not None:
+            notes += few_samples(measured.samples)
+            ranges = measured.of(graph)
+        elif feeds is not None:
+            notes += few_samples(feeds.samples)
+            progress.stage("calibrate", len(feeds))
+            ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+        notes += constant_inputs(graph, ranges)
+        progress.stage("quantize")
+        reasons = quantize(graph, ranges, options.chip)
+    progress.stage("legalize")
+    legalized = legalize(graph, options.chip, reasons)
+    if feeds is not None:
+        progress.stage("refine", len(legalized.graph))
+        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
+    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    return legalized.graph, notes
+
+
+def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
+    """The samples for a graph's inputs.
+
+    Raises:
+        UsageError: there are none, or they do not fit.
+
+    """
+    if calibration is None:
+        raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
+    from tpuconvert.calibration_data import load_feeds
+
+    feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
+    feeds.check_numbers()
+    return feeds
+
+
+def few_samples(count: int) -> list[Note]:
+    """A note where ranges come from so few samples that others will leave them."""
+    if count >= FEW_SAMPLES:
+        return []
+    return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
+
+
+def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:
+    """Notes on inputs that never change in the samples: nothing is learnt from them."""
+    found = [(port.name, ranges[port.name]) for port in graph.input_ports if port.name in ranges]
+    text = "input '{}' is {:g} everywhere in all samples: are they the right ones?"
+    return [Note("calibration", "", text.format(name, item.low)) for name, item in found if item.low == item.high]

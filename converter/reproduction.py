@@ -1,0 +1,206 @@
+"""Making a model again from what its file says about how it was made (``recipe.py``), and comparing the bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.model import Model, load
+from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.recipe import file_digest
+from tpuconvert.schema.content_digest import ALGORITHM
+from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
+from tpuconvert.schema.light_dataclass import dataclass, fields
+from tpuconvert.schema.types import Array
+from tpuconvert.wording import several
+
+if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource
+    from tpuconvert.ranges_file import MeasuredRanges
+    from tpuconvert.schema.graph import Graph
+
+
+def read_options(model: Model) -> Options:
+    """The options that a model was made with.
+
+    Raises:
+        UsageError: the file has no recipe, or one with options that this version does not have.
+
+    """
+    import inspect  # every conversion writes a recipe, few read one
+
+    written = dict(_recipe(model).get("options", {}))
+    known = inspect.signature(Options.of).parameters
+    strange = [name for name in written if name not in known]
+    if strange:
+        version = model.content.tool_version
+        raise UsageError(f"the recipe has the option '{strange[0]}'", hint=f"use tpuconvert {version}, which made it")
+    return Options.of(chip=model.chip, preprocess=model.preprocess, **written)
+
+
+def _recipe(model: Model) -> Mapping[str, Any]:
+    recipe = model.metadata.get("recipe")
+    if not isinstance(recipe, Mapping):
+        raise UsageError("the file says nothing about how it was made", hint="convert its source again")
+    return recipe
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What came of making a model again.
+
+    Args:
+        file: name of the file that was to be made again.
+        wanted: its SHA-256.
+        found: SHA-256 of the file that was made.
+        made_by: version of tpuconvert that made the first one.
+        version: this version.
+        difference: where both differ first, in words; empty when they are the same.
+
+    """
+
+    file: str
+    wanted: str
+    found: str
+    made_by: str
+    version: str
+    difference: str
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both files have the same bytes."""
+        return self.wanted == self.found
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {**dataclasses.asdict(self), "is_same": self.is_same}
+
+    def check(self) -> None:
+        """Ask for the same bytes.
+
+        Raises:
+            ThresholdError: saying where the files differ.
+
+        """
+        if self.is_same:
+            return
+        hint = "the same version gives the same bytes from the same files"
+        if self.made_by != self.version:
+            hint = f"it was made by tpuconvert {self.made_by}, this is {self.version}"
+        raise ThresholdError(f"made again it is another file: {self.difference}", file=self.file, hint=hint)
+
+
+def reproduce(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None = None,
+    calibration: CalibrationSource | None = None,
+    *,
+    ranges: MeasuredRanges | None = None,
+    output: str | os.PathLike[str] | None = None,
+    progress: Progress = SILENT,
+) -> Reproduction:
+    """Make a model file again from its recipe, and compare the bytes.
+
+    Args:
+        path: the ``.tpum`` file.
+        source: what it was made from.
+        weights: the caffemodel of a prototxt.
+        calibration: the samples that it was quantized with.
+        ranges: those that it was quantized with.
+        output: where to keep the file that is made; it is thrown away without one.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the file has no recipe, or the source, its external data or the samples are not those that it was
+            made from.
+
+    """
+    import tempfile
+
+    model = load(path)
+    recipe, options = _recipe(model), read_options(model)
+    _check_same("source", recipe.get("source"), file_digest(source), str(source))
+    if (weights is None) != ("weights" not in recipe):
+        needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"
+        raise UsageError(f"{path}: was made otherwise: {needs}")
+    if weights is not None:
+        _check_same("weights", recipe.get("weights"), file_digest(weights), str(weights))
+    if calibration is None and "calibration" in recipe:
+        count = several(int(recipe["calibration"]["samples"]), "sample")
+        raise UsageError(f"{path}: was quantized with {count}", hint="give them: --calibration DATA")
+    if (ranges is None) != ("ranges" not in recipe):
+        needs = "with ranges of a file" if ranges is None else "without a file of ranges"
+        raise UsageError(f"{path}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
+    if ranges is not None:
+        _check_same("ranges", recipe["ranges"], ranges.digest(), "the given file")
+    made = convert_source(source, weights, options, calibration, ranges=ranges, progress=progress)
+    parts = made.metadata["recipe"]
+    if "external" in parts:
+        _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], str(source))
+    if "calibration" in recipe:
+        found = parts["calibration"][ALGORITHM]
+        _check_same("samples", recipe["calibration"], found, str(calibration))
+    with tempfile.TemporaryDirectory() as folder:
+        target = output if output is not None else os.path.join(folder, "again.tpum")
+        made.save(target)
+        again = load(target)
+        wanted, digest = (_sha256(file) for file in (path, target))
+        difference = "" if wanted == digest else first_difference(model, again)
+    return Reproduction(
+        os.path.basename(path), wanted, digest, model.content.tool_version, made.content.tool_version, difference
+    )
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    """What a user can compare with that of a file somewhere else."""
+    import hashlib
+
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
+    wanted = recipe.get(ALGORITHM) if isinstance(recipe, Mapping) else None
+    if not isinstance(wanted, str):
+        reason = f"its recipe holds no {ALGORITHM} digest of the {what}"
+        raise CorruptInputError(reason, hint="convert again, or use the tpuconvert that wrote the file")
+    if wanted != found:
+        shown = f"{ALGORITHM} {found[:16]}..., the recipe says {wanted[:16]}..."
+        raise UsageError(f"{name}: not the {what} that the model was made from: {shown}")
+
+
+def first_difference(first: Model, second: Model) -> str:
+    """Where two models differ first, in words."""
+    for item in fields(first.content):
+        if item.name not in ("graph", "tool_version") and getattr(first.content, item.name) != getattr(
+            second.content, item.name
+        ):
+            return f"its {item.name.replace('_', ' ')} differs"
+    pairs = itertools.zip_longest(_described(first.graph), _described(second.graph))
+    for (name, what, array), (other_name, other_what, other_array) in (
+        (one or _NOTHING, other or _NOTHING) for one, other in pairs
+    ):
+        if (name, what) != (other_name, other_what):
+            return f"'{name}' is {what}, made again '{other_name}' is {other_what}"
+        if array is not None and other_array is not None and array.tobytes() != other_array.tobytes():
+            return f"the constant '{name}' has other elements"
+    if first.content.tool_version != second.content.tool_version:
+        return "the version in it differs, all else is the same"
+    return "the same model is written in another way"
+
+
+_NOTHING: tuple[str, str, Array | None] = ("(nothing)", "nothing", None)
+
+
+def _described(graph: Graph) -> Iterator[tuple[str, str, Array | None]]:
+    """Nodes with all their parameters, then values: name, what they are, elements of constants."""
+    for node in graph.nodes:
+        name = node.outputs[0].name if node.outputs else ""
+        yield name, f"{node.op} of {[value and value.name for value in node.inputs]}", None
+    for value in graph.values:
+        yield value.name, f"{value.type} {value.quant}", value.array if value.is_constant else None

@@ -1,0 +1,81 @@
+"""A model against the file it was made from."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import TYPE_CHECKING
+
+from tpuconvert.calibration_data import load_feeds
+from tpuconvert.model import Model
+from tpuconvert.optimizer import fit_to_chip, optimize
+from tpuconvert.optimizer.quantize import as_float
+from tpuconvert.oracle import find_oracle
+from tpuconvert.pipeline import Options, is_quantized_source, load_source, source_format
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.verification import Verification, random_feeds, verify
+
+if TYPE_CHECKING:
+    from tpuconvert.calibration_data import CalibrationSource
+
+VERIFICATION_SAMPLES = 4
+"""So many feeds are compared: every one has as many numbers as the network has activations."""
+
+
+def verify_source(
+    model: Model,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    data: CalibrationSource | None = None,
+    *,
+    samples: int = VERIFICATION_SAMPLES,
+    oracle: str = "none",
+    progress: Progress = SILENT,
+) -> Verification:
+    """Compare a model with the file it was made from.
+
+    Args:
+        model: the converted model.
+        source: the source file.
+        weights: the caffemodel of a prototxt.
+        options: those of the conversion; the preprocessing is the model's own where the options have none.
+        data: samples; random numbers of a fixed seed when None.
+        samples: how many feeds to compare at most.
+        oracle: another engine that runs the source too: ``auto`` for one that is installed, its name, or ``none``.
+        progress: receives the stages.
+
+    Raises:
+        UsageError: the samples do not fit, or the model was made from something else.
+        MissingExtraError: the engine that was asked for is not installed.
+
+    """
+    progress.stage("load the source")
+    graph = load_source(source, weights, options)
+    optimized = load_source(source, weights, options)
+    optimize(optimized, disabled=options.disabled)
+    fit_to_chip(optimized, model.chip, disabled=options.disabled)
+    in_integers = is_quantized_source(graph)
+    graph, optimized = as_float(graph), as_float(optimized)
+    if data is None:
+        feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
+    else:
+        loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
+        feeds, origin = list(itertools.islice(loaded, samples)), ""
+    is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
+    engine = find_oracle(oracle, source_format(source), source) if is_alike else None
+    said = None
+    if engine is not None:
+        progress.stage(f"run the source with {engine.title}")
+        said = engine.title, engine.run(graph.input_ports, feeds)
+    progress.stage("verify", samples)
+    return verify(
+        graph,
+        optimized,
+        model,
+        feeds,
+        origin=origin,
+        oracle=said,
+        is_quantized_source=in_integers,
+        progress=progress.advance,
+    )
