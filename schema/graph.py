@@ -506,13 +506,15 @@ class Graph:
     def _infer(self, op: Op, inputs: Iterable[Value | None]) -> tuple[TensorType, ...]:
         types = tuple([None if value is None else value.type for value in inputs])
         known = self._inferred.get(id(op))
-        if known is not None and known[0] is op and known[1] == types:
-            return known[2]
-        if has_arrays(op):
+        if known is not None and known[0] is op:
+            if known[1] == types:
+                return known[2]
+        elif has_arrays(op):
             return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
-        for item in op.__dict__.values():
-            if isinstance(item, tuple) and len(item) > LONG:
-                return _infer(op, types)
+        else:
+            for item in op.__dict__.values():
+                if isinstance(item, tuple) and len(item) > LONG:
+                    return _infer(op, types)
         try:
             found = _inferred(op, types)
         except TypeError:  # a parameter that cannot be hashed; any other mistake shows again

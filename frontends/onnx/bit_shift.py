@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends.onnx import elements, emit
-from tpuconvert.frontends.onnx.elements import ELEMENTS
+from tpuconvert.frontends.onnx.elements import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
-from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
+from tpuconvert.frontends.onnx.small_integers import widened, wrapped
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.compare import Lts

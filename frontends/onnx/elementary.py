@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.elements import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
-from tpuconvert.frontends.onnx.small_integers import SMALL, widened, wrapped
+from tpuconvert.frontends.onnx.small_integers import widened, wrapped
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas

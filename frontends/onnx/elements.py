@@ -14,6 +14,9 @@ import numpy as np
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, DType
 
+SMALL = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
+"""Types of the graph whose arithmetic is done in INT32: see ``small_integers``."""
+
 
 @dataclass(frozen=True)
 class Element:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends.onnx.elements import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.small_integers import SMALL, small_product, small_sum
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -43,7 +43,11 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
 
 
 def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
-    return small_sum(g, function, a, b) if a.dtype in SMALL else emit.binary(g, function, a, b)
+    if a.dtype in SMALL:
+        from tpuconvert.frontends.onnx.small_integers import small_sum
+
+        return small_sum(g, function, a, b)
+    return emit.binary(g, function, a, b)
 
 
 @onnx_op("Add", since=1, kind=Kind.DIRECT)
@@ -62,7 +66,11 @@ def subtract(node: OnnxNode, g: Graph) -> Result:
 def multiply(node: OnnxNode, g: Graph) -> Result:
     """``a * b``."""
     a, b = operands(node)
-    return node.elementwise(small_product(g, a, b) if a.dtype in SMALL else emit.mul(g, a, b))
+    if a.dtype in SMALL:
+        from tpuconvert.frontends.onnx.small_integers import small_product
+
+        return node.elementwise(small_product(g, a, b))
+    return node.elementwise(emit.mul(g, a, b))
 
 
 @onnx_op("Div", since=1, kind=Kind.DIRECT)

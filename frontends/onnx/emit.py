@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 def extents(value: Value) -> tuple[int, ...]:
     """The extents of a value. One may be open (see ``open_extents``), but none may depend on data."""
-    if any("?" in str(extent) for extent in value.shape):
-        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(value.shape)} depends on data")
-    return open_extents.from_shape(value.shape)
+    shape = value.type.shape
+    if str in map(type, shape) and any("?" in str(extent) for extent in shape):
+        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(shape)} depends on data")
+    return open_extents.from_shape(shape)
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:

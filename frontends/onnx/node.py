@@ -286,9 +286,7 @@ class OnnxNode:
     def shape(self, index: int) -> tuple[int, ...]:
         """Extents of an input in the file: () for rank 0. One may be open (see ``open_extents``)."""
         shape = self.tensor(index).shape
-        if str not in map(type, shape):
-            return cast("tuple[int, ...]", shape)
-        if any("?" in str(extent) for extent in shape):
+        if str in map(type, shape) and any("?" in str(extent) for extent in shape):
             raise CannotConvertError(
                 UNKNOWN_SHAPE, f"input {index} has the shape {format_shape(shape)}, which depends on data"
             )

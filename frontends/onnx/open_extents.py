@@ -9,14 +9,14 @@ is decided about them that does not hold for every number from 1 on.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn, cast
 
 import numpy as np
 
 from tpuconvert.schema.extents import factorize, plus, times
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.types import Array, Dim
+from tpuconvert.schema.types import Array, Dim, Shape
 
 FUNCTIONS = frozenset({"max", "ceil"})
 """What stands in the names of extents that were computed, besides the names that they were computed from."""
@@ -142,9 +142,11 @@ def from_dim(extent: Dim) -> int | OpenExtent:
     return extent if isinstance(extent, int) else OpenExtent(extent)
 
 
-def from_shape(shape: Iterable[Dim]) -> tuple[int, ...]:
+def from_shape(shape: Shape) -> tuple[int, ...]:
     """Extents to compute with. Open ones pass as integers, which is what a converter takes them for."""
-    return tuple(cast(int, from_dim(extent)) for extent in shape)
+    if str not in map(type, shape):
+        return cast("tuple[int, ...]", shape)
+    return tuple([cast(int, from_dim(extent)) for extent in shape])
 
 
 def to_shape(extents: Sequence[int]) -> tuple[Dim, ...]:

@@ -10,10 +10,8 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.types import DType, Scalar
-
-SMALL = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-"""Types whose arithmetic is done in INT32."""
 
 
 def widened(g: Graph, x: Value) -> Value:
@@ -33,8 +31,6 @@ def wrapped(g: Graph, x: Value, dtype: DType) -> Value:
 
 def _low(g: Graph, x: Value, bits: int) -> Value:
     """The lowest bits of INT32 numbers."""
-    from tpuconvert.schema.ops.bit_logic import BitAnds  # which sums of other types do not need
-
     return g.add(BitAnds(Scalar(DType.INT32, (1 << bits) - 1)), x)
 
 
