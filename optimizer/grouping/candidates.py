@@ -302,18 +302,18 @@ class Candidates:
         key = facts.use.number, part.is_cut_n, part.is_cut_c, rows
         known = self._constants.get(key)
         if known is None:
-            found = [self._constant(facts, operand, part) for operand in facts.operands if operand.value < 0]
+            found = [self._constant(operand, part) for operand in facts.operands if operand.value < 0]
             lanes, kept, moved = (sum(column[1:], column[0]) for column in zip(*found, strict=True))
             known = self._constants[key] = self._passes * lanes, self._stays * kept, moved
         return known
 
-    def _constant(self, facts: "Facts", operand: "Operand", part: Part) -> tuple[Any, Any, Ints]:
+    def _constant(self, operand: "Operand", part: Part) -> tuple[Any, Any, Ints]:
         """Bytes of one lane where it does not stay, bytes of one lane where it does, and bytes loaded.
 
         A constant that stays is whole along N and H, and loaded once for each part along C.
         """
-        cut_n, cut_c, cut_h = operand.cuts
-        n, _, h = extents = operand.shape[:3]
+        shape, (cut_n, cut_c, cut_h), filters = operand.shape, operand.cuts, operand.filters
+        n, _, h = extents = shape[:3]
         is_cut_n, is_cut_c = cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c
         whole: list[Any] = list(extents)
         if cut_c is not None and is_cut_c:
@@ -321,14 +321,14 @@ class Candidates:
         longest = list(whole)
         if is_cut_n:
             longest[0] = -(-n // self.n)
-        moved: Ints = math.prod(operand.shape) * self._loads[is_cut_n, is_cut_c]
+        moved: Ints = math.prod(shape) * self._loads[is_cut_n, is_cut_c]
         if cut_h is not None:
             rows = self.cut_rows(part.rows, cut_h, h)
             longest[2] = rows.longest
             moved = np.where(self.keeps, moved, moved // self.h * rows.total // max(h, 1))
         return (
-            constant_lane_bytes(self.memory, facts.node, operand.place, tuple(longest), False),
-            constant_lane_bytes(self.memory, facts.node, operand.place, tuple(whole), True),
+            constant_lane_bytes(self.memory, shape, filters, tuple(longest), False),
+            constant_lane_bytes(self.memory, shape, filters, tuple(whole), True),
             moved,
         )
 
@@ -357,9 +357,9 @@ class Candidates:
     def _constants_of_whole(self, facts: "Facts") -> tuple[int, int, int]:
         """Bytes of one lane, all bytes, and those that parts may leave out."""
         lanes = moved = spared = 0
-        for place, value, shape, _, is_read_whole in facts.operands:
+        for value, shape, _, is_read_whole, filters in facts.operands:
             if value < 0:
-                lanes += constant_lane_bytes(self.memory, facts.node, place, shape[:3], False)
+                lanes += constant_lane_bytes(self.memory, shape, filters, shape[:3], False)
                 moved += math.prod(shape)
                 spared += 0 if is_read_whole else math.prod(shape)
         return lanes, moved, spared

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tpuconvert.optimizer.grouping.candidates import Shape
-from tpuconvert.optimizer.grouping.layout import shape4, size_of
+from tpuconvert.optimizer.grouping.layout import filters_of, shape4, size_of
 from tpuconvert.optimizer.grouping.slicing import Cut, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -18,14 +18,14 @@ class Operand(NamedTuple):
     """One operand that is there.
 
     ``value`` numbers values of the graph, and is -1 for a constant. ``is_read_whole`` says that parts which together
-    are all rows of the results need all of its rows.
+    are all rows of the results need all of its rows; ``filters`` is what ``filters_of`` finds.
     """
 
-    place: int
     value: int
     shape: Shape
     cuts: tuple[Cut | None, Cut | None, Cut | None]
     is_read_whole: bool
+    filters: tuple[int, int] | None
 
 
 class Use(NamedTuple):
@@ -33,10 +33,9 @@ class Use(NamedTuple):
 
     Args:
         number: the same for the same.
-        cuts: per operand, for N, C and H.
         can_cut: whether there is a rule for N, C and H.
         shapes: of the operands; None for one that is absent.
-        is_read_whole: per operand.
+        operands: what ``Operand`` has in common with those of other nodes, per operand.
         results: their shapes.
         row_multiple: so many rows of the results come at a time.
         skips_rows: whether windows leave rows of an operand out.
@@ -46,10 +45,9 @@ class Use(NamedTuple):
     """
 
     number: int
-    cuts: tuple[tuple[Cut | None, Cut | None, Cut | None], ...]
     can_cut: tuple[bool, bool, bool]
     shapes: tuple[Shape | None, ...]
-    is_read_whole: tuple[bool, ...]
+    operands: tuple[tuple[tuple[Cut | None, Cut | None, Cut | None], bool, tuple[int, int] | None], ...]
     results: tuple[Shape, ...]
     row_multiple: int
     skips_rows: bool
@@ -133,7 +131,7 @@ class FactsOfGraph:
                         number = self._numbers[value] = len(self._numbers)
                         self._seen_until = max(self._seen_until, self._read_last(value))
                     reads.append(number)
-                operands.append(Operand(index, number, shape, use.cuts[index], use.is_read_whole[index]))
+                operands.append(Operand(number, shape, *use.operands[index]))
                 links.append(self._link(number, place))
         until = [self._read_last(value) for value in node.outputs]
         is_narrow = len(until) == 1 and self._seen_until <= place < until[0]
@@ -173,10 +171,18 @@ class FactsOfGraph:
         constants = [place for place, value in enumerate(node.inputs) if value is not None and value.is_constant]
         return moved, Use(
             number=number,
-            cuts=tuple([(_cut(by_axis[0], i), _cut(by_axis[1], i), rows[i]) for i in range(len(shapes))]),
             can_cut=(_keeps_parts(by_axis[0]), _keeps_parts(by_axis[1]), by_axis[2] is not None),
             shapes=shapes,
-            is_read_whole=tuple([_is_read_whole(*item, results[0]) for item in zip(rows, shapes, strict=True)]),
+            operands=tuple(
+                [
+                    (
+                        (_cut(by_axis[0], place), _cut(by_axis[1], place), rows[place]),
+                        _is_read_whole(rows[place], shape, results[0]),
+                        filters_of(node, place),
+                    )
+                    for place, shape in enumerate(shapes)
+                ]
+            ),
             results=results,
             row_multiple=row_multiple(node),
             skips_rows=any(cut is not None and cut.skips for cut in rows),

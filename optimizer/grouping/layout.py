@@ -50,22 +50,32 @@ def plane_bytes(memory: LocalMemory, plane: Any) -> Any:
     return -(-plane // row) * row
 
 
-def constant_lane_bytes(memory: LocalMemory, node: Node, place: int, lengths: tuple[Any, Any, Any], stays: bool) -> Any:
+def filters_of(node: Node, place: int) -> tuple[int, int] | None:
+    """Which axis of an operand counts the filters of a convolution, and how many each index has; None for others."""
+    if place != 1 or not isinstance(node.op, ConvolutionParams):
+        return None
+    return (0, 1) if node.op.weight_layout == "OIHW" else (1, node.op.groups)
+
+
+def constant_lane_bytes(
+    memory: LocalMemory,
+    extents: tuple[int, int, int, int],
+    filters: tuple[int, int] | None,
+    lengths: tuple[Any, Any, Any],
+    stays: bool,
+) -> Any:
     """Bytes of one lane for a part of a constant operand.
 
     Args:
         memory: of the chip.
-        node: the reader.
-        place: of the operand.
+        extents: of the operand along N, C and H, and bytes of one row.
+        filters: as ``filters_of`` says.
         lengths: of the part along the operand's first three axes.
         stays: whether it stays for all parts; otherwise it is there while the node runs.
     """
-    value = node.inputs[place]
-    assert value is not None
-    if isinstance(node.op, ConvolutionParams) and place == 1:
-        shape = static(value.shape)
-        filters = lengths[0] if node.op.weight_layout == "OIHW" else lengths[1] * node.op.groups
-        count = shape[0] if node.op.weight_layout == "OIHW" else shape[1] * node.op.groups
-        return lane_bytes(memory, 1, filters if stays else 1, bytes_of(value) // max(count, 1))
     n, c, h = lengths
-    return lane_bytes(memory, n, c, h * shape4(value)[3] * size_of(value))
+    if filters is None:
+        return lane_bytes(memory, n, c, h * extents[3])
+    axis, times = filters
+    count = extents[axis] * times
+    return lane_bytes(memory, 1, lengths[axis] * times if stays else 1, math.prod(extents) // max(count, 1))

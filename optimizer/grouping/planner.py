@@ -13,7 +13,6 @@ from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.ending import Ending
 from tpuconvert.optimizer.grouping.facts import FactsOfGraph
 from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
-from tpuconvert.optimizer.grouping.whole_segment import Whole
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
@@ -85,13 +84,13 @@ def plan_order(
     batches = {shape.n for facts in known.facts if facts is not None for shape in facts.use.results}
     candidates = Candidates(memory, batches)
     endings: dict[tuple[int, ...], Ending] = {}
-    whole: list[Sequence[Whole]] = []  # groups that end at each place
+    at: list[Ending | None] = []  # by place
     weights = [0.0]
     choices: list[tuple[int, int]] = []  # number of nodes, and the way of cutting them
     begin = 0
     for end, facts in enumerate(known.facts):
         weight, choice = weights[end] + known.moved[end], (1, 0)
-        whole.append(())
+        ending = None
         if facts is None:
             begin = end + 1
         elif not known.is_tied(end):
@@ -101,9 +100,9 @@ def plan_order(
             ending = endings.get(key)
             if ending is None:
                 window = [item for item in known.facts[first : end + 1] if item is not None]
-                ending = endings[key] = Ending(window, end, candidates, whole)
-            whole[end] = ending.whole
+                ending = endings[key] = Ending(window, end, candidates, at[first:end])
             weight, choice = ending.lightest(weights, weight) or (weight, choice)
+        at.append(ending)
         weights.append(weight)
         choices.append(choice)
     return Plan(tuple(order), _groups(choices, candidates), weights[-1])

@@ -104,6 +104,20 @@ class Segment:
         least = (self._moved + self._repeated)[self._possible].min()
         return float(weight[way]), way, math.floor(least) - int(self._moved[WHOLE])
 
+    def needs_equal_parts(self, facts: Facts) -> bool:
+        """Whether the next node has to make of its only result what it makes as the last of a group, or more of it.
+
+        That is: equal parts at least, and none of them empty in any way of cutting that is possible so far.
+        """
+        live = self._live.get(facts.results[0])
+        if live is None:
+            return False
+        n, c, h, _ = live.shape
+        rows, equal = live.part.rows, self._candidates.equal_rows(h)
+        if rows is not equal and ((rows.start > equal.start).any() or (rows.stop < equal.stop).any()):
+            return False
+        return not (self._possible & ~self._candidates.has_parts(n, c, h)).any()
+
     def _wanted(self, facts: Facts) -> Part:
         """What has to be computed: what nodes behind it read, and equal parts of results that leave."""
         wanted: Part | None = None

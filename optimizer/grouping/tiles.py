@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from tpuconvert.optimizer.grouping.layout import bytes_of, constant_lane_bytes, lane_bytes, shape4, size_of
+from tpuconvert.optimizer.grouping.layout import bytes_of, constant_lane_bytes, filters_of, lane_bytes, shape4, size_of
 from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Node, Value
@@ -161,7 +161,8 @@ def group_cost(
         else:
             node, place = key
             use = _constant_use(node, place, lengths, tiles, keeps_constants)
-            lanes[key] = constant_lane_bytes(memory, node, place, use.longest, keeps_constants)
+            filters = filters_of(node, place)
+            lanes[key] = constant_lane_bytes(memory, use.extents, filters, use.longest, keeps_constants)
             loaded += use.loaded
     repeated, macs, weight, seconds = 0, 0, 0.0, 0.0
     for node in nodes:
@@ -199,8 +200,9 @@ class _Lengths:
 
 @dataclass(frozen=True)
 class _ConstantUse:
-    """Lengths on the constant's own first three axes, and bytes loaded over all parts."""
+    """Extents and bytes of a row, lengths on the constant's own first three axes, and bytes loaded over all parts."""
 
+    extents: tuple[int, int, int, int]
     longest: tuple[int, int, int]
     loaded: int
 
@@ -209,7 +211,9 @@ def _constant_use(node: Node, place: int, lengths: _Lengths, tiles: Tiles, is_ke
     """One that is kept is whole along N and H, and loaded once for each part along C."""
     value = node.inputs[place]
     assert value is not None
-    longest, loaded = list(shape4(value)[:3]), bytes_of(value)
+    *longest, rest = shape4(value)
+    extents = longest[0], longest[1], longest[2], rest * size_of(value)
+    loaded = bytes_of(value)
     for axis, count in zip(AXES, tiles, strict=True):
         if count == 1 or (is_kept and axis != C):
             continue
@@ -221,7 +225,7 @@ def _constant_use(node: Node, place: int, lengths: _Lengths, tiles: Tiles, is_ke
         else:
             longest[cut.axis] = lengths.longest[node, place][axis]
             loaded = loaded * lengths.total[node, place][axis] // max(shape4(value)[cut.axis], 1)
-    return _ConstantUse((longest[0], longest[1], longest[2]), loaded)
+    return _ConstantUse(extents, (longest[0], longest[1], longest[2]), loaded)
 
 
 def _peak(nodes: Sequence[Node], lanes: dict[Key, int], keeps_constants: bool) -> int:

@@ -35,13 +35,13 @@ def whole_groups(
         window: nodes in their order.
         end: place of the last one.
         candidates: sizes.
-        before: the groups that end at each place before it, without any where they have not been looked at.
+        before: the groups that end at each other node of the window, without any where they have not been looked at.
     """
     segment = _WholeSegment(end, candidates)
     found: list[Whole] = []
     for step, facts in enumerate(reversed(window)):
-        if step and facts.is_narrow and before[end - step]:
-            return found + segment.joined(facts, before[end - step][: len(window) - step])
+        if step and facts.is_narrow and before[-step]:
+            return found + segment.joined(facts, before[-step][: len(window) - step])
         found.append(segment.add(facts))
     return found
 

@@ -1,5 +1,6 @@
 """Groups that the planner passes over because of a bound: none of them would have been better."""
 
+import math
 import random
 
 import pytest
@@ -97,7 +98,7 @@ def test_no_way_of_cutting_is_below_the_bound(seed: int) -> None:
     draw = random.Random(seed)
     looked_at = 0
     for end in range(1, len(graph)):
-        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, [()] * len(graph))
+        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, [None] * end)
         for count in range(2, len(ending.weights) + 1):
             nodes = graph.nodes[end + 1 - count : end + 1]
             for tiles, keeps in draw.sample(plain.candidates.ways, 12):
@@ -117,7 +118,7 @@ def test_what_weighing_one_group_says_of_longer_ones(seed: int) -> None:
     plain = Plain(graph, memory)
     end = len(graph) - 1
     for count in range(2, end + 1):
-        ending = Ending(plain.facts.facts, end, plain.candidates, [()] * len(graph))
+        ending = Ending(plain.facts.facts, end, plain.candidates, [None] * end)
         if count > len(ending.weights) or ending.ways[count - 1] is not None:
             continue
         ending.weigh(count)
@@ -126,15 +127,36 @@ def test_what_weighing_one_group_says_of_longer_ones(seed: int) -> None:
             assert found is None or ending.weights[longer - 1] <= found[0]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_groups_behind_a_narrow_place_cost_what_they_do_from_the_start(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(60))
+def test_what_groups_that_end_before_say(seed: int) -> None:
+    """Some are weighed and some have bounds only; what others learn from both is no more than their weight."""
     graph, memory = drawn(seed + 3000)
     plain = Plain(graph, memory)
-    shared = [()] * len(graph)
+    draw = random.Random(seed)
+    before: list[Ending | None] = []
+    for end in range(len(graph)):
+        ending = Ending(plain.facts.facts[: end + 1], end, plain.candidates, list(before))
+        counts = [count for count, way in enumerate(ending.ways, 1) if way is None and count > 1]
+        for count in draw.sample(counts, min(len(counts), 4)):
+            if ending.ways[count - 1] is None:
+                ending.weigh(count, draw.choice((-math.inf, math.inf)))
+        for count in counts:
+            found = plain.weight(end + 1 - count, end + 1)
+            assert found is None or ending.weights[count - 1] <= found[0] * (1 + 1e-12)
+        before.append(ending if draw.random() < 0.8 else None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_groups_behind_a_narrow_place_cost_what_they_do_from_the_start(seed: int) -> None:
+    graph, memory = drawn(seed + 4000)
+    plain = Plain(graph, memory)
+    shared: list[Ending | None] = []
     for end in range(len(graph)):
         window = plain.facts.facts[: end + 1]
-        alone = Ending(window, end, plain.candidates, [()] * len(graph)).whole
-        shared[end] = Ending(window, end, plain.candidates, shared).whole
-        assert [item for item in shared[end] if item[0] < float("inf")] == [
-            item for item in alone if item[0] < float("inf")
-        ]
+        alone = Ending(window, end, plain.candidates, [None] * end).whole
+        shared.append(Ending(window, end, plain.candidates, list(shared)))
+        assert connected(shared[end].whole) == connected(alone)
+
+
+def connected(whole) -> list[tuple[float, float, float]]:
+    return [item for item in whole if item[0] < math.inf]
