@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tpuconvert.optimizer.engine import known_rules, run_rules
-from tpuconvert.optimizer.pipeline import STAGES
+from tpuconvert.optimizer.engine import run_rules
+from tpuconvert.optimizer.registry import known_rule, known_rules
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.legality import Status, check_use
@@ -18,8 +18,9 @@ from tpuconvert.schema.types import F32, Chip
 
 STAGE = "chip forms"
 
-_TIDY = ("join_of_slices", "merge_permutes", "merge_reshapes", "remove_same_shape", "shorten_moves", "slice_of_concat")
-"""Rules that put together what the expansion of neighbours has left: they move elements and know nothing of chips."""
+_TIDY = ("join_of_slices", "merge_reshapes", "remove_same_shape", "slice_of_concat", "merge_permutes", "shorten_moves")
+"""Rules that put together what the expansion of neighbours has left: they move elements and know nothing of chips.
+They are tried in this order, which is that of their stages."""
 
 
 def fit_to_chip(
@@ -44,9 +45,8 @@ def fit_to_chip(
         return is_float and check_use(node, chip).status is Status.ILLEGAL
 
     rules = [item.only(is_illegal) for item in known_rules(STAGE)]
-    rules += [item for stage in STAGES for item in known_rules(stage) if item.name in _TIDY]
-    rules = [item for item in rules if item.name not in disabled]
-    if run_rules(graph, rules, counts):
+    rules += [known_rule(name) for name in _TIDY]
+    if run_rules(graph, [item for item in rules if item.name not in disabled], counts):
         graph.prune()
     if trace is not None:
         for line in counts.lines():

@@ -22,7 +22,6 @@ from tpuconvert.optimizer.registry import (
     RuleFunction,
     Skip,
     UnloadedRule,
-    known_rules,
     rule,
     rules_of,
 )
@@ -38,7 +37,6 @@ __all__ = [
     "RuleFunction",
     "Skip",
     "Trace",
-    "known_rules",
     "rule",
     "rules_of",
     "run_rules",

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.engine import Candidates, Trace, known_rules, rules_of, run_rules
-from tpuconvert.optimizer.registry import rule_names
+from tpuconvert.optimizer.engine import Candidates, Trace, rules_of, run_rules
+from tpuconvert.optimizer.registry import known_rules, rule_names
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph

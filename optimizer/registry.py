@@ -111,10 +111,14 @@ def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Call
 
 def known_rules(stage: str) -> list[KnownRule]:
     """The rules of a stage in alphabetical order of their names; nothing is loaded."""
-    found: list[KnownRule] = [item for item in _RULES.values() if item.stage == stage]
-    rows = RULES.items()
-    found += [UnloadedRule(name, *row) for name, row in rows if row[0] == stage and name not in _RULES]
-    return sorted(found, key=lambda item: item.name)
+    names = [name for name, row in RULES.items() if row[0] == stage and name not in _RULES]
+    names += [item.name for item in _RULES.values() if item.stage == stage]
+    return [known_rule(name) for name in sorted(names)]
+
+
+def known_rule(name: str) -> KnownRule:
+    """The rule of that name; nothing is loaded."""
+    return _RULES[name] if name in _RULES else UnloadedRule(name, *RULES[name])
 
 
 def rules_of(stage: str) -> list[RewriteRule]:

@@ -12,9 +12,10 @@ from collections.abc import Collection
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, rules_of, run_rules
+from tpuconvert.optimizer.engine import Replacement, Skip, Trace, rule, run_rules
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.quantize import take_apart
+from tpuconvert.optimizer.registry import known_rules
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -94,4 +95,4 @@ def prepare(graph: Graph, disabled: Collection[str] = ()) -> None:
         disabled: names of rules that are not to run.
     """
     for stage in (take_apart.STAGE, STAGE):
-        run_rules(graph, [item for item in rules_of(stage) if item.name not in disabled], Trace())
+        run_rules(graph, [item for item in known_rules(stage) if item.name not in disabled], Trace())

@@ -339,7 +339,7 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
         (("concat",), ("x",), (), ()),
     )),
     "remove_useless_function": ("fuse", "rules.useless_functions", (
-        (("Active", "Ceil", "Clamp", "Floor", "Maxs", "Round"), ("x",), (), ()),
+        (("Active", "Clamp", "Maxs", "ceil", "floor", "round"), ("x",), (), ()),
     )),
     "reshape_before_split": ("fuse", "rules.moves_of_parts", (
         (("Split",), ("x",), (), ("Reshape",)),

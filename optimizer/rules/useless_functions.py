@@ -16,9 +16,9 @@ from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.types import F32
 
+ROUNDINGS = ("ceil", "floor", "round")
 _ROUNDINGS = (ActiveType.ACTIVE_ROUND, ActiveType.ACTIVE_CEIL, ActiveType.ACTIVE_FLOOR)
 
 
@@ -40,12 +40,10 @@ def _changes_nothing(node: Node) -> bool:
 
 
 def _rounds_to_integers(node: Node) -> bool:
-    return isinstance(node.op, (Ceil, Floor, Round)) or (
-        isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS
-    )
+    return node.op.name in ROUNDINGS or (isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS)
 
 
-@rule(p((Active, Ceil, Clamp, Floor, Maxs, Round), "x", name="op", where=_changes_nothing), stage="fuse")
+@rule(p((Active, Clamp, Maxs, *ROUNDINGS), "x", name="op", where=_changes_nothing), stage="fuse")
 def remove_useless_function(graph: Graph, m: Match) -> Replacement:
     """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
     return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")

@@ -7,10 +7,10 @@ import pytest
 from optimizer.graphs import EXP, RELU, graph_of
 
 from tpuconvert.optimizer.annotations import MOVES
-from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, known_rules, rules_of, run_rules
+from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, rules_of, run_rules
 from tpuconvert.optimizer.pattern import Sketch, makers, match, may_match, may_start, p, sketch_of
 from tpuconvert.optimizer.pipeline import STAGES
-from tpuconvert.optimizer.registry import UnloadedRule, rule_names
+from tpuconvert.optimizer.registry import UnloadedRule, known_rules, rule_names
 from tpuconvert.optimizer.rules._table import RULES
 from tpuconvert.optimizer.signs import COMPARISONS, KEEPS_SIGN, KEEPS_TRUTH
 from tpuconvert.schema.errors import InternalError
