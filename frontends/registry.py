@@ -1,7 +1,8 @@
 """Which function translates which source operator: one registry per format, filled by decorators.
 
-A converter file of a format holds decorated functions and nothing lists it: the registry imports every module of the
-format's package the first time something is looked up. Plugins add to the same registries with
+A converter file of a format holds decorated functions and nobody lists it: the registry imports every module of the
+format's package the first time something is looked up, or those alone that a table made from the modules names for an
+operator. Plugins add to the same registries with
 :func:`register_converter`.
 """
 
@@ -70,7 +71,7 @@ class ConverterRegistry:
         self.source_format = source_format
         self._package = package
         self._discovered = package is None
-        self.modules: Mapping[tuple[str, str], tuple[str, ...]] | None = None  # of every operator and its domain
+        self.modules: Mapping[tuple[str, str], tuple[str, ...]] | None = None  # of all operators, by name and domain
         self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
         self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}

@@ -99,6 +99,25 @@ def test_modules_of_a_package_are_found_without_a_list(tmp_path: Path, monkeypat
         del sys.modules[name]
 
 
+def test_where_a_table_names_the_modules_nothing_else_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "named_converters"
+    package.mkdir()
+    (package / "__init__.py").write_text("from tpuconvert.frontends.registry import ConverterRegistry\n"
+                                         "op = ConverterRegistry('named', 'named_converters')\n"
+                                         "op.modules = {('Thing', ''): ('family',)}\n")  # fmt: skip
+    (package / "family.py").write_text("from named_converters import op\n@op('Thing')\ndef thing(): ...\n")
+    (package / "other.py").write_text("raise AssertionError('converts no operator that was asked for')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import named_converters  # type: ignore[import-not-found]  # written above
+
+    assert named_converters.op.find("Thing").module == "named_converters.family"
+    assert named_converters.op.find("Other") is None
+    for name in ("named_converters", "named_converters.family"):
+        del sys.modules[name]
+
+
 def test_plugins_register_from_outside() -> None:
     register_converter("onnx", "OnlyInThisTest", "OnlyInThisTestToo", domain="com.acme.test", since=2)(first)
     assert registry("onnx").names(domain="com.acme.test") == ("OnlyInThisTest", "OnlyInThisTestToo")
