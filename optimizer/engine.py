@@ -88,7 +88,8 @@ _Pairs = list[tuple[RewriteRule, Pattern]]
 class _Alike:
     """What can start at nodes of one operator that read results of the same operators.
 
-    ``rules`` are those that are loaded, with the patterns that may match; ``unloaded`` others, with sketches of theirs.
+    ``rules`` are those that are loaded, with the patterns that may match; ``unloaded`` the others, with their places
+    and the sketches of those patterns.
     """
 
     def __init__(self) -> None:
@@ -121,9 +122,9 @@ class Candidates:
         alike = self._alike.get((op, made))
         if alike is None:
             alike = self._alike[op, made] = self._alike_to(op, made)
-        for index, item, sketch in alike.unloaded:
+        for place, item, sketch in alike.unloaded:
             if may_start(sketch, node) and (item.where is None or item.where(node)):
-                self._rules[index] = item.loaded()
+                self._rules[place] = item.loaded()
                 self._alike.clear()
                 return self.of(node)
         return alike.rules
@@ -139,19 +140,18 @@ class Candidates:
                     if is_one_of(op, ops):
                         places[place] = None
                         most = None if most is None or reads else max(most, len(operands))
-            found = self._starting[op] = list(places), most
+            found = self._starting[op] = [*places], most
         return found
 
     def _alike_to(self, op: type[Op], made: tuple[Made, ...]) -> _Alike:
         found = _Alike()
-        for index in self._starting_at(op)[0]:
-            item = self._rules[index]
-            for place, sketch in enumerate(item.sketches):
-                if may_match(sketch, op, made):
-                    if isinstance(item, UnloadedRule):
-                        found.unloaded.append((index, item, sketch))
-                    else:
-                        found.rules.append((item, item.patterns[place]))
+        for place in self._starting_at(op)[0]:
+            item = self._rules[place]
+            matching = [index for index, sketch in enumerate(item.sketches) if may_match(sketch, op, made)]
+            if isinstance(item, UnloadedRule):
+                found.unloaded += [(place, item, item.sketches[index]) for index in matching]
+            else:
+                found.rules += [(item, item.patterns[index]) for index in matching]
         return found
 
 
