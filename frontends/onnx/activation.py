@@ -8,7 +8,6 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.clipping import clamp
-from tpuconvert.frontends.onnx.elementary import erf_of
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
@@ -147,6 +146,8 @@ def gelu(node: OnnxNode, g: Graph) -> Result:
 def gelu_of(g: Graph, x: Value, approximate: bool) -> Value:
     """Gelu with erf, or with tanh."""
     if not approximate:
+        from tpuconvert.frontends.onnx.elementary import erf_of
+
         inner = erf_of(g, emit.muls(g, x, math.sqrt(0.5)))
     else:
         cube = emit.mul(g, formulas.square(g, x), x)
