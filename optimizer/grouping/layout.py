@@ -13,13 +13,13 @@ import math
 from typing import Any
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.hardware import LocalMemory
 
 
 def shape4(value: Value) -> tuple[int, int, int, int]:
     """The extents along N, C and H, and the product of the others."""
-    shape = static(value.shape)
+    shape = value.type.static_shape
     n, c, h = (*shape[:3], 1, 1)[:3]
     return n, c, h, math.prod(shape[3:])
 
@@ -31,7 +31,7 @@ def size_of(value: Value) -> int:
 
 def bytes_of(value: Value) -> int:
     """Bytes of the whole tensor in global memory."""
-    return math.prod(static(value.shape)) * size_of(value)
+    return math.prod(value.type.static_shape) * size_of(value)
 
 
 def lane_bytes(memory: LocalMemory, n: Any, c: Any, plane: Any) -> Any:

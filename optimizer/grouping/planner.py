@@ -72,7 +72,7 @@ def _orders(graph: Graph) -> list[list[Node]]:
     """The orders that are planned: of a small graph several, of a larger one that which keeps less waiting."""
     orders = [graph.nodes, depth_first(graph)]
     if len(graph) > SMALL:
-        return [min(orders, key=distance)]
+        return orders[:1] if orders[0] == orders[1] else [min(orders, key=distance)]
     return list({tuple(map(id, order)): order for order in (*orders, *other_orders(graph.nodes, ORDERS))}.values())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.extents import normalize_axis
-from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _rule_of(op: Op) -> Callable[[Node, int], Rule] | None:
 
 
 def _shape(value: Value) -> tuple[int, ...]:
-    return static(value.shape)
+    return value.type.static_shape
 
 
 def _extent(value: Value, axis: int) -> int:
