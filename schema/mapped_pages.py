@@ -39,9 +39,10 @@ def forget_pages(array: Array) -> None:
 
     Does nothing for any other array, and where the system has no such call.
     """
+    if array.nbytes < WORTH_IT or array.flags.writeable or not array.flags.c_contiguous:
+        return
     mapped = _mapping(array)
-    is_one_piece = array.flags.c_contiguous and not array.flags.writeable
-    if mapped is None or not is_one_piece or array.nbytes < WORTH_IT or not hasattr(mapped, "madvise"):
+    if mapped is None or not hasattr(mapped, "madvise"):
         return
     start = array.__array_interface__["data"][0] - np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
