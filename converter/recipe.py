@@ -7,12 +7,13 @@ bytes; ``reproduction.py`` proves it.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.pipeline import Options, source_format
-from tpuconvert.schema.content_digest import ALGORITHM, Digest, digest_of
+from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.light_dataclass import fields
 
@@ -65,6 +66,14 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     part = memoryview(bytearray(_PART))
     try:
         with open(path, "rb", buffering=0) as file:
+            for start in range(0, os.fstat(file.fileno()).st_size - CHUNK, CHUNK):
+                try:
+                    mapped = mmap.mmap(file.fileno(), CHUNK, access=mmap.ACCESS_READ, offset=start)
+                except OSError:  # a file system that maps nothing; what is left is read
+                    break
+                with mapped:
+                    digest.update(mapped)
+                file.seek(start + CHUNK)
             while size := file.readinto(part):
                 digest.update(part[:size])
     except OSError as error:

@@ -82,10 +82,12 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
 
     def put(data: bytes | memoryview) -> None:
         nonlocal position
-        for start in range(0, len(data), CHUNK):
-            part = data[start : start + CHUNK]
+        start = 0
+        while start < len(data):  # up to where a multiple of CHUNK begins in the file: whole pages, for the most part
+            part = data[start : start + CHUNK - position % CHUNK]
             digest.update(part)
             file.write(part)
+            start += len(part)
             position += len(part)
 
     put(metadata)
