@@ -151,7 +151,8 @@ class Measured:
 
 
 def measure(command: Sequence[str], cpu: int, environment: dict[str, str], into: Measured) -> None:
-    """Run a command once, from its start to its end."""
+    """Run a command once, from its start to its end; what the one before left to the disk is written first."""
+    os.sync()
     started = time.perf_counter()
     process = subprocess.Popen(
         command,
