@@ -82,7 +82,8 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 _PART = 1 << 17
-"""Bytes to read at a time: memory that is used again stays in the cache, and new memory has to be cleared first."""
+"""Bytes to read at a time where a file is not mapped, which saves a copy of all but its end: memory that is used again
+stays in the cache, and new memory has to be cleared first."""
 
 
 def write_options(options: Options) -> dict[str, Json]:

@@ -7,9 +7,9 @@ Makes the models in FOLDER where they are not there yet (``external`` has 3 GB),
 one after the other, round by round, each pinned to one processor, so that all see the same machine. A peer is run when
 its package is installed for the interpreter given with ``--peers-python`` (default: the one that runs this program).
 With ``--wheel`` ours is built and installed into an environment of its own in FOLDER, as users have it: an editable
-install takes longer to start. What counts is the ratio of medians of one run; the spread of ours says how quiet the
-machine was. The last lines check what the project promises: how time grows with the number of nodes, and what a large
-model costs beyond its bytes.
+install takes longer to start. What counts is the ratio of medians of one run; the spreads tell how quiet it was,
+and for the large model the disk: more rounds of it alone (``--models large --peers copy``) vary less. The last lines
+check what the project promises: how time grows with the number of nodes, and what a large model costs beyond its bytes.
 """
 
 from __future__ import annotations
