@@ -7,7 +7,6 @@ bytes; ``reproduction.py`` proves it.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from tpuconvert.pipeline import Options, source_format
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.light_dataclass import fields
+from tpuconvert.schema.mapped_pages import aligned_buffer
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import FeedSource
@@ -63,27 +63,14 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
     """
     digest = Digest()
-    part = memoryview(bytearray(_PART))
+    part = aligned_buffer(CHUNK)
     try:
         with open(path, "rb", buffering=0) as file:
-            for start in range(0, os.fstat(file.fileno()).st_size - CHUNK, CHUNK):
-                try:
-                    mapped = mmap.mmap(file.fileno(), CHUNK, access=mmap.ACCESS_READ, offset=start)
-                except OSError:  # a file system that maps nothing; what is left is read
-                    break
-                with mapped:
-                    digest.update(mapped)
-                file.seek(start + CHUNK)
             while size := file.readinto(part):
                 digest.update(part[:size])
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     return digest.hexdigest()
-
-
-_PART = 1 << 17
-"""Bytes to read at a time where a file is not mapped, which saves a copy of all but its end: memory that is used again
-stays in the cache, and new memory has to be cleared first."""
 
 
 def write_options(options: Options) -> dict[str, Json]:

@@ -14,7 +14,7 @@ from xxhash import xxh3_128
 ALGORITHM = "xxh3-128"
 """What files name it. Digests are in its canonical form, the most significant byte first."""
 
-CHUNK = 1 << 22
+CHUNK = 1 << 20
 """Bytes to hash at a time where something else is done with them: they are still in one of the processor's caches then,
 and a file system that gets so much at once takes it in larger pieces."""
 

@@ -20,6 +20,7 @@ from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderErro
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError
 from tpuconvert.schema.garbage import rarely_collected
+from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType
 
 _CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
@@ -69,7 +70,7 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
             raise UsageError("it is a folder or a device, not a model file", file=str(path))
         if not status.st_size:
             return None, b"", 0
-        mapped = mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ)
+        mapped = map_file(descriptor)
         return mapped, mapped[:HEADER_SIZE], status.st_size
     except (OSError, ValueError, OverflowError) as error:  # the last: more than the address space holds
         raise UsageError(f"cannot be read: {error}", file=str(path)) from error

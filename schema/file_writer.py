@@ -18,7 +18,7 @@ from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
-from tpuconvert.schema.mapped_pages import forget_pages
+from tpuconvert.schema.mapped_pages import aligned_buffer, file_place, forget_pages
 from tpuconvert.schema.types import Array, DType
 
 
@@ -80,15 +80,24 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
     file.seek(HEADER_SIZE)
     position = HEADER_SIZE
 
+    copied = aligned_buffer(CHUNK)
+
     def put(data: bytes | memoryview) -> None:
         nonlocal position
+        place = file_place(data) if isinstance(data, memoryview) else None
         start = 0
         while start < len(data):  # up to where a multiple of CHUNK begins in the file: whole pages, for the most part
-            part = data[start : start + CHUNK - position % CHUNK]
+            end = min(start + CHUNK - position % CHUNK, len(data))
+            if place is None:
+                part = data[start:end]
+            else:
+                source, offset = place
+                part = copied[: end - start]
+                source.read_into(offset + start, part)
             digest.update(part)
             file.write(part)
-            start += len(part)
-            position += len(part)
+            position += end - start
+            start = end
 
     put(metadata)
     for blob, buffer in zip(blobs, tables.buffers, strict=True):

@@ -1,12 +1,14 @@
-"""Arrays that are views of mapped files: giving back the memory that they take, and making copies of them."""
+"""Mapped files and the arrays that are views of them: giving back the memory that they take, and making copies."""
 
 from __future__ import annotations
 
 import mmap
-from typing import Any
+import os
+from typing import Any, Self
 
 import numpy as np
 
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
@@ -15,6 +17,66 @@ WORTH_IT = 1 << 20
 
 STAYING_MAPPED = 1 << 28
 """Bytes. Files of that size are too large to be in memory twice."""
+
+_KEPT_OPEN = 1 << 26 if hasattr(os, "preadv") else 1 << 63
+"""Bytes. Smaller files are read no faster, and there may be more of them than a process may have open."""
+
+
+def map_file(descriptor: int) -> mmap.mmap:
+    """An open file's content, which is not empty, to be read. The descriptor may be closed afterwards.
+
+    Raises:
+        OSError, ValueError, OverflowError: it cannot be mapped.
+    """
+    kind = MappedFile if os.fstat(descriptor).st_size >= _KEPT_OPEN else mmap.mmap
+    return kind(descriptor, 0, access=mmap.ACCESS_READ)
+
+
+class MappedFile(mmap.mmap):
+    """A large file that is mapped to be read, and can be read as files are.
+
+    What is copied as a whole is copied a quarter faster so: no pages are mapped and forgotten, and it comes to lie
+    where copies are fast, wherever it lies in the file.
+    """
+
+    _descriptor = -1  # as long as there is none
+
+    def __new__(cls, descriptor: int, length: int, *, access: int) -> Self:
+        """Map the file behind an open descriptor, which may be closed afterwards."""
+        made = super().__new__(cls, descriptor, length, access=access)
+        made._descriptor = os.dup(descriptor)
+        return made
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def read_into(self, start: int, part: memoryview) -> None:
+        """Fill a part of memory with the bytes of the file from ``start``.
+
+        Raises:
+            UsageError: the file has become shorter.
+        """
+        while part:
+            size = os.preadv(self._descriptor, [part], start)
+            if not size:
+                raise UsageError("a file that is being read was cut off by another program", hint="try it again")
+            start, part = start + size, part[size:]
+
+
+def file_place(data: Array | memoryview) -> tuple[MappedFile, int] | None:
+    """The large file, and the offset in it in bytes, that an array or bytes in one piece are a view of."""
+    mapped = _mapping(data)
+    return (mapped, _offset(data, mapped)) if isinstance(mapped, MappedFile) else None
+
+
+def aligned_buffer(size: int) -> memoryview:
+    """So many bytes of memory that begin with a page.
+
+    Files are copied to it and from it at full speed; elsewhere that depends on chance: in steps of 64 bytes it is as
+    fast, 16 bytes off half as fast, and 8 a quarter.
+    """
+    return memoryview(mmap.mmap(-1, size))
 
 
 def own_constants(graph: Graph) -> None:
@@ -44,16 +106,26 @@ def forget_pages(array: Array) -> None:
     mapped = _mapping(array)
     if mapped is None or not hasattr(mapped, "madvise"):
         return
-    start = array.__array_interface__["data"][0] - np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
+    start = _offset(array, mapped)
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
     if first < last:
         mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
-def _mapping(array: Array) -> mmap.mmap | None:
-    """The mapping that an array is a view of."""
-    owner: Any = array
+def _offset(data: Array | memoryview, mapped: mmap.mmap) -> int:
+    """Where a view of a mapping begins in it."""
+    return _address(data) - _address(mapped)
+
+
+def _address(data: Array | memoryview | mmap.mmap) -> int:
+    array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+    return int(array.__array_interface__["data"][0])
+
+
+def _mapping(data: Array | memoryview) -> mmap.mmap | None:
+    """The mapping that an array or bytes are a view of."""
+    owner: Any = data
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
     return owner

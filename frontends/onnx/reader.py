@@ -6,7 +6,6 @@ malformed model, so they are never called here.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import field
@@ -29,6 +28,7 @@ from tpuconvert.frontends.onnx.raw_data import without_raw_data
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.mapped_pages import map_file
 
 NEWEST_OPSET = 28
 """The newest opset of the default domain whose meaning is known here."""
@@ -97,7 +97,7 @@ def _content(path: str, size: int) -> memoryview:
     with open(path, "rb") as file:
         if size < MAPPED_BYTES:
             return memoryview(file.read())
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(map_file(file.fileno()))
 
 
 def _check(proto: ModelProto, path: str, limits: Limits) -> None:

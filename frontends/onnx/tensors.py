@@ -19,6 +19,7 @@ from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array
 
 _EXTERNAL = TensorProto.EXTERNAL
@@ -195,8 +196,8 @@ class TensorReader:
                 raise ResourceLimitError(
                     f"{size} bytes, more than {self._limits.max_file_bytes}", file=os.path.basename(resolved)
                 )
-            mapped: Array = np.memmap(resolved, np.uint8, "r") if size else np.empty(0, np.uint8)
-            self._maps[resolved] = mapped
+            with open(resolved, "rb") as file:
+                self._maps[resolved] = np.frombuffer(map_file(file.fileno()) if size else b"", np.uint8)
         return self._maps[resolved]
 
     def _number(self, tensor: TensorProto, text: str, key: str) -> int:

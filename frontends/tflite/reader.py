@@ -6,7 +6,6 @@ Nothing behind this module touches the FlatBuffers accessors of the ``tflite`` p
 from __future__ import annotations
 
 import dataclasses
-import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from tpuconvert.frontends.tflite.sparse import densified
 from tpuconvert.schema import flatbuffer_verifier
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Kind, verify
+from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 
 _MAPPED_BYTES = 64 << 20  # larger files are memory-mapped: their weights are read when they are used
@@ -314,7 +314,7 @@ def _map(path: Path, size: int) -> memoryview:
         if size < _MAPPED_BYTES:
             return memoryview(path.read_bytes())
         with open(path, "rb") as handle:
-            return memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+            return memoryview(map_file(handle.fileno()))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
 

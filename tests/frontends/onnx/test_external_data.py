@@ -4,6 +4,7 @@ import math
 import mmap
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -30,12 +31,10 @@ def outside(name: str, location: str, shape: tuple[int, ...], offset: int = 0) -
 
 def is_mapped(array: Array) -> bool:
     """Whether the elements are those of a memory-mapped file."""
-    base: object = array
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return True
-        base = base.base
-    return isinstance(base, mmap.mmap) or (isinstance(base, memoryview) and isinstance(base.obj, np.memmap))
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return isinstance(owner, mmap.mmap)
 
 
 def two_files(folder: Path) -> tuple[onnx.ModelProto, Array]:

@@ -1,0 +1,115 @@
+"""Large files that are mapped, and read where their constants are copied to another file."""
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tpum_models import AllKinds
+
+from tpuconvert.schema import mapped_pages
+from tpuconvert.schema.content_digest import CHUNK
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.mapped_pages import MappedFile, aligned_buffer, file_place, map_file
+from tpuconvert.schema.types import F32, Array, Chip, TensorType
+
+SIZE = 3 * CHUNK + 4321
+PLACES = [(0, 1), (13, CHUNK), (64, CHUNK - 5), (CHUNK - 1, 2 * CHUNK + 3), (4096, 0), (SIZE - 7, 7), (5, SIZE - 5)]
+"""Offset and size of constants: across the pieces in which a file is written, at its ends, of no bytes."""
+
+needs_preadv = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system cannot read at a place in a file")
+
+
+@pytest.fixture
+def content(tmp_path: Path) -> bytes:
+    """The bytes of ``tmp_path/source.bin``."""
+    data = np.random.default_rng(7).integers(0, 256, SIZE, np.uint8).tobytes()
+    (tmp_path / "source.bin").write_bytes(data)
+    return data
+
+
+def mapped(path: Path) -> Array:
+    with path.open("rb") as file:
+        return np.frombuffer(map_file(file.fileno()), np.uint8)
+
+
+def model_of(data: Array) -> FileModel:
+    graph = Graph("parts")
+    x = graph.input("x", TensorType(F32, (1,)))
+    for number, (start, size) in enumerate(PLACES):
+        graph.output(graph.add(AllKinds(), x, graph.constant(data[start : start + size], f"w{number}")))
+    graph.output(graph.constant(data[: 1 << 20].reshape(1 << 10, 1 << 10).T, "not contiguous"))
+    return FileModel(graph, Chip.BM1684, "0")
+
+
+@needs_preadv
+def test_constants_of_a_large_file_are_written_as_those_in_memory(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "memory.tpum", model_of(np.frombuffer(content, np.uint8)))
+    wanted = (tmp_path / "memory.tpum").read_bytes()
+    write_model(tmp_path / "small.tpum", model_of(mapped(tmp_path / "source.bin")))
+    assert (tmp_path / "small.tpum").read_bytes() == wanted
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    data, reads = mapped(tmp_path / "source.bin"), []
+
+    def counted(self: MappedFile, start: int, part: memoryview, read=MappedFile.read_into) -> None:  # type: ignore[no-untyped-def]
+        reads.append((start, len(part)))
+        read(self, start, part)
+
+    monkeypatch.setattr(MappedFile, "read_into", counted)
+    write_model(tmp_path / "large.tpum", model_of(data))
+    assert (tmp_path / "large.tpum").read_bytes() == wanted
+    assert sum(size for _, size in reads) == sum(size for _, size in PLACES)
+    reads.clear()
+    write_model(tmp_path / "again.tpum", read_model(tmp_path / "large.tpum"))
+    assert (tmp_path / "again.tpum").read_bytes() == wanted and reads
+    write_model(tmp_path / "again.tpum", read_model(tmp_path / "again.tpum"))  # over the file that is read
+    assert (tmp_path / "again.tpum").read_bytes() == wanted
+
+
+def test_where_a_view_lies(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert file_place(np.frombuffer(content, np.uint8)) is None
+    assert file_place(mapped(tmp_path / "source.bin")) is None, "a small file"
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    data = mapped(tmp_path / "source.bin")
+    for view in (data[100:], data.data[100:], data[100:500].view(np.float32).reshape(10, 10)):
+        place = file_place(view)
+        assert place is not None and place[1] == 100
+
+
+@needs_preadv
+def test_a_file_that_is_cut_off_while_it_is_read(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    place = file_place(mapped(tmp_path / "source.bin"))
+    assert place is not None
+    os.truncate(tmp_path / "source.bin", 2 * CHUNK)
+    part = aligned_buffer(CHUNK)
+    place[0].read_into(CHUNK, part)
+    assert part == content[CHUNK : 2 * CHUNK]
+    with pytest.raises(UsageError, match="cut off"):
+        place[0].read_into(CHUNK + 1, part)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
+def test_no_file_stays_open(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    assert content
+
+    def opened() -> int:
+        gc.collect()
+        named = (os.readlink(entry) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink())
+        return sum(name == str(tmp_path / "source.bin") for name in named)
+
+    data = mapped(tmp_path / "source.bin")
+    assert opened() == 2  # one of the mapping itself
+    del data
+    assert opened() == 0
+    with (tmp_path / "source.bin").open("rb") as file, pytest.raises(OverflowError):
+        MappedFile(file.fileno(), 1 << 70, access=1)
+    assert opened() == 0
