@@ -268,9 +268,14 @@ def convert_source(
         calibration = feeds = calibration_feeds(graph, options, calibration)
     model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
     from tpuconvert.recipe import make_recipe
+    from tpuconvert.schema.file_model import LateMetadata
+    from tpuconvert.schema.mapped_pages import large_files
 
-    recipe = make_recipe(source, weights, options, feeds, ranges, files)
-    return Model(replace(model.content, metadata={**model.metadata, "recipe": recipe}))
+    mapped = large_files(model.graph)
+    recipe = make_recipe(source, weights, options, feeds, ranges, files, mapped)
+    known = model.metadata
+    metadata = LateMetadata(known, "recipe", recipe) if mapped else {**known, "recipe": recipe()}
+    return Model(replace(model.content, metadata=metadata))
 
 
 def source_format(path: str | os.PathLike[str]) -> str:

@@ -8,7 +8,7 @@ bytes; ``reproduction.py`` proves it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.pipeline import Options, source_format
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tpuconvert.calibration_data import FeedSource
     from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.schema.file_model import Json
+    from tpuconvert.schema.mapped_pages import MappedFile
 
 _ELSEWHERE = ("chip", "preprocess")
 """Options that the file holds anyway."""
@@ -39,20 +40,44 @@ def make_recipe(
     calibration: FeedSource | None,
     ranges: MeasuredRanges | None = None,
     external: Sequence[str | os.PathLike[str]] = (),
-) -> dict[str, Json]:
-    """The recipe of a conversion, as plain values; ``external`` are files beside the source that hold its weights."""
-    recipe: dict[str, Json] = {"source": {"format": source_format(source), ALGORITHM: file_digest(source)}}
+    mapped: Sequence[MappedFile] = (),
+) -> Callable[[], dict[str, Json]]:
+    """What gives the recipe of a conversion, as plain values.
+
+    ``external`` are files beside the source that hold its weights. Those of all these files that are ``mapped`` are
+    digested while their constants are written, or when the recipe is asked for; no file is looked for by its name then.
+    """
+    digest_of_source = _digest_of(source, mapped)
+    digests = [_digest_of(file, mapped) for file in external]
+    source_entry: dict[str, Json] = {"format": source_format(source)}
+    external_entry: dict[str, Json] = {"files": len(external)}
+    recipe: dict[str, Json] = {"source": source_entry}
     if weights is not None:
         recipe["weights"] = {ALGORITHM: file_digest(weights)}
     if external:
-        together = "".join(map(file_digest, external)).encode("ascii")
-        recipe["external"] = {"files": len(external), ALGORITHM: digest_of(together).hex()}
+        recipe["external"] = external_entry
     if calibration is not None:
         recipe["calibration"] = {"samples": calibration.samples, ALGORITHM: calibration.digest()}
     if ranges is not None:
         recipe["ranges"] = {"samples": ranges.samples, ALGORITHM: ranges.digest()}
     recipe["options"] = write_options(options)
-    return recipe
+
+    def complete() -> dict[str, Json]:
+        source_entry[ALGORITHM] = digest_of_source()
+        together = "".join(digest() for digest in digests).encode("ascii")
+        external_entry[ALGORITHM] = digest_of(together).hex()
+        return recipe
+
+    return complete
+
+
+def _digest_of(path: str | os.PathLike[str], mapped: Sequence[MappedFile]) -> Callable[[], str]:
+    """What gives the digest of a file: at once, or from the mapping that is copied anyway."""
+    for file in mapped:
+        if file.is_at(path):
+            return file.digest_while_reading()
+    digest = file_digest(path)
+    return lambda: digest
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

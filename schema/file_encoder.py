@@ -74,6 +74,15 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
     return tables, constants.blobs
 
 
+def with_metadata(tables: tpum.Model, metadata: Mapping[str, Json]) -> tpum.Model:
+    """The tables with such metadata in place of their own.
+
+    Raises:
+        ValueError: not all of them are JSON values.
+    """
+    return tables._replace(metadata=_entries(metadata))
+
+
 def _entries(values: Mapping[str, Json]) -> tuple[tpum.Entry, ...]:
     entries = []
     for key, value in values.items():

@@ -6,15 +6,18 @@ All numbers are little-endian; offsets count bytes from the start of the file:
     8    format version   u32
     12   header size      u32      128
     16   file size        u64
-    24   metadata offset  u64      128
-    32   metadata size    u64      with the zeros behind it, a multiple of 64
-    40   weights offset   u64      right behind the metadata
-    48   weights size     u64      up to the end of the file
+    24   metadata offset  u64      right behind the weights
+    32   metadata size    u64      up to the end of the file
+    40   weights offset   u64      128
+    48   weights size     u64
     56   digest algorithm 8 bytes  "xxh3-128"
     64   digest           16 bytes of everything behind the header
     80   zeros up to 128
 
-Version 1 had the SHA-256 of everything behind the header at 56, 32 bytes, and zeros from 88. It is still read.
+Both sizes are multiples of 64, with zeros at the end. The metadata come last, as a writer knows all of them only then:
+the digest of a source is made while its weights are copied. In versions 1 and 2 the metadata stand at 128 and the
+weights right behind them, of any size. Version 1 has the SHA-256 of everything behind the header at 56, 32 bytes, and
+zeros from 88. Both are still read.
 """
 
 from __future__ import annotations
@@ -25,15 +28,17 @@ from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.light_dataclass import dataclass
 
 MAGIC = b"TPUM\r\n\x1a\n"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 HEADER_SIZE = 128
 ALIGNMENT = 64
 """Bytes. The weight segment and every constant in it start at a multiple of this."""
 
 _LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
-_DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16)}
+_DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16)}
 """By version: what stands before the digest, and its size in bytes."""
+_METADATA_LAST = 3
+"""The first version in which the weights come first."""
 
 
 def aligned(offset: int) -> int:
@@ -65,12 +70,17 @@ class Header:
     @property
     def weights_offset(self) -> int:
         """Where the weight segment starts."""
-        return HEADER_SIZE + self.metadata_size
+        return HEADER_SIZE if self.version >= _METADATA_LAST else HEADER_SIZE + self.metadata_size
+
+    @property
+    def metadata_offset(self) -> int:
+        """Where the metadata start."""
+        return HEADER_SIZE + self.weights_size if self.version >= _METADATA_LAST else HEADER_SIZE
 
     @property
     def file_size(self) -> int:
         """Size of the whole file in bytes."""
-        return self.weights_offset + self.weights_size
+        return HEADER_SIZE + self.metadata_size + self.weights_size
 
     def pack(self) -> bytes:
         """The header as it is stored."""
@@ -79,7 +89,7 @@ class Header:
             self.version,
             HEADER_SIZE,
             self.file_size,
-            HEADER_SIZE,
+            self.metadata_offset,
             self.metadata_size,
             self.weights_offset,
             self.weights_size,
@@ -114,7 +124,8 @@ class Header:
             raise HeaderError(f"it has {file_size} bytes of {sizes[3]}: it was cut off")
         name, digest_size = _DIGESTS.get(version, (b"", 0))
         header = Header(sizes[5], sizes[7], sizes[8][len(name) :][:digest_size], version)
-        fits = header.file_size == file_size and header.metadata_size % ALIGNMENT == 0
+        first_size = header.metadata_size if version < _METADATA_LAST else header.weights_size
+        fits = header.file_size == file_size and first_size % ALIGNMENT == 0
         if version not in _DIGESTS or not fits or header.pack() != start[:HEADER_SIZE]:
             raise HeaderError(f"its header does not describe a file of {file_size} bytes")
         return header

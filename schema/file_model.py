@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
 from tpuconvert.schema.graph import Graph
@@ -11,6 +11,32 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+class LateMetadata(Mapping[str, Json]):
+    """Metadata with a last entry that is made when somebody asks for its value.
+
+    Args:
+        known: all but the last.
+        key: of the last.
+        make: makes its value.
+    """
+
+    def __init__(self, known: Mapping[str, Json], key: str, make: Callable[[], Json]) -> None:
+        self._known, self._key, self._make = {**known, key: None}, key, make
+        self._is_made = False
+
+    def __getitem__(self, key: str) -> Json:
+        if key == self._key and not self._is_made:
+            self._known[key] = self._make()
+            self._is_made = True
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
             raise UsageError("it is a folder or a device, not a model file", file=str(path))
         if not status.st_size:
             return None, b"", 0
-        mapped = map_file(descriptor)
+        mapped = map_file(descriptor, path)
         return mapped, mapped[:HEADER_SIZE], status.st_size
     except (OSError, ValueError, OverflowError) as error:  # the last: more than the address space holds
         raise UsageError(f"cannot be read: {error}", file=str(path)) from error
@@ -79,7 +79,7 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
 
 
 def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
-    metadata = view[HEADER_SIZE : HEADER_SIZE + header.metadata_size]
+    metadata = view[header.metadata_offset : header.metadata_offset + header.metadata_size]
     return decode(tpum.unpack(metadata), header.weights_size, _views(mapped, header.weights_offset))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+from collections.abc import Mapping
 from typing import BinaryIO
 
 import numpy as np
@@ -13,11 +14,12 @@ from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.content_digest import CHUNK, Digest
 from tpuconvert.schema.errors import InternalError, ResourceLimitError
 from tpuconvert.schema.file_decoder import decode
-from tpuconvert.schema.file_encoder import Blob, encode
+from tpuconvert.schema.file_encoder import Blob, encode, with_metadata
 from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
-from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.mapped_pages import aligned_buffer, file_place, forget_pages
 from tpuconvert.schema.types import Array, DType
 
@@ -34,16 +36,15 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
     """
     try:
         tables, blobs = _checked_tables(model)
-        metadata = _pack(tables)
+        with replacing(path) as file:
+            _write(file, tables, blobs, model.metadata)
     except ValueError as error:
         raise InternalError(f"the model cannot be written: {error}", file=model.graph.file) from error
-    with replacing(path) as file:
-        _write(file, metadata, tables, blobs)
 
 
 def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
-    """The tables of a model, which have been read back as a reader will do it."""
-    tables, blobs = encode(model)
+    """The tables of a model without its metadata, which have been read back as a reader will do it."""
+    tables, blobs = encode(replace(model, metadata={}))
     decode(tables, sum(_last(tables)), _stand_in)
     return tables, blobs
 
@@ -72,10 +73,13 @@ def _pack(tables: tpum.Model) -> bytes:
     return metadata.ljust(aligned(len(metadata)), b"\0")
 
 
-def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob]) -> None:
-    """The header goes last: it holds the digest of all that follows it."""
-    header = Header(len(metadata), sum(_last(tables)))
-    _reserve(file, header.file_size)
+def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapping[str, Json]) -> None:
+    """The header goes last, as it holds the digest of all that follows it.
+
+    The metadata are looked at when the weights have been written: they may hold the digest of what these came from.
+    """
+    weights_size = aligned(sum(_last(tables)))
+    _reserve(file, HEADER_SIZE + weights_size)
     digest = Digest()
     file.seek(HEADER_SIZE)
     position = HEADER_SIZE
@@ -99,14 +103,15 @@ def _write(file: BinaryIO, metadata: bytes, tables: tpum.Model, blobs: list[Blob
             position += end - start
             start = end
 
-    put(metadata)
     for blob, buffer in zip(blobs, tables.buffers, strict=True):
-        put(bytes(header.weights_offset + buffer.offset - position))
+        put(bytes(HEADER_SIZE + buffer.offset - position))
         put(blob.bytes())
         forget_pages(blob.array)
-    put(bytes(header.file_size - position))
+    packed = _pack(with_metadata(tables, metadata))
+    put(bytes(HEADER_SIZE + weights_size - position))
+    put(packed)
     file.seek(0)
-    file.write(Header(header.metadata_size, header.weights_size, digest.digest()).pack())
+    file.write(Header(len(packed), weights_size, digest.digest()).pack())
 
 
 _MUCH = 1 << 26

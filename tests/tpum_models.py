@@ -1,6 +1,7 @@
 """Models for the tests of the file format, and what makes two of them equal. Also run as a program that writes one."""
 
 import enum
+import hashlib
 import math
 import struct
 import sys
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from tpuconvert.schema.file_format import FileModel, Note, write_model
 from tpuconvert.schema.graph import Graph, Port, Source, Value
@@ -172,6 +174,19 @@ def tiny_model(seed: int = 0, elements: int = 3) -> FileModel:
     w = graph.constant(np.random.default_rng(seed).standard_normal(elements).astype(np.float32), "w")
     graph.output(graph.add(AllKinds(number=seed), x, w, name="y"))
     return FileModel(graph, Chip.BM1682, "0")
+
+
+def of_version(version: int, content: bytes) -> bytes:
+    """A file as an older version of the format had it: the metadata first, and at first a SHA-256.
+
+    For models whose last constant does not end with a zero.
+    """
+    at, size = struct.unpack_from("<QQ", content, 24)
+    metadata, weights = content[at : at + size], content[128:at].rstrip(b"\0")
+    body = metadata + weights
+    sizes = (128 + len(body), 128, size, 128 + size, len(weights))
+    digest = hashlib.sha256(body).digest() if version == 1 else b"xxh3-128" + xxhash.xxh3_128(body).digest()
+    return struct.pack("<8sIIQQQQQ72s", b"TPUM\r\n\x1a\n", version, 128, *sizes, digest) + body
 
 
 MODELS = {"kinds": kinds_model, "rich": rich_model, "tiny": tiny_model}

@@ -97,7 +97,7 @@ def _content(path: str, size: int) -> memoryview:
     with open(path, "rb") as file:
         if size < MAPPED_BYTES:
             return memoryview(file.read())
-        return memoryview(map_file(file.fileno()))
+        return memoryview(map_file(file.fileno(), path))
 
 
 def _check(proto: ModelProto, path: str, limits: Limits) -> None:

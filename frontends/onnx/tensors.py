@@ -197,7 +197,7 @@ class TensorReader:
                     f"{size} bytes, more than {self._limits.max_file_bytes}", file=os.path.basename(resolved)
                 )
             with open(resolved, "rb") as file:
-                self._maps[resolved] = np.frombuffer(map_file(file.fileno()) if size else b"", np.uint8)
+                self._maps[resolved] = np.frombuffer(map_file(file.fileno(), resolved) if size else b"", np.uint8)
         return self._maps[resolved]
 
     def _number(self, tensor: TensorProto, text: str, key: str) -> int:

@@ -314,7 +314,7 @@ def _map(path: Path, size: int) -> memoryview:
         if size < _MAPPED_BYTES:
             return memoryview(path.read_bytes())
         with open(path, "rb") as handle:
-            return memoryview(map_file(handle.fileno()))
+            return memoryview(map_file(handle.fileno(), path))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
 

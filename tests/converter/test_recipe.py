@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import os
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -12,6 +13,7 @@ import onnx
 import pytest
 import xxhash
 from converter.small_models import examples, model_of, scaled_and_shifted
+from onnx_models import model, one
 
 import tpuconvert as tc
 from tpuconvert.calibration_data import load_feeds
@@ -20,6 +22,7 @@ from tpuconvert.progress import SILENT
 from tpuconvert.ranges_file import measure_ranges
 from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
+from tpuconvert.schema import mapped_pages
 from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.graph import Port
 
@@ -242,3 +245,28 @@ def test_every_byte_of_a_file_counts(tmp_path: Path, size: int) -> None:
     content = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
     (tmp_path / "m.bin").write_bytes(content)
     assert file_digest(tmp_path / "m.bin") == xxhash.xxh3_128(content).hexdigest()
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system cannot read at a place in a file")
+@pytest.mark.parametrize("external", [False, True], ids=["one file", "external data"])
+def test_large_sources_are_digested_while_their_constants_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, external: bool
+) -> None:
+    """The same file as of a small source, also where the source is gone by then."""
+    w = np.random.default_rng(3).standard_normal((600, 600)).astype(np.float32)
+    made = model([one("MatMul", "x", "w")], {"x": np.ones((1, 600), np.float32)}, ["y"], {"w": w})
+    source = tmp_path / "m.onnx"
+    onnx.save(made, source, save_as_external_data=external, location="w.bin")
+    convert_source(source, None, Options()).save(tmp_path / "small.tpum")
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1000)
+    monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
+    monkeypatch.setattr("tpuconvert.frontends.onnx.reader.MAPPED_BYTES", 1000)
+    digested = []
+    monkeypatch.setattr("tpuconvert.recipe.file_digest", lambda path: digested.append(path) or file_digest(path))
+    large = convert_source(source, None, Options())
+    assert digested == ([source] if external else [])  # which is small then
+    for file in [source, *tmp_path.glob("w.bin")]:
+        file.rename(file.with_suffix(".moved"))
+    large.save(tmp_path / "large.tpum")
+    assert (tmp_path / "large.tpum").read_bytes() == (tmp_path / "small.tpum").read_bytes()
+    assert large.metadata == tc.load(tmp_path / "small.tpum").metadata

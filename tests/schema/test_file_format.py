@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tpum_models
 import xxhash
-from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, described, rich_model, tiny_model
+from tpum_models import EVERY_KIND, MODELS, AllKinds, Blocks, described, of_version, rich_model, tiny_model
 
 from tpuconvert.schema import file_writer, op_attributes
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageError
@@ -77,13 +77,11 @@ def test_bytes_of_the_format(tmp_path: Path) -> None:
     assert hashlib.sha256((tmp_path / "m.tpum").read_bytes()).hexdigest() == GOLDEN_SHA256
 
 
-def test_files_of_the_first_format_are_read(tmp_path: Path) -> None:
-    """They differ in the header: another version, and a SHA-256 without a name."""
+@pytest.mark.parametrize("version", [1, 2])
+def test_files_of_older_formats_are_read(tmp_path: Path, version: int) -> None:
     write_model(tmp_path / "m.tpum", golden())
-    content = (tmp_path / "m.tpum").read_bytes()
-    body = content[HEADER_SIZE:]
-    old = content[:8] + struct.pack("<I", 1) + content[12:56] + hashlib.sha256(body).digest() + bytes(40) + body
-    assert hashlib.sha256(old).hexdigest() == GOLDEN_SHA256_OF_VERSION_1
+    old = of_version(version, (tmp_path / "m.tpum").read_bytes())
+    assert hashlib.sha256(old).hexdigest() == OLDER_SHA256[version]
     (tmp_path / "old.tpum").write_bytes(old)
     assert described(read_model(tmp_path / "old.tpum")) == described(golden())
 
@@ -98,8 +96,11 @@ def golden() -> FileModel:
     return FileModel(graph, Chip.BM1686, "1.0", preprocessing={"mean": [0.5]})
 
 
-GOLDEN_SHA256 = "00a7bc1d600b43f441b72b7cf9f83112dffe5383da5e678797c98bc1275458bc"
-GOLDEN_SHA256_OF_VERSION_1 = "7f25faa9d49bba7c75c75b281f708ccd880b941d7786c0e57639a4da720671d5"
+GOLDEN_SHA256 = "453b08a2fcb63e7b4ab76298543dbdfce8be012d8891b481028054a84b7b5238"
+OLDER_SHA256 = {
+    1: "7f25faa9d49bba7c75c75b281f708ccd880b941d7786c0e57639a4da720671d5",
+    2: "00a7bc1d600b43f441b72b7cf9f83112dffe5383da5e678797c98bc1275458bc",
+}
 
 
 def test_layout(tmp_path: Path) -> None:
@@ -108,9 +109,9 @@ def test_layout(tmp_path: Path) -> None:
     magic, version, header, size, metadata, metadata_size, weights, weights_size, name, digest = HEADER.unpack_from(
         content
     )
-    assert (magic, version, header, metadata) == (MAGIC, 2, HEADER_SIZE, HEADER_SIZE) and magic[:4] == b"TPUM"
-    assert size == len(content) == weights + weights_size
-    assert weights % ALIGNMENT == 0 and weights == metadata + metadata_size
+    assert (magic, version, header, weights) == (MAGIC, 3, HEADER_SIZE, HEADER_SIZE) and magic[:4] == b"TPUM"
+    assert size == len(content) == metadata + metadata_size
+    assert metadata == weights + weights_size and weights_size % ALIGNMENT == metadata_size % ALIGNMENT == 0
     assert content[metadata + 4 : metadata + 8] == b"TPUM"  # the FlatBuffers identifier
     assert name == b"xxh3-128" and digest == xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
     assert not any(content[HEADER.size : HEADER_SIZE])

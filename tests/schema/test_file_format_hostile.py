@@ -1,6 +1,5 @@
 """Damaged, hostile and mistaken files: every one ends in one clear CorruptInputError."""
 
-import hashlib
 import os
 import random
 import re
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 import xxhash
-from tpum_models import MODELS, kinds_model, rich_model, tiny_model
+from tpum_models import MODELS, kinds_model, of_version, rich_model, tiny_model
 
 from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -29,12 +28,6 @@ def signed(content: bytes | bytearray) -> bytes:
     """The content with the digest that belongs to it, so that what lies behind that check is tested."""
     digest = xxhash.xxh3_128(content[HEADER_SIZE:]).digest()
     return bytes(content[:56]) + b"xxh3-128" + digest + bytes(content[80:])
-
-
-def of_version_1(content: bytes) -> bytes:
-    """The file as the first format had it: with a SHA-256."""
-    digest = hashlib.sha256(content[HEADER_SIZE:]).digest()
-    return content[:8] + struct.pack("<I", 1) + content[12:56] + digest + bytes(40) + content[HEADER_SIZE:]
 
 
 def reading(path: Path, content: bytes) -> FileModel | CorruptInputError:
@@ -68,9 +61,9 @@ def test_every_truncation(tmp_path: Path, content: bytes) -> None:
 
 def test_every_truncation_whose_header_says_so(tmp_path: Path, content: bytes) -> None:
     """Sizes in the header and the sum adjusted: only the checks behind them are left."""
-    metadata_size, weights_size = struct.unpack_from("<8xQ8xQ", content, 24)[0:2]
-    metadata = content[HEADER_SIZE : HEADER_SIZE + metadata_size].rstrip(b"\0")
-    weights = content[len(content) - weights_size :]
+    start, weights_size = struct.unpack_from("<Q16xQ", content, 24)
+    metadata = content[start:].rstrip(b"\0")
+    weights = content[HEADER_SIZE : HEADER_SIZE + weights_size]
     results = [reading(tmp_path / "m.tpum", framed(metadata[:size], weights)) for size in range(len(metadata))]
     refused = [isinstance(result, CorruptInputError) for result in results]
     text = sum(len(word) + 8 for word in ("", "tiny", "none", "0"))  # what stands last; names may lose letters
@@ -80,15 +73,15 @@ def test_every_truncation_whose_header_says_so(tmp_path: Path, content: bytes) -
 def framed(metadata: bytes, weights: bytes) -> bytes:
     """A file around metadata and weights, written down again rather than with the code under test."""
     metadata += bytes(-len(metadata) % ALIGNMENT)
-    offset = HEADER_SIZE + len(metadata)
-    sizes = (2, 128, offset + len(weights), 128, len(metadata), offset, len(weights))
-    return signed(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + metadata + weights)
+    body = weights + bytes(-len(weights) % ALIGNMENT)
+    sizes = (3, 128, 128 + len(body) + len(metadata), 128 + len(body), len(metadata), 128, len(body))
+    return signed(struct.pack("<8sIIQQQQQ72x", b"TPUM\r\n\x1a\n", *sizes) + body + metadata)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes, version: int) -> None:
-    if version == 1:
-        content = of_version_1(content)
+    if version < 3:
+        content = of_version(version, content)
     assert isinstance(reading(tmp_path / "m.tpum", content), FileModel)
     for position in range(len(content)):
         changed = bytearray(content)
@@ -99,13 +92,13 @@ def test_every_changed_byte_is_noticed(tmp_path: Path, content: bytes, version: 
 def mutations(content: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
     """Random damage to the metadata, of the kinds that break parsers, each with the sum that belongs to it."""
     chance = random.Random(seed)
-    (size,) = struct.unpack_from("<Q", content, 32)
-    end = HEADER_SIZE + size
+    start, size = struct.unpack_from("<QQ", content, 24)
+    end = start + size
     odd = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
     for number in range(MUTATIONS):
         changed = bytearray(content)
         for _ in range(chance.choice((1, 1, 1, 2, 5))):
-            position = chance.randrange(HEADER_SIZE, end - 8)
+            position = chance.randrange(start, end - 8)
             kind = chance.randrange(6)
             if kind == 0:
                 changed[position] = chance.randrange(256)
@@ -117,7 +110,7 @@ def mutations(content: bytes, seed: int) -> Iterator[tuple[str, bytes]]:
                 (old,) = struct.unpack_from("<I", changed, position & ~3)
                 struct.pack_into("<I", changed, position & ~3, (old + chance.choice((-8, -4, -1, 1, 4, 8))) % (1 << 32))
             elif kind == 4:
-                other = chance.randrange(HEADER_SIZE, end - 8)
+                other = chance.randrange(start, end - 8)
                 changed[position : position + 4] = changed[other : other + 4]
             else:
                 struct.pack_into("<Q", changed, position & ~7, chance.choice((0, 1 << 62, (1 << 64) - 1, 1 << 31)))
@@ -146,9 +139,9 @@ def repacked(path: Path, model: FileModel, change: Callable[[tpum.Model], tpum.M
     tables, _ = encode(model)
     write_model(path, model)
     content = path.read_bytes()
-    (weights,) = struct.unpack_from("<Q", content, 40)
+    weights, size = struct.unpack_from("<QQ", content, 40)
     writer = FlatBufferWriter()
-    return framed(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights:])
+    return framed(writer.finish(change(tables).pack(writer), b"TPUM"), content[weights : weights + size])
 
 
 def in_graph(**changes: Any) -> Callable[[tpum.Model], tpum.Model]:
@@ -313,9 +306,10 @@ def test_a_parameter_that_is_not_stored_takes_its_default(tmp_path: Path) -> Non
 
 def test_unknown_enum_number(tmp_path: Path) -> None:
     content = bytearray(repacked(tmp_path / "m.tpum", tiny_model(), lambda t: t))
-    (root,) = struct.unpack_from("<I", content, HEADER_SIZE)
-    vtable = HEADER_SIZE + root - struct.unpack_from("<i", content, HEADER_SIZE + root)[0]
-    content[HEADER_SIZE + root + struct.unpack_from("<H", content, vtable + 6)[0]] = 200  # Model.chip, slot 1
+    (start,) = struct.unpack_from("<Q", content, 24)
+    root = start + struct.unpack_from("<I", content, start)[0]
+    vtable = root - struct.unpack_from("<i", content, root)[0]
+    content[root + struct.unpack_from("<H", content, vtable + 6)[0]] = 200  # Model.chip, slot 1
     assert "200 is not a valid Chip" in refusal(tmp_path / "m.tpum", signed(content))
 
 
@@ -371,12 +365,12 @@ def test_a_real_onnx_model_is_called_one(tmp_path: Path, data_root: Path) -> Non
 
 def test_newer_format_version(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
-    changed[8] = 3
+    changed[8] = 4
     message = refusal(tmp_path / "m.tpum", bytes(changed))
-    assert "version 3 is newer" in message and "upgrade" in message
+    assert "version 4 is newer" in message and "upgrade" in message
 
 
-@pytest.mark.parametrize(("version", "name"), [(0, b"xxh3-128"), (2, b"crc32\0\0\0"), (2, b"xxh3-129")])
+@pytest.mark.parametrize(("version", "name"), [(0, b"xxh3-128"), (3, b"crc32\0\0\0"), (3, b"xxh3-129")])
 def test_headers_with_a_digest_that_does_not_exist(tmp_path: Path, content: bytes, version: int, name: bytes) -> None:
     changed = bytearray(content)
     changed[8], changed[56:64] = version, name
@@ -387,7 +381,7 @@ def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
     changed[-1] ^= 1
     assert "some bytes were changed" in refusal(tmp_path / "m.tpum", bytes(changed))
-    assert "some bytes were changed" in refusal(tmp_path / "m.tpum", of_version_1(content)[:-1] + b"\x55")
+    assert "some bytes were changed" in refusal(tmp_path / "m.tpum", of_version(1, content)[:-1] + b"\x55")
     assert "cut off" in refusal(tmp_path / "m.tpum", content[:-1])
     assert "does not describe" in refusal(tmp_path / "m.tpum", content + b"\0")
 

@@ -12,7 +12,7 @@ from tpum_models import described, tiny_model
 from tpuconvert.schema import file_writer
 from tpuconvert.schema import tpum_generated as tpum
 from tpuconvert.schema.file_encoder import encode
-from tpuconvert.schema.file_format import HEADER_SIZE, FileModel, read_model
+from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
@@ -36,19 +36,22 @@ def test_a_constant_beyond_two_gibibytes(sparse: Path) -> None:
     tables, blobs = encode(model)
     tables = tables._replace(buffers=(tpum.Buffer(offset=FAR, size=blobs[0].size),))
     metadata = file_writer._pack(tables)
-    start = HEADER_SIZE + len(metadata)
-    size = start + FAR + blobs[0].size
-    digest = xxhash.xxh3_128(metadata)
+    padding = bytes(-blobs[0].size % ALIGNMENT)
+    weights = FAR + blobs[0].size + len(padding)
+    start = HEADER_SIZE + weights
+    size = start + len(metadata)
+    digest = xxhash.xxh3_128()
     zeros = bytes(1 << 20)
     for _ in range(FAR >> 20):
         digest.update(zeros)
-    digest.update(blobs[0].bytes())
-    sizes = (2, 128, size, 128, len(metadata), start, FAR + blobs[0].size)
+    rest = blobs[0].bytes().tobytes() + padding + metadata
+    digest.update(rest)
+    sizes = (3, 128, size, start, len(metadata), HEADER_SIZE, weights)
     with open(sparse, "wb") as file:
         header = struct.pack("<8sIIQQQQQ8s16s48x", b"TPUM\r\n\x1a\n", *sizes, b"xxh3-128", digest.digest())
-        file.write(header + metadata)
-        file.seek(start + FAR)
-        file.write(blobs[0].bytes())
+        file.write(header)
+        file.seek(HEADER_SIZE + FAR)
+        file.write(rest)
     assert sparse.stat().st_size == size > 1 << 31
     assert described(read_model(sparse)) == described(model)
 

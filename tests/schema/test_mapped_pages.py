@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
 from tpum_models import AllKinds
 
 from tpuconvert.schema import mapped_pages
@@ -33,7 +34,7 @@ def content(tmp_path: Path) -> bytes:
 
 def mapped(path: Path) -> Array:
     with path.open("rb") as file:
-        return np.frombuffer(map_file(file.fileno()), np.uint8)
+        return np.frombuffer(map_file(file.fileno(), path), np.uint8)
 
 
 def model_of(data: Array) -> FileModel:
@@ -92,7 +93,7 @@ def test_a_file_that_is_cut_off_while_it_is_read(
     part = aligned_buffer(CHUNK)
     place[0].read_into(CHUNK, part)
     assert part == content[CHUNK : 2 * CHUNK]
-    with pytest.raises(UsageError, match="cut off"):
+    with pytest.raises(UsageError, match=r"source\.bin: it was cut off"):
         place[0].read_into(CHUNK + 1, part)
 
 
@@ -110,6 +111,54 @@ def test_no_file_stays_open(tmp_path: Path, content: bytes, monkeypatch: pytest.
     assert opened() == 2  # one of the mapping itself
     del data
     assert opened() == 0
-    with (tmp_path / "source.bin").open("rb") as file, pytest.raises(OverflowError):
-        MappedFile(file.fileno(), 1 << 70, access=1)
+    with (tmp_path / "source.bin").open("wb") as file, pytest.raises(ValueError, match="empty"):
+        MappedFile(file.fileno(), "source.bin")
     assert opened() == 0
+
+
+ORDERS = {
+    "as it lies": lambda places: places,
+    "backwards": lambda places: places[::-1],
+    "overlapping": lambda places: [(max(0, start - 700), min(size + 900, SIZE - start)) for start, size in places],
+    "with gaps": lambda places: places[::3],
+    "the end": lambda places: places[-1:],
+    "not at all": lambda places: [],
+}
+
+
+@needs_preadv
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("step", [CHUNK, 70_000], ids=["pieces", "parts"])
+def test_the_digest_is_that_of_the_whole_file(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, order: str, step: int
+) -> None:
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    place = file_place(mapped(tmp_path / "source.bin"))
+    assert place is not None
+    file, buffer = place[0], aligned_buffer(2 * CHUNK)
+    file.read_into(0, buffer[:5000])  # before anybody wants the digest
+    digest = file.digest_while_reading()
+    for start, size in ORDERS[order]([(start, min(step, SIZE - start)) for start in range(0, SIZE, step)]):
+        file.read_into(start, buffer[:size])
+        assert buffer[:size] == content[start : start + size]
+    assert digest() == digest() == xxhash.xxh3_128(content).hexdigest()
+    assert file.digest_while_reading()() == digest()
+
+
+@needs_preadv
+def test_what_is_read_in_order_is_read_once(tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
+    place = file_place(mapped(tmp_path / "source.bin"))
+    assert place is not None
+    digest = place[0].digest_while_reading()
+    buffer, reads, preadv = aligned_buffer(CHUNK), [], os.preadv
+
+    def counted(descriptor: int, parts: list[memoryview], start: int) -> int:
+        reads.append(len(parts[0]))
+        return preadv(descriptor, parts, start)
+
+    monkeypatch.setattr(os, "preadv", counted)
+    for start in range(1000, SIZE, CHUNK + 1000):  # with what stands between the constants
+        place[0].read_into(start, buffer[: SIZE - start])
+    assert digest() == xxhash.xxh3_128(content).hexdigest()
+    assert sum(reads) == SIZE

@@ -13,7 +13,7 @@ import pytest
 from tpum_models import MODELS, rich_model
 
 from tpuconvert.schema import tpum_generated as tpum
-from tpuconvert.schema.file_format import HEADER_SIZE, write_model
+from tpuconvert.schema.file_format import write_model
 from tpuconvert.schema.types import Chip, DType
 
 
@@ -61,8 +61,7 @@ def test_enums_have_the_members_of_the_vocabulary() -> None:
 def test_the_flatbuffers_compiler_reads_what_we_write(repository: Path, tmp_path: Path, name: str) -> None:
     write_model(tmp_path / "m.tpum", MODELS[name]())
     content = (tmp_path / "m.tpum").read_bytes()
-    size = int.from_bytes(content[32:40], "little")
-    (tmp_path / "metadata.bin").write_bytes(content[HEADER_SIZE : HEADER_SIZE + size])
+    (tmp_path / "metadata.bin").write_bytes(content[int.from_bytes(content[24:32], "little") :])
     schema = str(repository / "schema" / "tpum.fbs")
     subprocess.run(["flatc", "--json", "--strict-json", schema, "--", "metadata.bin"], cwd=tmp_path, check=True)
     if name == "rich":
