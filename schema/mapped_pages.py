@@ -49,7 +49,6 @@ class MappedFile(mmap.mmap):
     _descriptor = -1  # as long as there is none
     _digest: Digest | None = None  # of the bytes before _digested, once somebody wants it
     _digested = 0
-
     _path: str
     _lock: threading.Lock
 
@@ -119,9 +118,10 @@ class MappedFile(mmap.mmap):
 
 
 def large_files(graph: Graph) -> list[MappedFile]:
-    """The mapped files that constants of a graph are views of, as far as they stay mapped."""
+    """The mapped files that large constants of a graph are views of, as far as they stay mapped."""
     arrays = (array for value in graph.values for array in (value.data, value.stored) if array is not None)
-    found = {id(mapped): mapped for mapped in map(_mapping, arrays) if isinstance(mapped, MappedFile)}
+    mappings = (_mapping(array) for array in arrays if array.nbytes >= WORTH_IT)
+    found = {id(mapped): mapped for mapped in mappings if isinstance(mapped, MappedFile)}
     return [mapped for mapped in found.values() if len(mapped) >= STAYING_MAPPED]
 
 
