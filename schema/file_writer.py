@@ -80,38 +80,51 @@ def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapp
     """
     weights_size = aligned(sum(_last(tables)))
     _reserve(file, HEADER_SIZE + weights_size)
-    digest = Digest()
-    file.seek(HEADER_SIZE)
-    position = HEADER_SIZE
+    content = _Content(file)
+    for blob, buffer in zip(blobs, tables.buffers, strict=True):
+        content.pad(HEADER_SIZE + buffer.offset)
+        content.put(blob.bytes())
+        forget_pages(blob.array)
+    content.pad(HEADER_SIZE + weights_size)
+    packed = _pack(with_metadata(tables, metadata))
+    content.put(packed)
+    file.seek(0)
+    file.write(Header(len(packed), weights_size, content.digest.digest()).pack())
 
-    copied = aligned_buffer(CHUNK)
 
-    def put(data: bytes | memoryview) -> None:
-        nonlocal position
+class _Content:
+    """What stands behind the header, and the digest of it.
+
+    It is written up to where a multiple of CHUNK begins in the file at a time: whole pages, for the most part.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        file.seek(HEADER_SIZE)
+        self.digest = Digest()
+        self._file = file
+        self._position = HEADER_SIZE
+        self._copied = aligned_buffer(CHUNK)
+
+    def pad(self, position: int) -> None:
+        """Zeros up to a position in the file."""
+        self.put(bytes(position - self._position))
+
+    def put(self, data: bytes | memoryview) -> None:
+        """Bytes, which are read from the file that they are a view of, if that is a large one."""
         place = file_place(data) if isinstance(data, memoryview) else None
         start = 0
-        while start < len(data):  # up to where a multiple of CHUNK begins in the file: whole pages, for the most part
-            end = min(start + CHUNK - position % CHUNK, len(data))
+        while start < len(data):
+            end = min(start + CHUNK - self._position % CHUNK, len(data))
             if place is None:
                 part = data[start:end]
             else:
                 source, offset = place
-                part = copied[: end - start]
+                part = self._copied[: end - start]
                 source.read_into(offset + start, part)
-            digest.update(part)
-            file.write(part)
-            position += end - start
+            self.digest.update(part)
+            self._file.write(part)
+            self._position += end - start
             start = end
-
-    for blob, buffer in zip(blobs, tables.buffers, strict=True):
-        put(bytes(HEADER_SIZE + buffer.offset - position))
-        put(blob.bytes())
-        forget_pages(blob.array)
-    packed = _pack(with_metadata(tables, metadata))
-    put(bytes(HEADER_SIZE + weights_size - position))
-    put(packed)
-    file.seek(0)
-    file.write(Header(len(packed), weights_size, digest.digest()).pack())
 
 
 _MUCH = 1 << 26
