@@ -51,7 +51,7 @@ class Model:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Facts about the source and the conversion, as plain values."""
-        return self.content.metadata
+        return dict(self.content.metadata)
 
     @cached_property
     def preprocess(self) -> Preprocess | None:

@@ -65,8 +65,11 @@ class MappedFile(mmap.mmap):
             os.close(self._descriptor)
 
     def is_at(self, path: str | os.PathLike[str]) -> bool:
-        """Whether this is the file at that path."""
-        return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
+        """Whether this is the file at that path; not if there is none."""
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
+        except OSError:
+            return False
 
     def read_into(self, start: int, part: memoryview) -> None:
         """Fill a part of memory with the bytes of the file from ``start``.

@@ -93,6 +93,7 @@ def test_a_file_that_is_cut_off_while_it_is_read(
     part = aligned_buffer(CHUNK)
     place[0].read_into(CHUNK, part)
     assert part == content[CHUNK : 2 * CHUNK]
+    assert place[0].is_at(tmp_path / "source.bin") and not place[0].is_at(tmp_path / "absent.bin")
     with pytest.raises(UsageError, match=r"source\.bin: it was cut off"):
         place[0].read_into(CHUNK + 1, part)
 
