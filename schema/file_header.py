@@ -124,8 +124,10 @@ class Header:
             raise HeaderError(f"it has {file_size} bytes of {sizes[3]}: it was cut off")
         name, digest_size = _DIGESTS.get(version, (b"", 0))
         header = Header(sizes[5], sizes[7], sizes[8][len(name) :][:digest_size], version)
-        first_size = header.metadata_size if version < _METADATA_LAST else header.weights_size
-        fits = header.file_size == file_size and first_size % ALIGNMENT == 0
+        is_padded = header.metadata_size % ALIGNMENT == 0
+        if version >= _METADATA_LAST:
+            is_padded = is_padded and header.weights_size % ALIGNMENT == 0
+        fits = header.file_size == file_size and is_padded
         if version not in _DIGESTS or not fits or header.pack() != start[:HEADER_SIZE]:
             raise HeaderError(f"its header does not describe a file of {file_size} bytes")
         return header

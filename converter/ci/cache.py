@@ -22,7 +22,6 @@ from tpuconvert.ci.manifest import Job
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
-_CHUNK = 1 << 20
 _FORM = 1
 """Of what is kept; another number makes everything anew."""
 
@@ -74,15 +73,13 @@ def key_of(job: Job) -> str:
 
 def content(path: Path) -> bytes:
     """Digest of a file, or of the names and contents of all files under a folder."""
-    digest = hashlib.sha256()
     if path.is_dir():
+        digest = hashlib.sha256()
         for member in sorted(member for member in path.rglob("*") if member.is_file()):
             digest.update(member.relative_to(path).as_posix().encode() + b"\0" + content(member))
         return digest.digest()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.digest()
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _external(source: Path) -> Iterable[Path]:

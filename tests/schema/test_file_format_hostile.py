@@ -377,6 +377,17 @@ def test_headers_with_a_digest_that_does_not_exist(tmp_path: Path, content: byte
     assert "does not describe" in refusal(tmp_path / "m.tpum", bytes(changed))
 
 
+@pytest.mark.parametrize(("field", "version"), [(32, 1), (32, 2), (32, 3), (48, 3)])
+def test_a_part_that_is_not_filled_up(tmp_path: Path, content: bytes, field: int, version: int) -> None:
+    """One byte more of metadata (32) or weights (48), in a header that is right otherwise."""
+    changed = bytearray((of_version(version, content) if version < 3 else content) + b"\0")
+    metadata, weights = struct.unpack_from("<Q8xQ", changed, 32)
+    metadata, weights = metadata + (field == 32), weights + (field == 48)
+    places = (128 + weights, metadata, 128, weights) if version == 3 else (128, metadata, 128 + metadata, weights)
+    struct.pack_into("<5Q", changed, 16, len(changed), *places)
+    assert "does not describe" in refusal(tmp_path / "m.tpum", signed(changed))
+
+
 def test_messages_of_damage(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
     changed[-1] ^= 1

@@ -55,9 +55,9 @@ def test_constants_of_a_large_file_are_written_as_those_in_memory(
     write_model(tmp_path / "small.tpum", model_of(mapped(tmp_path / "source.bin")))
     assert (tmp_path / "small.tpum").read_bytes() == wanted
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
-    data, reads = mapped(tmp_path / "source.bin"), []
+    data, reads, read = mapped(tmp_path / "source.bin"), [], MappedFile.read_into
 
-    def counted(self: MappedFile, start: int, part: memoryview, read=MappedFile.read_into) -> None:  # type: ignore[no-untyped-def]
+    def counted(self: MappedFile, start: int, part: memoryview) -> None:
         reads.append((start, len(part)))
         read(self, start, part)
 
