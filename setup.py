@@ -4,9 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 SOURCE = Path(__file__).resolve().parent / "runtime" / "kernels"
@@ -23,6 +25,22 @@ def reason_to_leave_out() -> str:
     if not any(shutil.which(compiler) for compiler in compilers):
         return f"no C++ compiler was found ({', '.join(compilers)})"
     return ""
+
+
+class BuildInNewFolder(build):
+    """Builds in a temporary folder, which is removed when the program ends.
+
+    A folder that is kept in the checkout breaks the next build. Its CMake cache names the tools of an isolated build
+    environment, which pip has deleted since, and its copies of modules that the sources no longer have would be
+    packed into the wheel. It saves nothing: the compiler's include paths differ in every isolated environment, so
+    that everything is compiled again.
+    """
+
+    def initialize_options(self) -> None:
+        """Set the folder that all others are derived from."""
+        super().initialize_options()
+        self._folder = tempfile.TemporaryDirectory(prefix="tpuconvert-build-")
+        self.build_base = self._folder.name
 
 
 class BuildNative(build_ext):
@@ -56,4 +74,7 @@ class BuildNative(build_ext):
         shutil.copyfile(module, target)
 
 
-setup(ext_modules=[Extension("tpuconvert.runtime._native", sources=[])], cmdclass={"build_ext": BuildNative})
+setup(
+    ext_modules=[Extension("tpuconvert.runtime._native", sources=[])],
+    cmdclass={"build": BuildInNewFolder, "build_ext": BuildNative},
+)

@@ -54,7 +54,7 @@ class RunError(TpuConvertError):
     """An operator that could not take the values it met while the model ran."""
 
     id = "TC1002"
-    exit_code = 1
+    exit_code = 8
 
 
 class UsageError(TpuConvertError):

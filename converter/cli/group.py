@@ -76,7 +76,8 @@ def group() -> None:
     """Convert ONNX, TFLite and Caffe networks to SOPHON TPU models, and run them bit-exactly.
 
     Exit codes: 0 ok, 1 internal error, 2 usage, 3 unsupported operators or attributes, 4 corrupt or hostile input,
-    5 a threshold not met, 6 a resource limit, 7 a missing extra, 130 interrupted.
+    5 a threshold not met, 6 a resource limit, 7 a missing extra, 8 values that an operator cannot compute with,
+    130 interrupted.
     """
 
 

@@ -20,6 +20,7 @@ EXIT_CODES = {
     "ThresholdError": 5,
     "ResourceLimitError": 6,
     "MissingExtraError": 7,
+    "RunError": 8,
 }
 
 
