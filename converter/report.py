@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tpuconvert.model_description import Description, port_text, scale_text
 from tpuconvert.report_notes import note_lines, operators_of
 from tpuconvert.schema.types import format_shape
+from tpuconvert.schema.visible_text import for_json, one_line
 from tpuconvert.wording import bytes_text, counted, several, shortened
 
 _ABOUT = ("name", "version", "author", "license")
@@ -21,7 +22,7 @@ NOISIEST = 3
 
 def to_json(description: Description) -> str:
     """The description as JSON text; the same description gives the same text."""
-    return json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+    return for_json(json.dumps(description, indent=2, ensure_ascii=False)) + "\n"
 
 
 def summary_text(description: Description) -> str:
@@ -172,6 +173,7 @@ def number(value: float | None) -> str:
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows as lines with aligned columns; the first row is the heading. The last column is not padded."""
+    rows = [tuple(map(one_line, row)) for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

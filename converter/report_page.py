@@ -13,6 +13,7 @@ from tpuconvert.model_description import Description, port_text, scale_text
 from tpuconvert.report import first_line, number, share, sqnr_text
 from tpuconvert.report_notes import HEADINGS, NoteGroup, grouped, operators_of
 from tpuconvert.schema.types import DType, format_shape
+from tpuconvert.schema.visible_text import visible
 from tpuconvert.wording import bytes_text, counted, shortened
 
 _STYLE = """
@@ -69,7 +70,7 @@ def page(title: str, *sections: str) -> str:
 
 def escape(text: object) -> str:
     """Text that is safe in HTML, attribute values included."""
-    return html.escape(str(text), quote=True)
+    return html.escape(visible(str(text)), quote=True)
 
 
 def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:

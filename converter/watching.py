@@ -12,6 +12,7 @@ from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.visible_text import visible
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options
@@ -97,7 +98,7 @@ def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
         from tpuconvert.schema.file_replacement import replacing
 
         with replacing(sink) as file:
-            file.write(f"{text}\n".encode())
+            file.write(f"{visible(text)}\n".encode())
     else:
         sink(text)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tpuconvert.schema.visible_text import one_line
+
 LONGEST = 72
 """A longer name is cut in its middle where it only serves to recognise something; TFLite joins names of fused nodes."""
 
@@ -20,6 +22,7 @@ def counted(operators: Mapping[str, int]) -> str:
 
 def shortened(name: str, longest: int = LONGEST) -> str:
     """A name that fits into a line; both ends of a longer one are kept."""
+    name = one_line(name)
     if len(name) <= longest:
         return name
     half = (longest - 3) // 2

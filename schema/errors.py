@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import ClassVar, NoReturn
 
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6
 """So many node names are written out per group; the rest is counted."""
@@ -36,9 +37,9 @@ class TpuConvertError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        text = f"{self.file}: " if self.file else ""
+        text = f"{one_line(self.file)}: " if self.file else ""
         if self.node:
-            text += f"node '{self.node}': "
+            text += f"node '{one_line(self.node)}': "
         text += self.message
         return f"{text}\n    {self.hint}" if self.hint else text
 
@@ -207,8 +208,8 @@ class UnsupportedError(TpuConvertError):
 def _report(detail: str, problems: tuple[Problem, ...]) -> str:
     groups: dict[tuple[str, str, str, str], list[str]] = {}
     for problem in problems:
-        key = (problem.kind.heading, problem.op, problem.message, problem.hint)
-        groups.setdefault(key, []).append(problem.node)
+        key = (problem.kind.heading, one_line(problem.op), problem.message, problem.hint)
+        groups.setdefault(key, []).append(one_line(problem.node))
     kinds = len({problem.kind for problem in problems})
     extra = f" ({detail})" if detail else ""
     lines = [f"{_count(len(problems), 'problem')} in {_count(kinds, 'kind')}{extra}, nothing was written"]

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
+from tpuconvert.schema.visible_text import for_json, one_line, visible
 from tpuconvert.wording import bytes_text
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"
+
+_MARKS_OF_MARKDOWN = frozenset("\\`*[]<>|~&")
+"""Characters with a meaning within a line, which a backslash takes away."""
 
 _MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**", "error": "**error**"}
 
@@ -32,12 +38,12 @@ def to_json(outcomes: Sequence[Outcome]) -> str:
         }
         for outcome in outcomes
     ]  # fmt: skip
-    return json.dumps({"version": _version(), "models": models}, indent=2) + "\n"
+    return for_json(json.dumps({"version": _version(), "models": models}, indent=2)) + "\n"
 
 
 def to_text(outcome: Outcome) -> str:
     """One outcome on a line, with what is wrong below."""
-    line = f"{outcome.status:6} {outcome.name}"
+    line = f"{outcome.status:6} {one_line(outcome.name)}"
     if outcome.measures:
         line += f"  ({_facts(outcome)})"
     reasons = [str(miss) for miss in outcome.misses]
@@ -54,17 +60,30 @@ def to_markdown(outcomes: Sequence[Outcome]) -> str:
     for outcome in outcomes:
         found = outcome.measures
         limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits and found else "-")
-        cells = [outcome.name, _MARKS[outcome.status]]
+        cells = [_markdown(outcome.name), _MARKS[outcome.status]]
         if found:
             integers = f"{found['integer_nodes']} of {found['nodes']}"
             cells += [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
         else:
             cells += ["-"] * 5
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("| " + " | ".join(cells) + " |")
     for outcome in outcomes:
         if outcome.trouble is not None:
-            lines += ["", f"**{outcome.name}** ({outcome.trouble.id})", "", "```text", outcome.trouble.text, "```"]
+            text = visible(outcome.trouble.text)
+            fence = _fence(text)
+            lines += ["", f"**{_markdown(outcome.name)}** ({outcome.trouble.id})", "", f"{fence}text", text, fence]
     return "\n".join(lines) + "\n"
+
+
+def _markdown(name: str) -> str:
+    """A name in a line of Markdown, as text: no link, image, HTML or further cell."""
+    return "".join(f"\\{character}" if character in _MARKS_OF_MARKDOWN else character for character in one_line(name))
+
+
+def _fence(text: str) -> str:
+    """What begins and ends a block of code: more backticks than the text has in a row."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    return "`" * max(3, longest + 1)
 
 
 def to_junit(outcomes: Sequence[Outcome]) -> str:
@@ -76,16 +95,17 @@ def to_junit(outcomes: Sequence[Outcome]) -> str:
     root = ElementTree.Element("testsuites", {**counts, "time": f"{seconds:.3f}"})
     suite = ElementTree.SubElement(root, "testsuite", {"name": "tpuconvert", **counts, "time": f"{seconds:.3f}"})
     for outcome in outcomes:
-        attributes = {"classname": "tpuconvert.ci", "name": outcome.name, "file": outcome.source}
+        attributes = {"classname": "tpuconvert.ci", "name": one_line(outcome.name), "file": one_line(outcome.source)}
         case = ElementTree.SubElement(suite, "testcase", {**attributes, "time": f"{_seconds(outcome):.3f}"})
         if outcome.trouble is not None:
-            message = outcome.trouble.text.splitlines()[0]
+            text = visible(outcome.trouble.text)
+            message = text.splitlines()[0]
             entry = ElementTree.SubElement(case, "error", {"type": outcome.trouble.id, "message": message})
-            entry.text = outcome.trouble.text
+            entry.text = text
         elif outcome.misses:
             message = "; ".join(str(miss) for miss in outcome.misses)
             entry = ElementTree.SubElement(case, "failure", {"type": "limit", "message": message})
-            entry.text = to_text(outcome)
+            entry.text = visible(to_text(outcome))
         if outcome.measures:
             ElementTree.SubElement(case, "system-out").text = _facts(outcome)
     ElementTree.indent(root)
@@ -111,11 +131,30 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
         "rules": [{"id": rule, "shortDescription": {"text": text}} for rule, text in sorted(rules.items())],
     }
     log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
-    return json.dumps(log, indent=2) + "\n"
+    return for_json(json.dumps(log, indent=2)) + "\n"
+
+
+def to_annotations(outcomes: Sequence[Outcome]) -> list[str]:
+    """Workflow commands by which GitHub Actions shows errors at the source files."""
+    return [
+        f"::error file={_property(outcome.source)},title={_property(outcome.name)}::{_escaped(text)}"
+        for outcome in outcomes
+        for text in ([outcome.trouble.text] if outcome.trouble is not None else map(str, outcome.misses))
+    ]
+
+
+def _escaped(text: str) -> str:
+    """The message of a workflow command: the characters that would end it are escaped as GitHub defines."""
+    return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """A property of a workflow command."""
+    return _escaped(one_line(text)).replace(":", "%3A").replace(",", "%2C")
 
 
 def _sarif_result(outcome: Outcome, rule: str, text: str) -> dict[str, Any]:
-    place = {"physicalLocation": {"artifactLocation": {"uri": outcome.source}}}
+    place = {"physicalLocation": {"artifactLocation": {"uri": quote(outcome.source, errors="surrogateescape")}}}
     return {"ruleId": rule, "level": "error", "message": {"text": text}, "locations": [place]}
 
 

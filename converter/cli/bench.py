@@ -9,6 +9,7 @@ import click
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,10 +91,10 @@ def command(
     engine = "NumPy executor" if ran_on == "reference" else "native engine"
     with_threads = f", {threads} threads" if threads and threads > 1 else ""
     kind = "float" if model.quantize == "none" else model.quantize.upper()
-    click.echo(f"{file}: {kind} for {facts['chip']}, {engine}{with_threads}, on {facts['input']}")
-    click.echo("\n".join(_timing_lines(timing, macs)))
+    echo(f"{file}: {kind} for {facts['chip']}, {engine}{with_threads}, on {facts['input']}")
+    echo("\n".join(_timing_lines(timing, macs)))
     if steps is not None:
-        click.echo("\n" + "\n".join(_profile_lines(steps, count)))
+        echo("\n" + "\n".join(_profile_lines(steps, count)))
 
 
 def _feed(model: Model, source: str | None, seed: int) -> Feed:

@@ -14,6 +14,7 @@ from tpuconvert.cli.source_options import (
     make_options,
     progress_option,
 )
+from tpuconvert.cli.terminal import echo
 
 SUFFIX = ".json"
 
@@ -66,4 +67,4 @@ def command(
             }
         )
         return
-    click.echo(f"{model}: ranges of {several(len(measured.ranges), 'tensor')} by {measured.method}\nwrote {output}")
+    echo(f"{model}: ranges of {several(len(measured.ranges), 'tensor')} by {measured.method}\nwrote {output}")

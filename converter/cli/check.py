@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import conversion_options, make_options, progress_option, strict_set_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("check", short_help="Say whether a source model can be converted.")
@@ -55,6 +56,6 @@ def command(
             }
         )
         return
-    click.echo(f"{model}: can be converted for {converted.chip.value}: {several(description['nodes'], 'node')}")
+    echo(f"{model}: can be converted for {converted.chip.value}: {several(description['nodes'], 'node')}")
     for line in note_lines(description["notes"], operators_of(description)):
         echo_text(line)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from tpuconvert.cli.json_output import json_option, print_document
+from tpuconvert.cli.terminal import echo, write_commands
 
 DEFAULT = "tpuconvert.yaml"
 
@@ -56,7 +57,7 @@ def command(
     wanted = chosen(read_manifest(Path(manifest)), only)
 
     def watch(outcome: Outcome) -> None:
-        click.echo(reports.to_text(outcome), err=as_json)
+        echo(reports.to_text(outcome), err=as_json)
 
     outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch)
     if as_json:
@@ -70,9 +71,11 @@ def command(
     if summary:
         with open(summary, "a", encoding="utf-8") as page:
             page.write(reports.to_markdown(outcomes))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        write_commands(reports.to_annotations(outcomes))
     counts = {
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("made", "cached", "failed", "error")
     }
-    click.echo(", ".join(f"{count} {status}" for status, count in counts.items() if count), err=True)
+    echo(", ".join(f"{count} {status}" for status, count in counts.items() if count), err=True)
     context.exit(exit_code(outcomes))

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import progress_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("demo", short_help="Go the whole way on the bundled example.")
@@ -31,5 +32,5 @@ def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
         formats = [dataclasses.asdict(row) for row in rows]
         print_json({"models": output, "report": str(report.resolve()), "formats": formats})
         return
-    click.echo("\n".join(table([HEADING, *map(cells, rows)])))
-    click.echo(f"models: {output}\nreport: {report.resolve()}")
+    echo("\n".join(table([HEADING, *map(cells, rows)])))
+    echo(f"models: {output}\nreport: {report.resolve()}")

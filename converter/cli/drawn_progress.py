@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tpuconvert.cli.terminal import echo
 from tpuconvert.progress import Progress
+from tpuconvert.schema.visible_text import for_log
 
 SECONDS = 5.0
 """Between two lines of a log. What is done sooner is not told."""
@@ -51,9 +53,7 @@ def _bars() -> Iterator[Progress]:
 
 class _Told(Progress):
     def tell(self, text: str) -> None:
-        import click  # few conversions tell anything
-
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 class Lines(_Told):
@@ -103,7 +103,7 @@ class _Drawn(Progress):
         self._task = bars.add_task("start", total=None)
 
     def tell(self, text: str) -> None:
-        self._bars.console.print(text, markup=False, highlight=False)
+        self._bars.console.print(for_log(text), markup=False, highlight=False)
 
     def stage(self, name: str, total: int | None = None) -> None:
         self._bars.remove_task(self._task)  # a task that is reset keeps its total where the new stage has none

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tpuconvert.cli.answer import Answer
+from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
@@ -39,7 +40,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
-        _complain("interrupted")
+        echo("interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         return _without_a_reader()
@@ -47,28 +48,20 @@ def run(arguments: list[str]) -> int:
         if "--traceback" in arguments:
             import traceback
 
-            traceback.print_exc()
+            echo(traceback.format_exc(), err=True)
         known = as_ours(error)
-        _complain(explain(known))
+        echo(explain(known), err=True)
         if answer.is_missing:
-            import click
-
-            from tpuconvert.cli.json_output import describe_error, to_json
+            from tpuconvert.cli.json_output import describe_error, to_json, write_document
 
             try:
-                click.echo(to_json(describe_error(known)), nl=False)
+                write_document(to_json(describe_error(known)))
                 sys.stdout.flush()
             except BrokenPipeError:
                 _without_a_reader()
             except OSError as further:
-                _complain(explain(as_ours(further)))
+                echo(explain(as_ours(further)), err=True)
         return known.exit_code
-
-
-def _complain(text: str) -> None:
-    import click  # which knows what a stream can show
-
-    click.echo(text, err=True)
 
 
 def _without_a_reader() -> int:

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option, progress_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("evaluate", short_help="Count what a classifier gets right.")
@@ -91,7 +92,7 @@ def command(
             }
         )
     else:
-        click.echo(f"{file} on {several(found.samples, 'sample')}, scores '{found.output}', {found.backend} backend")
+        echo(f"{file} on {several(found.samples, 'sample')}, scores '{found.output}', {found.backend} backend")
         for name in asked:
-            click.echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
+            echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
     found.check(least)

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.answer import Answer
 from tpuconvert.cli.entry import COMPLETION
+from tpuconvert.cli.terminal import echo
 
 COMMANDS = (
     "convert",
@@ -58,7 +59,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
     if wanted and not ctx.resilient_parsing:
         import tpuconvert
 
-        click.echo(f"tpuconvert {tpuconvert.__version__}")
+        echo(f"tpuconvert {tpuconvert.__version__}")
         ctx.exit()
 
 
@@ -91,7 +92,7 @@ def run_command(arguments: list[str], answer: Answer) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
         return error.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("inspect", short_help="Show what is in a .tpum file or a source model.")
@@ -58,14 +59,14 @@ def command(
         description = describe_graph(load_source(file, weights, options, require_weights=False))
     if page is not None:
         write_report(Path(page), description)
-        click.echo(f"wrote {page}")
+        echo(f"wrote {page}")
     elif as_json:
         print_json(description)
     else:
         echo_text(summary_text(description))
         cost = description.get("cost")
         if cost is not None:
-            click.echo("\n" + "\n".join([*(cost_lines(cost) if with_cost else ()), *group_lines(cost)]))
+            echo("\n" + "\n".join([*(cost_lines(cost) if with_cost else ()), *group_lines(cost)]))
         if not summary:
             lines = cost_node_lines(description, cost) if with_cost and cost is not None else node_lines(description)
-            click.echo("\n" + "\n".join(lines))
+            echo("\n" + "\n".join(lines))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpuconvert.cli.answer import Answer
+from tpuconvert.schema.visible_text import for_json
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
@@ -27,12 +28,17 @@ def print_document(text: str) -> None:
     answer = click.get_current_context().find_object(Answer)
     assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
     answer.is_given = True
+    write_document(text)
+
+
+def write_document(text: str) -> None:
+    """Write a document to stdout as it is; :func:`to_json` has made it safe for a terminal."""
     click.echo(text, nl=False)
 
 
 def to_json(content: Any) -> str:
     """Plain values as JSON text; the same values give the same text. NaN and infinity are null."""
-    return json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return for_json(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _finite(value: Any) -> Any:

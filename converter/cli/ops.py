@@ -6,6 +6,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import CHIPS, plugin_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("ops", short_help="List the supported operators, or explain one.")
@@ -66,8 +67,8 @@ def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
     cells = [
         tuple((", ".join(cell) if isinstance(cell, list) else cell) or "-" for cell in row.values()) for row in rows
     ]
-    click.echo("\n".join(table([heading, *cells])))
+    echo("\n".join(table([heading, *cells])))
     legend = "; * marked unfinished by the vendor: legal, with a warning"
     if source_format is not None:
         legend = f", {len(refused)} of them refused" if refused else ""
-    click.echo(f"{len(rows)} operators{legend}", err=True)
+    echo(f"{len(rows)} operators{legend}", err=True)

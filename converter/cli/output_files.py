@@ -10,6 +10,7 @@ from tpuconvert.model_description import Description
 from tpuconvert.report import full_text, to_json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.visible_text import visible
 
 
 def write_report(path: Path, description: Description) -> None:
@@ -20,7 +21,7 @@ def write_report(path: Path, description: Description) -> None:
 
         text = to_html(description)
     else:
-        text = to_json(description) if suffix == ".json" else full_text(description) + "\n"
+        text = to_json(description) if suffix == ".json" else visible(full_text(description)) + "\n"
     with replacing(path) as file:
         file.write(text.encode("utf-8"))
 

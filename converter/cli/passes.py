@@ -6,6 +6,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("passes", short_help="List the optimizer's passes and rules in running order.")
@@ -27,5 +28,5 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
         print_json(rows)
         return
     cells = [(str(row["order"]), row["name"], row["rule"] or "-", row["about"]) for row in rows]
-    click.echo("\n".join(table([("#", "pass", "rule", "what it does"), *cells])))
-    click.echo(f"{sum(bool(row['rule']) for row in rows)} rules", err=True)
+    echo("\n".join(table([("#", "pass", "rule", "what it does"), *cells])))
+    echo(f"{sum(bool(row['rule']) for row in rows)} rules", err=True)

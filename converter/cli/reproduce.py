@@ -7,6 +7,7 @@ import click
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.source_options import plugin_option, progress_option
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")
@@ -50,5 +51,5 @@ def command(
     if as_json:
         print_json(result.to_mapping())
     elif result.is_same:
-        click.echo(f"{file}: made again, byte for byte the same\nSHA-256 {result.found}")
+        echo(f"{file}: made again, byte for byte the same\nSHA-256 {result.found}")
     result.check()

@@ -10,6 +10,7 @@ import click
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
@@ -73,9 +74,9 @@ def command(
         described = {"samples": feeds.samples, "pictures": pictures, "outputs": summaries}
         print_json(described)
         return
-    click.echo(feeds.description)
+    echo(feeds.description)
     for summary in summaries:
-        click.echo(
+        echo(
             f"{summary['name']}  {summary['dtype']}{summary['shape']}  "
             f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
         )
@@ -83,11 +84,11 @@ def command(
         labels = pictures if len(pictures) == samples else [f"sample {index}" for index in range(samples)]
         for label, best in zip(labels, summary["best"], strict=False):
             scores = "  ".join(f"{item['index']}: {item['value']:.4g}" for item in best)
-            click.echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
+            echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
         if samples > BEST:
-            click.echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
+            echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
     if output is not None:
-        click.echo(f"wrote {output}")
+        echo(f"wrote {output}")
 
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:

@@ -10,6 +10,7 @@ import click
 
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.drawn_progress import MODES
+from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
     from tpuconvert.pipeline import Options
@@ -186,7 +187,7 @@ def make_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str
     from tpuconvert.watching import Sink, Watch
 
     def tell(text: str) -> None:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
     sinks: dict[str, Sink] = {}
     for text in dumps:

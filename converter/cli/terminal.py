@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+
+from tpuconvert.schema.visible_text import for_log
 
 NARROWEST = 40
 """Columns. A narrower terminal gets whole lines: breaking them would not help."""
@@ -16,13 +19,31 @@ def echo_text(text: str) -> None:
         width = shutil.get_terminal_size().columns
         if width >= NARROWEST:
             text = "\n".join(broken(line, width) for line in text.splitlines())
-    if text.isascii() and "\033" not in text:  # every stream shows that, and click takes its time to load
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+    echo(text)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text and a line feed, on stderr if ``err``. All text of the commands leaves here, except documents.
+
+    Names from files are part of it: what would control a terminal or a build service is shown as an escape.
+    """
+    text = for_log(text)
+    if text.isascii():  # every stream can show that, and click takes its time to load
+        stream = sys.stderr if err else sys.stdout
+        if stream is not None:  # it was closed before the program began
+            stream.write(f"{text}\n")
+            stream.flush()
         return
     import click
 
-    click.echo(text)
+    click.echo(text, err=err)
+
+
+def write_commands(lines: Sequence[str]) -> None:
+    """Write commands for the build service to stderr as they are; their texts have been escaped."""
+    for line in lines:
+        sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def broken(line: str, width: int) -> str:

@@ -11,6 +11,7 @@ from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, progress_option, source_options
+from tpuconvert.cli.terminal import echo
 
 
 @click.command("verify", short_help="Compare a .tpum file with its source.")
@@ -108,9 +109,9 @@ def command(
     if as_json:
         print_json(verification)
     else:
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
     given = Thresholds(max_difference, min_cosine, min_sqnr)
     thresholds = Thresholds.default(converted) if given == Thresholds() else given
     result.check(thresholds, named)
     check_metrics(measures, told)
-    click.echo("within the thresholds", err=True)
+    echo("within the thresholds", err=True)

@@ -1,0 +1,94 @@
+r"""Names and texts of files as they may be shown: in terminals, build logs, and documents of XML, HTML and JSON.
+
+A model file, a file name or a label may hold any character. Control characters move the cursor, change the clipboard of
+a terminal or reorder a line, and XML 1.0 forbids most of them; build services execute lines of a log that begin with
+``::`` or hold ``##[``. Here such characters become escapes that a reader can see, as ``\x1b``. Only what is shown is
+changed: names in models and in JSON documents stay what they are.
+"""
+
+from __future__ import annotations
+
+_REORDERING = frozenset((0x061C, 0x200E, 0x200F, 0xFEFF, *range(0x2028, 0x202F), *range(0x2066, 0x206A)))
+"""Marks that change the direction of a text, and separators of lines and paragraphs."""
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+_LINE_COMMAND = "::"
+"""How a line begins that GitHub Actions executes, after spaces."""
+
+_COMMANDS = ("##[", "##vso[", "##teamcity[")
+"""What GitHub Actions, Azure Pipelines and TeamCity execute wherever it is in a line."""
+
+
+def visible(text: str) -> str:
+    """Replace control characters by visible escapes. Line feeds and tabs stay."""
+    return text if text.isprintable() else text.translate(_VISIBLE)
+
+
+def one_line(text: str) -> str:
+    """Replace control characters, line feeds and tabs by visible escapes: for a name within a line."""
+    return text if text.isprintable() else text.translate(_ONE_LINE)
+
+
+def for_log(text: str) -> str:
+    """Text that neither a terminal nor a build service takes for anything but text."""
+    text = visible(text)
+    if _LINE_COMMAND in text:
+        text = "\n".join(map(_as_text, text.split("\n")))
+    return _without_commands(text, "\\x23")
+
+
+def for_json(document: str) -> str:
+    """A JSON document with escapes for the same characters; what it means stays the same."""
+    if not document.isprintable():
+        document = document.translate(_JSON)
+    return _without_commands(document, "\\u0023")
+
+
+def _as_text(line: str) -> str:
+    start = line.lstrip()
+    return f"{line[: len(line) - len(start)]}\\x3a{start[1:]}" if start.startswith(_LINE_COMMAND) else line
+
+
+def _without_commands(text: str, escape: str) -> str:
+    """Replace the first character of each of _COMMANDS, in upper or lower case."""
+    if "##" not in text:
+        return text
+    parts = text.split("##")
+    for index, part in enumerate(parts[1:], 1):
+        is_command = f"##{part[:9].lower()}".startswith(_COMMANDS)
+        parts[index] = (f"{escape}#" if is_command else "##") + part
+    return "".join(parts)
+
+
+def is_unsafe(code: int) -> bool:
+    """Return True for a character that is never written as it is."""
+    return (
+        (code < 0x20 and code not in (0x09, 0x0A))
+        or 0x7F <= code <= 0x9F
+        or code in _REORDERING
+        or 0xD800 <= code <= 0xDFFF
+        or code in (0xFFFE, 0xFFFF)
+    )
+
+
+class _Escapes(dict[int, str]):
+    """A table for ``str.translate``, filled as characters are met."""
+
+    def __init__(self, kept: str, *, is_json: bool = False) -> None:
+        self._kept = kept
+        self._is_json = is_json
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        if character in _SHORT:
+            found = character if character in self._kept else _SHORT[character]
+        elif not is_unsafe(code):
+            found = character
+        else:
+            found = f"\\x{code:02x}" if code < 0x100 and not self._is_json else f"\\u{code:04x}"
+        self[code] = found
+        return found
+
+
+_VISIBLE, _ONE_LINE, _JSON = _Escapes("\n\t"), _Escapes(""), _Escapes("\n\t", is_json=True)
