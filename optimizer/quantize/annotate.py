@@ -269,11 +269,18 @@ def carry_scales(graph: Graph) -> None:
 
 
 def _is_free(graph: Graph, value: Value) -> bool:
-    """Whether only one node reads the value, and it was not moved from a value that others read at another scale."""
+    """Return True if the value has one user and was not moved from a value that has others.
+
+    The results of a split have the scale of its operand, all of them: none of them is free.
+    """
     if value.producer is None or not graph.is_sole_use(value):
         return False
+    if not keeps_scale(value.producer.op):
+        return True
+    if len(value.producer.outputs) > 1:
+        return False
     before = _computed(value.producer)
-    return not keeps_scale(value.producer.op) or len(before) > 1 or _is_free(graph, before[0])
+    return len(before) != 1 or _is_free(graph, before[0])
 
 
 def _divided(params: QuantParams, factor: float) -> QuantParams:

@@ -92,7 +92,7 @@ def choose_scales(made: list[Value], chosen: set[Value], ranges: Mapping[str, Ra
             costs = []
             for option in options[value]:
                 scales[value] = option
-                costs.append(sum(_expected_error(node, scales, ranges) for node in readers[value]))
+                costs.append(sum(_expected_error(node, scales, chosen, ranges) for node in readers[value]))
             scales[value] = options[value][int(np.argmin(costs))]
     return scales
 
@@ -128,7 +128,9 @@ def _readers(value: Value, chosen: set[Value]) -> list[Node]:
     return found
 
 
-def _expected_error(node: Node, scales: Mapping[Value, Vector], ranges: Mapping[str, Range]) -> float:
+def _expected_error(
+    node: Node, scales: Mapping[Value, Vector], chosen: set[Value], ranges: Mapping[str, Range]
+) -> float:
     """Squared error at a product's result that rounding its operand and its weights causes, relative to its variance.
 
     An operand with step s errs by s^2 / 12 on average, and the weights of an output channel, which hold w * s, by one
@@ -137,15 +139,12 @@ def _expected_error(node: Node, scales: Mapping[Value, Vector], ranges: Mapping[
     x = node.inputs[0]
     assert x is not None
     if not isinstance(node.op, WEIGHTED):
-        return (
-            float(sum(np.sum(_scales_of(v, scales) ** 2) for v in node.inputs if v is not None))
-            / 12
-            / _power(node, ranges)
-        )
+        steps = [_scales_of(value, scales, chosen) for value in node.inputs if value is not None]
+        return float(sum(np.sum(step**2) for step in steps)) / 12 / _power(node, ranges)
     w = node.inputs[1]
     found = ranges[x.name].channels
     assert w is not None and found is not None
-    step, variance = _scales_of(x, scales), np.asarray(found.variance)
+    step, variance = _scales_of(x, scales, chosen), np.asarray(found.variance)
     squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
     if squares.shape[1] == 1 and step.size > 1:  # depthwise: one input channel per output channel
         step = np.repeat(step, squares.shape[0] // step.size)[:, None]
@@ -168,19 +167,25 @@ def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     return np.square(flat).sum(axis=2), np.abs(flat).max(axis=2), flat.shape[2]
 
 
-def _scales_of(value: Value, scales: Mapping[Value, Vector]) -> Vector:
-    """The scales per channel that a value has with the current choice."""
+def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value]) -> Vector:
+    """The scales per channel that a value has with the current choice.
+
+    They are 0 for constants, which sums hold in finer units, and for values that stay float.
+    """
     node = value.producer
     if value in scales:
         return scales[value]
-    assert value.quant is not None
-    if node is not None and value.quant.zero_point == (0,) and node.inputs[0] is not None:
-        if _joins_channels(node):
-            return np.concatenate([_scales_of(operand, scales) for operand in node.inputs if operand is not None])
-        if _passes_on(node):
-            return _scales_of(node.inputs[0], scales)
     extent = value.shape[1]
     assert isinstance(extent, int)
+    if value.quant is None:
+        return np.zeros(extent)
+    if value in chosen:
+        assert node is not None and node.inputs[0] is not None
+        if _joins_channels(node):
+            operands = [operand for operand in node.inputs if operand is not None]
+            joined: Vector = np.concatenate([_scales_of(operand, scales, chosen) for operand in operands])
+            return joined
+        return _scales_of(node.inputs[0], scales, chosen)
     return np.full(extent, value.quant.scale[0])
 
 

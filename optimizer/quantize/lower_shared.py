@@ -25,11 +25,26 @@ INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 @lowers("channel_shuffle", "permute", "reshape", "squeeze", "expand_dims", chips=INTEGER_CHIPS)
 @lowers("extract", "tile", "upsample", "split", chips=INTEGER_CHIPS)
 def move(node: Node, lowering: Lowering) -> Lowered:
-    """Elements move as integers; the result has the operand's scale."""
+    """Elements move as integers; the results have the operand's scale.
+
+    A source file may state another scale for each of several results: each is rescaled after the move.
+    """
     x = node.inputs[0]
     assert x is not None
-    results = lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
-    return with_params(results, result_params(node))
+    stated = [value.quant for value in node.outputs]
+    if len(set(stated)) == 1:
+        same = lowering.moves(node.op, lowering.quantized(x, result_params(node)), names=names_of(node))
+        return with_params(same, result_params(node))
+    names = [f"{value.name}:moved" for value in node.outputs]
+    moved = lowering.moves(node.op, lowering.quantized(x), names=tuple(names))
+    if isinstance(moved, Declined):
+        return moved
+    assert x.quant is not None
+    results = []
+    for value, params, name in zip(moved, stated, names_of(node), strict=True):
+        assert params is not None
+        results.append(lowering.rescaled(with_operand_params(value, x.quant), params, name))
+    return tuple(results)
 
 
 @lowers("copy", chips=INTEGER_CHIPS)

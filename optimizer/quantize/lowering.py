@@ -110,6 +110,7 @@ class Lowering:
     def set_quantized(self, old: Value, new: Value) -> None:
         """State the integer form of a value."""
         new.quant = old.quant if new.quant is None else new.quant
+        assert new.quant == old.quant, f"'{old.name}' is annotated {old.quant}, and lowered as {new.quant}"
         self._quantized[old] = new
 
     def real(self, old: Value) -> Value:
