@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.errors import ProblemList, ThresholdError
+from collections.abc import Sequence
+
+from tpuconvert.schema.errors import ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
+
+
+def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
+    """Refuse a cut that leaves no operator between inputs and outputs.
+
+    A source that passes its inputs through by itself is converted, with a note.
+
+    Args:
+        graph: as a frontend made it, or later.
+        inputs: the tensors where the model is to begin; None for the source's own inputs.
+        outputs: the tensors where it is to end; None for the source's own outputs.
+
+    Raises:
+        UsageError: nothing would be computed.
+
+    """
+    if any(value.producer is not None for value in graph.outputs):
+        return
+    if inputs is None and outputs is None:
+        note = "the model computes nothing: its outputs are its inputs or constants"
+        if note not in graph.notes:
+            graph.notes.append(note)
+        return
+    names = ", ".join(f"'{port.name}'" for port in graph.output_ports)
+    option = "--outputs" if outputs is not None else "--inputs"
+    raise UsageError(
+        f"the model would be empty: no operator is left between its inputs and {names}",
+        file=graph.file,
+        hint=f"name tensors that operators compute, or leave {option} out",
+    )
 
 
 def check_transposes(graph: Graph, most: int | None) -> None:

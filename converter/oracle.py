@@ -70,8 +70,10 @@ class Oracle:
         """Name and version."""
         return f"{self.name} {metadata.version(ENGINES[self.name][2])}"
 
-    def run(self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]]) -> Iterator[Statement]:
-        """What the engine computes, feed by feed.
+    def run(
+        self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]], fixed: Mapping[str, Array] | None = None
+    ) -> Iterator[Statement]:
+        """What the engine computes, feed by feed, with the ``fixed`` inputs that our model no longer has.
 
         Raises:
             OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.
@@ -79,8 +81,11 @@ class Oracle:
         """
         with tempfile.TemporaryDirectory() as folder:
             for number, feed in enumerate(feeds):
-                given: dict[str, Any] = {"names": np.array([port.name for port in ports])}
-                given.update((f"in{k}", np.asarray(feed[port.name]).astype(port.dtype)) for k, port in enumerate(ports))
+                arrays = {port.name: np.asarray(feed[port.name]).astype(port.dtype) for port in ports} | dict(
+                    fixed or {}
+                )
+                given: dict[str, Any] = {"names": np.array(list(arrays))}
+                given.update((f"in{k}", array) for k, array in enumerate(arrays.values()))
                 np.savez(Path(folder) / f"feed{number}.npz", **given)
             command = [
                 sys.executable,

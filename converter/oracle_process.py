@@ -8,7 +8,7 @@ whether the engine ``rounds`` real numbers to integers on its way). It imports n
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,17 @@ import numpy as np
 Arrays = dict[str, Any]
 Runner = Callable[[Arrays], tuple[Arrays, Arrays, bool]]
 """From the inputs to the outputs, the other tensors, and whether the engine rounds."""
+
+
+NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
+"""Types of ONNX Runtime whose names are not those of NumPy."""
+
+
+def typed(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
+    """A fixed input has the type that its text has; here it gets that of the engine."""
+    if array.dtype.kind in "biuf" and array.dtype != dtype:
+        array = array.astype(dtype)
+    return array.reshape([1] * len(shape)) if array.ndim == 0 else array
 
 
 def onnxruntime_runner(source: str) -> Runner:
@@ -28,7 +39,10 @@ def onnxruntime_runner(source: str) -> Runner:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
-    model = onnx.load(source)
+    try:
+        model = onnx.load(source)
+    except onnx.checker.ValidationError:  # it reads no external data through links, as in Hugging Face's cache
+        model = onnx.load(source, load_external_data=False)
     known = {item.name for item in model.graph.output}
     made = [name for node in model.graph.node for name in node.output if name and name not in known]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
@@ -38,8 +52,10 @@ def onnxruntime_runner(source: str) -> Runner:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     names = [item.name for item in session.get_outputs()]
     outputs = [item.name for item in model.graph.output if item.name in known]
+    inputs = {item.name: (NUMPY_TYPES.get(item.type, item.type[7:-1]), item.shape) for item in session.get_inputs()}
 
     def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
+        feed = {name: typed(array, *inputs[name]) for name, array in feed.items() if name in inputs}
         found = dict(zip(names, session.run(names, feed), strict=True))
         return {name: found.pop(name) for name in outputs}, found, False
 

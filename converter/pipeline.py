@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.final_checks import check_legality, check_transposes
+import numpy as np
+
+from tpuconvert.final_checks import check_legality, check_not_empty, check_transposes
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.progress import SILENT, Progress
@@ -18,7 +20,7 @@ from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.light_dataclass import dataclass, replace
-from tpuconvert.schema.types import Chip, Dim, Shape, format_shape
+from tpuconvert.schema.types import Array, Chip, Dim, Shape, format_shape
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +56,8 @@ class Options:
         local_memory: on-chip memory to plan for, as ``64x256K@64``; None for that of the chip.
         reading: how a TFLite file is read.
         max_transposes: how many transposes the result may have; None for any number.
+        fix_inputs: values of inputs that become constants: numbers, or nested tuples of them.
+        allow_root: a directory that external data may be in besides the model's folder. Not part of the recipe.
 
     """
 
@@ -70,6 +74,8 @@ class Options:
     local_memory: str | None = None
     reading: Reading = Reading()
     max_transposes: int | None = None
+    fix_inputs: Mapping[str, Any] = field(default_factory=dict)
+    allow_root: str | None = None
 
     @staticmethod
     def of(
@@ -90,6 +96,8 @@ class Options:
         keep_io_layout: bool = True,
         tflite_rounding: str = "double",
         max_transposes: int | None = None,
+        fix_inputs: Mapping[str, Any] | None = None,
+        allow_root: str | os.PathLike[str] | None = None,
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
@@ -129,6 +137,14 @@ class Options:
             from tpuconvert.optimizer.pipeline import passes
 
             passes(disabled)
+        fixed: Mapping[str, Any] = {}
+        if fix_inputs:
+            from tpuconvert.fixed_inputs import read_fixed
+
+            fixed = read_fixed(fix_inputs)
+        if allow_root is not None and not os.path.isdir(allow_root):
+            hint = "--allow-root names the directory that holds the files of external data"
+            raise UsageError(f"allow_root: {os.fspath(allow_root)} is not a directory", hint=hint)
         return Options(
             target,
             mode,
@@ -143,6 +159,8 @@ class Options:
             memory,
             Reading(signature, state, keep_io_layout, tflite_rounding),
             max_transposes,
+            fixed,
+            None if allow_root is None else os.fspath(allow_root),
         )
 
 
@@ -172,6 +190,8 @@ def convert(
     keep_io_layout: bool = True,
     tflite_rounding: str = "double",
     max_transposes: int | None = None,
+    fix_inputs: Mapping[str, Any] | None = None,
+    allow_root: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file.
@@ -202,6 +222,10 @@ def convert(
         tflite_rounding: of a quantized TFLite model: ``double`` gives the integers of its reference kernels, ``single``
             those of engines that round once.
         max_transposes: how many transposes the result may have.
+        fix_inputs: values of inputs that become constants, as ``{"sr": 16000}``: a number, a list, an array or the
+            name of an ``.npy`` file. The model has no such inputs.
+        allow_root: a directory that files with external data of an ONNX model may be in besides the model's folder,
+            as Hugging Face's ``blobs``.
         watch: what to tell about the optimizer's work, what to dump, and whether to validate every pass.
 
     Returns:
@@ -232,6 +256,8 @@ def convert(
         keep_io_layout=keep_io_layout,
         tflite_rounding=tflite_rounding,
         max_transposes=max_transposes,
+        fix_inputs=fix_inputs,
+        allow_root=allow_root,
     )
     model = convert_source(source, weights, options, calibration, watch=watch)
     from tpuconvert.schema.mapped_pages import own_constants
@@ -326,6 +352,18 @@ def load_source(
         TpuConvertError: as the frontends do.
 
     """
+    graph = _load(source, weights, options, require_weights=require_weights)
+    check_not_empty(graph, options.inputs, options.outputs)
+    return graph
+
+
+def _load(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    require_weights: bool,
+) -> Graph:
     kind = source_format(source)
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
     if named and kind != "onnx":
@@ -337,6 +375,15 @@ def load_source(
         "outputs": options.outputs,
         **options.reading.arguments(kind),
     }
+    if options.fix_inputs:
+        if kind == "caffe":
+            hint = "leave it out; a Caffe network has no inputs that decide its structure"
+            raise UsageError("--fix-input belongs to ONNX and TFLite models only", file=str(source), hint=hint)
+        arguments["fixed"] = fixed_arrays(options)
+    if options.allow_root is not None:
+        if kind != "onnx":
+            raise UsageError("--allow-root belongs to ONNX models only", file=str(source), hint="leave it out")
+        arguments["allow_root"] = options.allow_root
     if kind == "tflite" and options.quantize is None:
         arguments["hybrid"] = "dynamic"  # float models repeat the kernels; ranges of int8 come from calibration
     if kind == "caffe":
@@ -355,6 +402,11 @@ def load_source(
     from tpuconvert.frontends import onnx
 
     return onnx.load(source, **arguments)
+
+
+def fixed_arrays(options: Options) -> dict[str, Array]:
+    """The values of fixed inputs."""
+    return {name: np.asarray(value) for name, value in options.fix_inputs.items()}
 
 
 def finish(
@@ -376,6 +428,7 @@ def finish(
     from tpuconvert.optimizer import expand_composites, is_expandable
 
     improve(graph, options, progress, watch)
+    check_not_empty(graph, options.inputs, options.outputs)
     notes = [Note("source", "", note) for note in graph.notes]
     metadata = graph.metadata
     is_quantized = is_quantized_source(graph)

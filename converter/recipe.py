@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _ELSEWHERE = ("chip", "preprocess")
 """Options that the file holds anyway."""
 
+PLACES = ("allow_root",)
+"""Options that name a place of one machine; the digest of what was read from there is in the recipe."""
+
 _KEYWORDS = {"disabled": "disable_rules"}
 """Fields of the options -> what ``Options.of`` calls them, where the names differ."""
 
@@ -108,13 +111,15 @@ def write_options(options: Options) -> dict[str, Json]:
             pairs = [(name, getattr(value, name), getattr(usual, name)) for name in parts]
         else:
             pairs = [(_KEYWORDS.get(item.name, item.name), value, usual)]
-        written.update({name: _plain(now) for name, now, then in pairs if now != then and name not in _ELSEWHERE})
+        written.update(
+            {name: _plain(now) for name, now, then in pairs if now != then and name not in (*_ELSEWHERE, *PLACES)}
+        )
     return written
 
 
 def _plain(value: Any) -> Json:
     if isinstance(value, Mapping):
-        return {name: list(shape) for name, shape in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(item) for item in value]
     return value if isinstance(value, bool | int | float | str) else str(value)

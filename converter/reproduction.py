@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.graph import Graph
 
 
-def read_options(model: Model) -> Options:
-    """The options that a model was made with.
+def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None) -> Options:
+    """The options that a model was made with; ``allow_root`` is a place of this machine, which no file holds.
 
     Raises:
         UsageError: the file has no recipe, or one with options that this version does not have.
@@ -39,7 +39,7 @@ def read_options(model: Model) -> Options:
     if strange:
         version = model.content.tool_version
         raise UsageError(f"the recipe has the option '{strange[0]}'", hint=f"use tpuconvert {version}, which made it")
-    return Options.of(chip=model.chip, preprocess=model.preprocess, **written)
+    return Options.of(chip=model.chip, preprocess=model.preprocess, allow_root=allow_root, **written)
 
 
 def _recipe(model: Model) -> Mapping[str, Any]:
@@ -102,6 +102,7 @@ def reproduce(
     *,
     ranges: MeasuredRanges | None = None,
     output: str | os.PathLike[str] | None = None,
+    allow_root: str | os.PathLike[str] | None = None,
     progress: Progress = SILENT,
 ) -> Reproduction:
     """Make a model file again from its recipe, and compare the bytes.
@@ -113,6 +114,7 @@ def reproduce(
         calibration: the samples that it was quantized with.
         ranges: those that it was quantized with.
         output: where to keep the file that is made; it is thrown away without one.
+        allow_root: a directory that external data of the source may be in besides its folder.
         progress: receives the stages.
 
     Raises:
@@ -123,7 +125,7 @@ def reproduce(
     import tempfile
 
     model = load(path)
-    recipe, options = _recipe(model), read_options(model)
+    recipe, options = _recipe(model), read_options(model, allow_root)
     _check_same("source", recipe.get("source"), file_digest(source), str(source))
     if (weights is None) != ("weights" not in recipe):
         needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"

@@ -11,7 +11,7 @@ from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float
 from tpuconvert.oracle import find_oracle
-from tpuconvert.pipeline import Options, is_quantized_source, load_source, source_format
+from tpuconvert.pipeline import Options, fixed_arrays, is_quantized_source, load_source, source_format
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.verification import Verification, random_feeds, verify
 
@@ -63,11 +63,13 @@ def verify_source(
         loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
         feeds, origin = list(itertools.islice(loaded, samples)), ""
     is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
-    engine = find_oracle(oracle, source_format(source), source) if is_alike else None
+    kind = source_format(source)
+    is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
+    engine = find_oracle(oracle, kind, source) if is_alike else None
     said = None
     if engine is not None:
         progress.stage(f"run the source with {engine.title}")
-        said = engine.title, engine.run(graph.input_ports, feeds)
+        said = engine.title, engine.run(graph.input_ports, feeds, fixed_arrays(options))
     progress.stage("verify", samples)
     return verify(
         graph,

@@ -13,6 +13,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port, Value
+from tpuconvert.schema.input_types import converted
 from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
 
@@ -57,20 +58,20 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         bound: symbolic extents seen so far in this run; extended here.
 
     Raises:
-        UsageError: when shape or type do not fit, or 64-bit integers are outside INT32.
+        UsageError: when shape or type do not fit (``schema/input_types.py``), or 64-bit integers are outside INT32.
     """
     given = np.asarray(array)
     _check_shape(given.shape, port, bound)
     declared = numpy_type(port.dtype)
     if given.dtype != declared:
-        given = _as_declared(given, declared, port.name)
+        given = converted(given, declared, port.name, is_quantized=port.quant is not None)
     wanted = value.dtype.numpy
     if given.dtype == wanted:
         result = given
     elif port.quant is not None and value.dtype.is_float:
         result = port.quant.dequantize(given)
     elif wanted.kind in "iu":
-        result = _as_integer(given, wanted, port.name)
+        result = converted(given, wanted, port.name)
     else:
         result = given.astype(wanted)
     # Contiguous for all, and aligned for kernels: a view into a packed record need not be.
@@ -110,22 +111,3 @@ def _explain(shape: Shape, bound: dict[str, int]) -> str:
         return f"{extent}={bound[extent]}" if isinstance(extent, str) and extent in bound else str(extent)
 
     return format_shape(words(extent) for extent in shape)
-
-
-def _as_declared(array: Array, declared: np.dtype[np.generic], name: str) -> Array:
-    """Accept what loses nothing but float precision: NumPy's own defaults are 64 bit."""
-    if declared.kind in "iu" and array.dtype.kind in "iu":
-        return _as_integer(array, declared, name)
-    if np.can_cast(array.dtype, declared, "same_kind"):
-        return array.astype(declared)
-    raise UsageError(
-        f"input '{name}' has type {array.dtype}, the model takes {declared}",
-        hint=f"convert the array first, for example array.astype('{declared}')",
-    )
-
-
-def _as_integer(array: Array, wanted: np.dtype[np.generic], name: str) -> Array:
-    limits = np.iinfo(wanted.name)
-    if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
-        raise UsageError(f"input '{name}' has values outside {wanted} ({limits.min} to {limits.max})")
-    return array.astype(wanted)

@@ -5,7 +5,7 @@ All problems of a model are gathered in a ``ProblemList`` and told once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NoReturn
 
 from tpuconvert.schema.light_dataclass import dataclass
@@ -138,6 +138,10 @@ class Problem:
     hint: str = ""
     needs: tuple[str, ...] = ()
 
+    def with_hint(self, hint: str) -> Problem:
+        """Return the same problem with another next step."""
+        return Problem(self.kind, self.op, self.node, self.message, hint, self.needs)
+
 
 class ProblemList:
     """Gathers the problems of one model, so that all of them are told at once.
@@ -172,6 +176,10 @@ class ProblemList:
         problem = Problem(kind, op, node, message, hint, needs)
         if problem not in self._problems:
             self._problems.append(problem)
+
+    def revise(self, change: Callable[[Problem], Problem]) -> None:
+        """Replace every problem by what a function returns for it."""
+        self._problems = [change(problem) for problem in self._problems]
 
     def extend(self, problems: ProblemList) -> None:
         """Take over the problems of another list."""

@@ -60,7 +60,8 @@ def key_of(job: Job) -> str:
         OSError: a file cannot be read.
     """
     digest = hashlib.sha256(f"{_FORM} {program()} {job.samples}\n".encode())
-    digest.update(json.dumps(job.options, sort_keys=True, default=str).encode())
+    options = {name: value for name, value in job.options.items() if name != "allow_root"}  # a place, not a content
+    digest.update(json.dumps(options, sort_keys=True, default=str).encode())
     for key in KEYED_FILES:
         if key in job.files:
             digest.update(f"\n{key} ".encode())

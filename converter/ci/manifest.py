@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.pipeline import Options
 from tpuconvert.schema.errors import UsageError
 
@@ -149,7 +150,11 @@ class _Reader:
         samples = given.pop("samples", DEFAULT_SAMPLES)
         if not isinstance(samples, int) or samples < 1:
             raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples")
+        if given.get("allow_root") is not None:
+            given["allow_root"] = str(self._place(given["allow_root"]))
         try:
+            if "fix_inputs" in given:  # the values of files, so that they are part of the cache's key
+                given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
             Options.of(**given)
         except UsageError as error:
             raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error

@@ -13,7 +13,18 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FILES = ("model", "weights", "output", "calibration", "data", "ranges", "validate_on", "report", "plugins")
+FILES = (
+    "model",
+    "weights",
+    "output",
+    "calibration",
+    "data",
+    "ranges",
+    "validate_on",
+    "report",
+    "plugins",
+    "allow_root",
+)
 """Values that name files. In a configuration they are relative to it, as in the manifest of ``tpuconvert ci``."""
 
 _FILE, _SET = "tpuconvert.config file", "tpuconvert.config set"
@@ -73,6 +84,8 @@ def _set_defaults(context: click.Context) -> None:
                 value = {**defaults[name], **value}
             if name in FILES:
                 value = [_placed(each, folder) for each in value] if isinstance(value, list) else _placed(value, folder)
+            if name == "fix_inputs" and isinstance(value, Mapping):
+                value = {key: _placed(each, folder) if _is_array_file(each) else each for key, each in value.items()}
             defaults[name] = value
     context.default_map = {name: _typed(known[name], value, name) for name, value in defaults.items()}
 
@@ -92,6 +105,10 @@ def _is_of_convert(key: object) -> bool:
 def _spelled(key: object) -> str:
     """``--input-shapes``, ``input-shapes`` and ``input_shapes`` are one name."""
     return str(key).lstrip("-").replace("-", "_")
+
+
+def _is_array_file(value: Any) -> bool:
+    return isinstance(value, str) and value.lower().endswith(".npy")
 
 
 def _placed(name: Any, folder: Path) -> Any:

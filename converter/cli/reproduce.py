@@ -6,7 +6,7 @@ import click
 
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
-from tpuconvert.cli.source_options import plugin_option, progress_option
+from tpuconvert.cli.source_options import allow_root_option, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
 
 
@@ -15,6 +15,7 @@ from tpuconvert.cli.terminal import echo
 @click.option("--calibration", metavar="DATA", help="The samples that the file was quantized with.")
 @click.option("--ranges", metavar="RANGES.json", help="The ranges that the file was quantized with.")
 @click.option("-o", "--output", metavar="OUT.tpum", help="Keep the file that is made.")
+@allow_root_option
 @progress_option
 @json_option
 @plugin_option
@@ -23,6 +24,7 @@ def command(
     calibration: str | None,
     ranges: str | None,
     output: str | None,
+    allow_root: str | None,
     progress_mode: str,
     as_json: bool,
     plugins: tuple[str, ...],
@@ -47,7 +49,9 @@ def command(
     load_plugins(plugins)
     measured = None if ranges is None else read_ranges(ranges)
     with drawn_progress(progress_mode) as progress:
-        result = reproduce(file, model, weights, calibration, ranges=measured, output=output, progress=progress)
+        result = reproduce(
+            file, model, weights, calibration, ranges=measured, output=output, allow_root=allow_root, progress=progress
+        )
     if as_json:
         print_json(result.to_mapping())
     elif result.is_same:

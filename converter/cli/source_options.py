@@ -39,6 +39,14 @@ def source_options(function: F) -> F:
             ),
             click.option("--inputs", metavar="NAMES", help="Tensor names where the model is to begin, with commas."),
             click.option("--outputs", metavar="NAMES", help="Tensor names where the model is to end, with commas."),
+            click.option(
+                "--fix-input",
+                "fix_inputs",
+                metavar="NAME=VALUE",
+                multiple=True,
+                help="Make an input a constant: a number, true, a list as [1,2], or FILE.npy. Several: repeat it.",
+            ),
+            allow_root_option,
             click.option("--signature", metavar="NAME", help="Of a TFLite file with several: the one to take."),
             click.option(
                 "--state",
@@ -76,6 +84,15 @@ def conversion_options(function: F) -> F:
     for decorate in (config_options, plugin_option, chip_option, source_options, model_arguments):
         function = decorate(function)
     return function
+
+
+def allow_root_option(function: F) -> F:
+    """Add --allow-root."""
+    return click.option(
+        "--allow-root",
+        metavar="DIR",
+        help="Of an ONNX model: a directory that external data may be in besides the model's folder.",
+    )(function)
 
 
 def chip_option(function: F) -> F:
@@ -155,12 +172,22 @@ def parse_names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _parse_fixed(texts: tuple[str, ...]) -> dict[str, Any] | None:
+    """Values by input name; None without any."""
+    if not texts:
+        return None
+    from tpuconvert.fixed_inputs import parse_fixed
+
+    return parse_fixed(texts)
+
+
 def make_options(
     *,
     input_shapes: tuple[str, ...],
     inputs: str | None,
     outputs: str | None,
     preprocess: str | None,
+    fix_inputs: tuple[str, ...] = (),
     **conversion: str | bool | int | tuple[str, ...] | None,
 ) -> Options:
     """The options of a conversion from what was typed; ``conversion`` are the keywords of ``Options.of``."""
@@ -172,6 +199,7 @@ def make_options(
         inputs=parse_names(inputs),
         outputs=parse_names(outputs),
         preprocess=preprocess,
+        fix_inputs=_parse_fixed(fix_inputs),
         **given,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.types import Dim
+from tpuconvert.schema.types import Array, Dim
 
 
 def load(
@@ -16,6 +16,8 @@ def load(
     input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    fixed: Mapping[str, Array] | None = None,
+    allow_root: str | os.PathLike[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Read an ONNX file.
@@ -25,6 +27,8 @@ def load(
         input_shapes: extents for graph inputs whose shape the file leaves open; a name leaves one open.
         inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
         outputs: tensor names where it is to end.
+        fixed: values of graph inputs that become constants.
+        allow_root: a directory that files of external data may be in besides the folder of the model.
         limits: bounds on sizes.
 
     Returns:
@@ -39,8 +43,8 @@ def load(
     from tpuconvert.frontends.onnx.importer import import_model  # onnx and protobuf are loaded only for an ONNX file
     from tpuconvert.frontends.onnx.reader import read_model
 
-    model = read_model(path, limits)
-    graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, limits=limits)
+    model = read_model(path, limits, allow_root)
+    graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
     graph.files = model.tensors.files
     return graph
 

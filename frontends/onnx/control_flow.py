@@ -25,8 +25,7 @@ def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
         raise CannotConvertError(
             NO_OPERATOR,
             f"its {what} depends on the model's inputs: there is no control flow",
-            "simplify the model with the inputs that decide it fixed",
-            tensor.roots,
+            needs=tensor.roots,
         )
     if tensor.array.size != 1:
         raise node.fail(INVALID_NODE, f"its {what} has {tensor.array.size} elements")

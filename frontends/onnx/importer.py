@@ -73,9 +73,10 @@ def import_model(
     input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
+    fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
     """Convert a parsed model. Arguments and errors as ``tpuconvert.frontends.onnx.load``."""
-    return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs)
+    return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs, fixed or {})
 
 
 class _AlreadyToldError(CannotConvertError):
@@ -94,13 +95,18 @@ class _Importer:
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
         self._open: list[OpenQuestion] = []
+        self._failed: set[int] = set()  # ids of nodes of the main graph that have a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._checked: dict[type[Op], Op] = {}
         self._converted_nodes = 0
         self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
 
     def run(
-        self, shapes: Mapping[str, Sequence[Dim]], inputs: Sequence[str] | None, outputs: Sequence[str] | None
+        self,
+        shapes: Mapping[str, Sequence[Dim]],
+        inputs: Sequence[str] | None,
+        outputs: Sequence[str] | None,
+        fixed: Mapping[str, Array],
     ) -> Graph:
         self._check_opsets()
         source = self._model.graph
@@ -115,13 +121,18 @@ class _Importer:
         nodes = cutting.needed_nodes(source, starts, wanted, self._file)
         if inputs is not None or outputs is not None:
             read = {name for node in nodes for name in reads_of(node)} | set(wanted)
-            starts = [name for name in starts if name in read or (inputs is not None and name in inputs)]
+            kept = {*(inputs or ()), *fixed}
+            starts = [name for name in starts if name in read or name in kept]
         self._note_unused(source, nodes)
-        self._declare_inputs(starts, shapes, scope, nodes)
+        self._declare_inputs(starts, shapes, scope, nodes, fixed)
         with np.errstate(all="ignore"):  # of constants that are computed here
             self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
         self._tell_what_is_open(starts)
+        if len(self._problems):
+            from tpuconvert.frontends.onnx import advice
+
+            advice.complete(self._problems, source, nodes, self._failed, wanted, scope.tensors, self._graph)
         self._problems.raise_if_any()
         self._drop_copies()
         self._graph.prune()
@@ -165,8 +176,18 @@ class _Importer:
             self._graph.notes.append(f"{len(unused)} nodes that no output depends on were left out: {some}")
 
     def _declare_inputs(
-        self, names: Sequence[str], shapes: Mapping[str, Sequence[Dim]], scope: Scope, nodes: Sequence[NodeProto]
+        self,
+        names: Sequence[str],
+        shapes: Mapping[str, Sequence[Dim]],
+        scope: Scope,
+        nodes: Sequence[NodeProto],
+        fixed: Mapping[str, Array],
     ) -> None:
+        if fixed:
+            from tpuconvert.frontends import fixed_inputs  # few conversions fix an input
+
+            fixed_inputs.check_names(fixed, names, shapes, self._file)
+            shapes = {**shapes, **self._shapes_of_fixed(fixed)}
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
         for name in names:
@@ -174,6 +195,10 @@ class _Importer:
                 scope.tensors[name] = None
                 continue
             element, shape = types[name].element, types[name].shape
+            if name in fixed:
+                array = fixed_inputs.as_constant(fixed[name], name, shape, element.numpy, self._file)
+                scope.tensors[name] = OnnxTensor(name, element, array.shape, array)
+                continue
             quant = None
             if element.is_integer and element.bits <= 16:
                 from tpuconvert.frontends.onnx import quantized_inputs
@@ -186,6 +211,18 @@ class _Importer:
             value = self._graph.input(name, dtype, port, quant)
             self._results.keep_name(value)
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
+
+    def _shapes_of_fixed(self, fixed: Mapping[str, Array]) -> dict[str, Sequence[Dim]]:
+        """Shapes of fixed inputs that fit the file's; what does not fit is reported with the value."""
+        found: dict[str, Sequence[Dim]] = {}
+        for name, array in fixed.items():
+            declared = input_types.declared_shape(self._infos[name]) if name in self._infos else None
+            pairs = list(zip(array.shape, declared or (), strict=False))
+            if declared is None or (
+                len(declared) == array.ndim and all(said == have or not isinstance(said, int) for have, said in pairs)
+            ):
+                found[name] = array.shape
+        return found
 
     def _peek(self, name: str, scope: Scope) -> Array | None:
         tensor = scope.lookup(name, self._model.tensors)
@@ -229,7 +266,10 @@ class _Importer:
 
     def _convert_all(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
         for proto in nodes:
+            before = len(self._problems) + len(self._open)
             self._convert_one(proto, scope)
+            if len(self._problems) + len(self._open) != before and not scope.prefix:
+                self._failed.add(id(proto))
 
     def _convert_one(self, proto: NodeProto, scope: Scope) -> None:
         domain, op_type = node_domain(proto), proto.op_type
@@ -290,23 +330,24 @@ class _Importer:
         return (found or folds.find(op_type, version=version, domain=domain)) is not None
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
+        from tpuconvert.frontends.onnx.advice import unknown_operator
         from tpuconvert.frontends.onnx.not_representable import reason
 
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
         versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
-        first_output = _first_output(proto)
-        reads = ",".join(key for key in proto.input if key and not scope.is_constant(key))
-        hint = f"end the model before them:  --outputs {reads}" if reads else ""
-        message = ""
+        message = hint = ""
         if versions:
             message = f"supported from version {versions[0]} on; the model has {scope.opsets.get(domain, 1)}"
             hint = "export the model with a newer opset"
         elif why_not := reason(proto.op_type, domain):
             message = why_not
-        elif domain:
-            hint = f"register a converter:  --plugin (domain '{domain}', operator '{proto.op_type}')"
-        elif not first_output:
-            message = "has no outputs"
+        else:
+            hint = unknown_operator(proto.op_type, domain)
+            if domain:
+                plugin = f"register a converter:  --plugin (domain '{domain}', operator '{proto.op_type}')"
+                hint = f"{hint}\n{plugin}" if hint else plugin
+            elif not _first_output(proto):
+                message = "has no outputs"
         self._problems.add(NO_OPERATOR, op, name, message, hint)
 
     def _convert_node(

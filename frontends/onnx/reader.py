@@ -65,8 +65,10 @@ class OnnxModel:
         return self.proto.graph
 
 
-def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
-    """Parse and check a file.
+def read_model(
+    path: str | os.PathLike[str], limits: Limits, allow_root: str | os.PathLike[str] | None = None
+) -> OnnxModel:
+    """Parse and check a file; ``allow_root`` is a directory that external data may be in besides the model's.
 
     Raises:
         CorruptInputError: damaged, or something other than an ONNX model.
@@ -89,7 +91,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits) -> OnnxModel:
         opsets = {"": 1}
         notes.append("the file names no opset; as it is older than opsets, opset 1 is meant")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    return OnnxModel(path, proto, opsets, TensorReader(path, limits, content), functions, notes)
+    return OnnxModel(path, proto, opsets, TensorReader(path, limits, content, allow_root), functions, notes)
 
 
 def _content(path: str, size: int) -> memoryview:

@@ -33,11 +33,18 @@ class TensorReader:
         path: the model file; external data must lie in or below its folder.
         limits: bounds.
         content: of the model file, for what stands in it as external data (``raw_data.py``).
+        allow_root: a directory that external data may be in besides.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limits: Limits, content: bytes | memoryview = b"") -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limits: Limits,
+        content: bytes | memoryview = b"",
+        allow_root: str | os.PathLike[str] | None = None,
+    ) -> None:
         self._path = path
-        self._folder = os.path.realpath(os.path.dirname(path))
+        self._allow_root = allow_root
         self._limits = limits
         self._maps: dict[str, Array] = {}
         self._content: Array = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
@@ -175,15 +182,10 @@ class TensorReader:
         return mapped[offset : offset + length]
 
     def _map(self, tensor: TensorProto, location: str) -> Array:
-        """The external file, memory-mapped once. It has to stay in the model's folder after resolving links."""
-        from pathlib import Path  # few models have external files
+        """The external file, memory-mapped once."""
+        from tpuconvert.frontends.onnx.external_files import external_file  # few models have external files
 
-        named = Path(location.replace("\\", "/"))
-        if named.is_absolute() or location.startswith(("/", "\\")) or ":" in "".join(named.parts[:1]):
-            raise self._corrupt(tensor, f"has external data at the absolute path '{location}'")
-        resolved = os.path.realpath(os.path.join(self._folder, named))
-        if not Path(resolved).is_relative_to(self._folder):
-            raise self._corrupt(tensor, f"has external data at '{location}', outside the model's folder")
+        resolved = external_file(self._path, location, self._allow_root, owner=f"constant '{tensor.name[:200]}'")
         if resolved not in self._maps:
             if not os.path.isfile(resolved):
                 raise self._corrupt(

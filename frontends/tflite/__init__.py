@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array
 
 
 def load(
@@ -18,6 +19,7 @@ def load(
     keep_io_layout: bool = True,
     rounding: str = "double",
     hybrid: str = "real",
+    fixed: Mapping[str, Array] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
     """Read a TFLite file.
@@ -33,6 +35,7 @@ def load(
         rounding: of integers: ``double`` as the reference kernels do, ``single`` as engines that round once.
         hybrid: layers with integer weights and real activations: ``real``, or ``dynamic`` rounds activations on the way
             in, as the kernels do.
+        fixed: values of graph inputs that become constants, in the file's layout.
         limits: bounds on sizes.
 
     Returns:
@@ -57,6 +60,7 @@ def load(
         keep_io_layout=keep_io_layout,
         rounding=rounding,
         hybrid=hybrid,
+        fixed=fixed,
     )
 
 

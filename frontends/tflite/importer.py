@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -44,6 +46,7 @@ def import_model(
     keep_io_layout: bool = True,
     rounding: str = "double",
     hybrid: str = "real",
+    fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
     """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
     chosen = choose(file, signature)
@@ -53,7 +56,7 @@ def import_model(
     states = States(graph, StateMode(state), assigned_variables(file))
     importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
     tflite_op.discover()  # the evaluators of constants stand among the converters
-    importer.add_inputs(dict(input_shapes or {}))
+    importer.add_inputs(dict(input_shapes or {}), fixed or {})
     for operator in cut.operators:
         importer.convert(operator)
     importer.add_outputs()
@@ -130,11 +133,23 @@ class _Importer:
 
     # Ports
 
-    def add_inputs(self, shapes: dict[str, Sequence[int]]) -> None:
+    def add_inputs(self, shapes: dict[str, Sequence[int]], fixed: Mapping[str, Array]) -> None:
         names = self.work.signature.inputs
+        if fixed:
+            from tpuconvert.frontends import fixed_inputs  # few conversions fix an input
+
+            all_names = [names.get(index, self.tensors.source(index).name) for index in self.called.inputs]
+            fixed_inputs.check_names(fixed, all_names, shapes, self.file.file)
         for index in self.called.inputs:
             tensor = self.tensors.source(index)
             name = names.get(index, tensor.name)
+            if name in fixed:
+                extents = tensor.signature if len(tensor.signature) == len(tensor.shape) else tensor.shape
+                shape = fixed_inputs.completed_shape(fixed[name], extents)
+                element = np.dtype(NUMPY_NAMES.get(tensor.type, "float32"))
+                array = fixed_inputs.as_constant(fixed[name], name, shape, element, self.file.file)
+                self.tensors.bind_array(tensor, array)
+                continue
             given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
             shape = tensor.shape if given is None else self._checked(tensor, given)
             if given is None and any(extent < 0 for extent in tensor.signature):

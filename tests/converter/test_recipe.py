@@ -20,7 +20,7 @@ from tpuconvert.calibration_data import load_feeds
 from tpuconvert.pipeline import Options, convert_source
 from tpuconvert.progress import SILENT
 from tpuconvert.ranges_file import measure_ranges
-from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.recipe import PLACES, file_digest, write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.schema import mapped_pages
 from tpuconvert.schema.content_digest import CHUNK
@@ -43,6 +43,7 @@ EVERY_OPTION = {
     "keep_io_layout": False,
     "tflite_rounding": "single",
     "max_transposes": 3,
+    "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
 
 
@@ -67,10 +68,10 @@ def some_rule() -> str:
 def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    assert set(given) == set(inspect.signature(Options.of).parameters) - {"grouping"}
+    assert set(given) == set(inspect.signature(Options.of).parameters) - {"grouping", *PLACES}
     for item in dataclasses.fields(Options):
         changed = getattr(options, item.name) != getattr(Options(), item.name)
-        assert changed or item.name == "grouping", f"{item.name} has to differ from its default"
+        assert changed or item.name in ("grouping", *PLACES), f"{item.name} has to differ from its default"
     written = json.loads(json.dumps(write_options(options)))
     model = model_of(scaled_and_shifted(), metadata={"recipe": {"options": written}})
     content = dataclasses.replace(model.content, chip=options.chip, preprocessing=options.preprocess.to_mapping())

@@ -1,0 +1,91 @@
+"""Inputs that a conversion fixes to a value: ``--fix-input sr=16000``, ``fix_inputs={"sr": 16000}``.
+
+A fixed input is a constant of the model from the start: nodes that it decides (``If``, ``Loop``, shapes) are evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.errors import UsageError
+
+MOST_ELEMENTS = 1 << 14
+"""A fixed input is stored in the recipe of the model file as text; larger data belong into the source model."""
+
+EXAMPLE = "--fix-input NAME=16000, NAME=true, NAME=[1,2,3] or NAME=FILE.npy"
+
+
+def parse_fixed(texts: Iterable[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` texts: a number, ``true`` or ``false``, a list as in JSON, or the name of an .npy file.
+
+    Raises:
+        UsageError: not of that form, or a name is given twice.
+
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, separator, value = text.rpartition("=")
+        if not separator or not name or not value:
+            raise UsageError(f"--fix-input '{text}' is not NAME=VALUE", hint=EXAMPLE)
+        if name in found:
+            raise UsageError(f"the input '{name}' is fixed twice", hint="give one value for it")
+        found[name] = value
+    return found
+
+
+def read_fixed(values: Mapping[str, Any], folder: str | os.PathLike[str] = "") -> dict[str, Any]:
+    """Return values of inputs as plain numbers, or nested tuples of them, by input name.
+
+    Args:
+        values: numbers, lists or arrays; or texts as :func:`parse_fixed` gives.
+        folder: of .npy files that are named relatively.
+
+    Raises:
+        UsageError: a value is none of these, or has too many elements.
+        CorruptInputError: a file is not what its name says.
+
+    """
+    return {str(name): _plain(str(name), value, folder) for name, value in values.items()}
+
+
+def _plain(name: str, value: Any, folder: str | os.PathLike[str]) -> Any:
+    if isinstance(value, str):
+        value = _from_text(name, value, folder)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"input '{name}' is fixed to {value!r}, expected numbers", hint=EXAMPLE)
+    if array.size > MOST_ELEMENTS:
+        raise UsageError(
+            f"input '{name}' is fixed to {array.size} elements, expected at most {MOST_ELEMENTS}",
+            hint="store larger data in the source model, as a constant",
+        )
+    if not array.size:
+        raise UsageError(f"input '{name}' is fixed to an array without elements", hint=EXAMPLE)
+    return _tuples(array.tolist())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _from_text(name: str, text: str, folder: str | os.PathLike[str]) -> Any:
+    if text.lower().endswith(".npy"):
+        from tpuconvert.calibration_data import load_arrays  # only for files
+
+        return load_arrays(Path(folder) / text)[""]
+    lower = {"True": "true", "False": "false"}.get(text.strip(), text)
+    for form in (lower, f"[{lower}]"):  # the second one for 1,2,3
+        try:
+            return json.loads(form)
+        except ValueError:
+            continue
+    raise UsageError(f"input '{name}' is fixed to '{text}', expected numbers", hint=EXAMPLE)

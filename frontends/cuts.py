@@ -1,0 +1,88 @@
+"""Tensors at which a model that cannot be converted as a whole can end, or begin: advice that leads to a model.
+
+A cut is only suggested where operators remain that compute something.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+
+from tpuconvert.schema.graph import Value
+from tpuconvert.schema.light_dataclass import dataclass
+
+MOST_NAMES = 8
+"""So many tensors are suggested at most; with more, those nearest to the model's end."""
+
+MOVES = frozenset({"copy", "reshape", "permute", "expand_dims", "squeeze", "cast"})
+"""Operators that the optimizer removes where they change nothing: a model of these alone may become empty."""
+
+NO_PART = "no part of the model before it computes anything"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operator of a source, in the order in which they run.
+
+    Args:
+        reads: names of tensors.
+        makes: names of tensors.
+        is_converted: false if it has a problem.
+    """
+
+    reads: frozenset[str]
+    makes: tuple[str, ...]
+    is_converted: bool
+
+
+def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Value | None]) -> list[str]:
+    """Return the names of the last tensors that can be converted; empty where nothing would remain.
+
+    These are the outputs that do not depend on a problem, and the tensors that a step with a problem reads.
+
+    Args:
+        steps: all operators, in order.
+        outputs: of the whole model.
+        find: the graph value of a tensor; None for constants and what has no value.
+    """
+    made: dict[str, None] = {}
+    wanted = set(outputs)
+    broken: set[str] = set()
+    for step in steps:
+        if step.is_converted and not (step.reads & broken):
+            made.update(dict.fromkeys(step.makes))
+        else:
+            broken.update(step.makes)
+            wanted.update(step.reads)
+    found: dict[Value, str] = {}
+    for name in made:
+        value = find(name) if name in wanted and name == name.strip() and name and "," not in name else None
+        if value is not None and value.producer is not None:
+            found.setdefault(value, name)
+    if not any(computes(value) for value in found):
+        return []
+    return list(found.values())[-MOST_NAMES:]
+
+
+def computes(value: Value) -> bool:
+    """Return True if a value depends on an operator that does more than move elements."""
+    pending, seen = [value], set[int]()
+    while pending:
+        node = pending.pop().producer
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.op.name not in MOVES:
+            return True
+        pending += [each for each in node.inputs if each is not None]
+    return False
+
+
+def advice(end: Sequence[str], begin: Sequence[str] = ()) -> str:
+    """Return what to type: the options that leave the problems out."""
+    parts = []
+    if end:
+        parts.append(f"end the model before it:  --outputs {shlex.quote(','.join(end))}")
+    if begin:
+        parts.append(f"begin the model after it:  --inputs {shlex.quote(','.join(begin))}")
+    return "\n".join(parts) or NO_PART

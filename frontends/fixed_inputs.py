@@ -1,0 +1,64 @@
+"""Inputs that the caller fixes to a value: checks that all source formats share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.input_types import converted
+from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.types import Array, Dim, format_shape
+
+
+def check_names(fixed: Iterable[str], inputs: Iterable[str], shapes: Container[str], file: str) -> None:
+    """See that fixed inputs exist, and that no shape is given for them.
+
+    Raises:
+        UsageError: naming the first that is wrong, and the inputs that there are.
+    """
+    known = list(inputs)
+    for name in fixed:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"its inputs: {', '.join(known) or 'none'}"
+            raise UsageError(f"fix_inputs: the model has no input '{name}'", file=file, hint=hint)
+        if name in shapes:
+            hint = f"leave --input-shapes of '{name}' out: its value has a shape"
+            raise UsageError(f"input '{name}' has a fixed value and a shape", file=file, hint=hint)
+
+
+def completed_shape(array: Array, declared: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the declared extents, with those of the value in the place of open ones (-1)."""
+    if array.ndim != len(declared):
+        return tuple(1 if extent == -1 else extent for extent in declared)
+    return tuple(have if extent == -1 else extent for have, extent in zip(array.shape, declared, strict=True))
+
+
+def as_constant(array: Array, name: str, shape: tuple[Dim, ...], element: np.dtype[Any], file: str) -> Array:
+    """Return the value of a fixed input with the shape and type that the model declares.
+
+    A single number fits every input of one element.
+
+    Raises:
+        UsageError: shape or type do not fit.
+    """
+    extents = tuple(1 if isinstance(extent, str) else extent for extent in shape)
+    if array.ndim == 0 and math.prod(extents) == 1:
+        array = array.reshape(extents)
+    if array.shape != shape:
+        found = "one number" if array.ndim == 0 else f"shape {format_shape(array.shape)}"
+        raise UsageError(
+            f"fix_inputs: '{name}' has {found}, the model takes {element}{format_shape(shape)}",
+            file=file,
+            hint=f"give all elements: --fix-input {name}=[...] or {name}=FILE.npy",
+        )
+    try:
+        return converted(array, element, name)
+    except UsageError as error:
+        given = array.dtype.name.rstrip("0123456789")
+        raise UsageError(
+            f"fix_inputs: {error.message}", file=file, hint=f"'{name}' takes {element}, not {given}"
+        ) from error

@@ -1,0 +1,118 @@
+"""The next step for problems of a model: where to cut it, which inputs to fix. Loaded only for models with problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tpuconvert.frontends import cuts
+from tpuconvert.frontends.onnx import cutting
+from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
+from tpuconvert.frontends.onnx.node import OnnxTensor, folds, onnx_op
+from tpuconvert.frontends.onnx.not_representable import DOMAINS, REASONS
+from tpuconvert.frontends.onnx.reader import reads_of
+from tpuconvert.schema.errors import NO_OPERATOR, CorruptInputError, Problem, ProblemList
+from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.spelling import nearest
+from tpuconvert.schema.types import format_shape
+
+MOST_FIXED_ELEMENTS = 16
+"""Inputs with more elements are data, and are not suggested to be constants."""
+
+
+def complete(
+    problems: ProblemList,
+    source: GraphProto,
+    nodes: Sequence[NodeProto],
+    failed: set[int],
+    outputs: Sequence[str],
+    tensors: Mapping[str, OnnxTensor | None],
+    graph: Graph,
+) -> None:
+    """Write the next step into problems that have none.
+
+    Args:
+        problems: those of the model.
+        source: the main graph.
+        nodes: of the main graph that are needed, in order.
+        failed: identities of those with a problem.
+        outputs: names of the tensors where the model ends.
+        tensors: of the main graph, by name.
+        graph: what was converted of it.
+    """
+    ports = {port.name: port for port in graph.input_ports}
+    named = {problem.node for problem in problems}
+    bad = [node for node in nodes if id(node) in failed or (node.name and node.name in named)]
+    cut: str | None = None
+
+    def revised(problem: Problem) -> Problem:
+        nonlocal cut
+        if problem.needs and not problem.hint and (hint := _fix(problem.needs, ports)):
+            return problem.with_hint(hint)
+        if problem.kind is not NO_OPERATOR or problem.op == "opset":
+            return problem
+        if cut is None:
+            cut = _cut(source, nodes, bad, outputs, tensors)
+        lines = [problem.hint] if problem.hint else []
+        if cut != cuts.NO_PART or not lines:
+            lines.append(cut)
+        return problem.with_hint("\n".join(lines))
+
+    problems.revise(revised)
+
+
+def _cut(
+    source: GraphProto,
+    nodes: Sequence[NodeProto],
+    bad: Sequence[NodeProto],
+    outputs: Sequence[str],
+    tensors: Mapping[str, OnnxTensor | None],
+) -> str:
+    def find(name: str) -> Value | None:
+        tensor = tensors.get(name)
+        return tensor.value if tensor is not None and tensor.array is None else None
+
+    ids = set(map(id, bad))
+    steps = [cuts.Step(frozenset(reads_of(node)), tuple(node.output), id(node) not in ids) for node in nodes]
+    return cuts.advice(cuts.ends(steps, outputs, find), _begins(source, bad, outputs))
+
+
+def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]) -> list[str]:
+    """Results of the nodes with problems, if a model that begins at them has other nodes only."""
+    ids = set(map(id, bad))
+    read = {name for node in source.node for name in reads_of(node)}
+    begins = [name for node in bad for name in node.output if name in read]
+    if not begins or any("," in name for name in begins):
+        return []
+    try:
+        rest = cutting.needed_nodes(source, begins, outputs, "")
+    except CorruptInputError:
+        return []
+    return begins if rest and ids.isdisjoint(map(id, rest)) else []
+
+
+def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
+    """The option that makes small inputs constants; empty where an input is none."""
+    found = [ports[name] for name in needs if name in ports]
+    sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in found]
+    if not found or len(found) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:
+        return ""
+    types = ", ".join(f"{port.name} {port.dtype}{format_shape(port.shape)}" for port in found)
+    words = " ".join(f"--fix-input {port.name}=VALUE" for port in found)
+    what = "the input that decides it" if len(found) == 1 else "the inputs that decide it"
+    return f"fix {what} ({types}):  {words}"
+
+
+def unknown_operator(operator: str, domain: str) -> str:
+    """A hint for an operator that is spelled wrong, or has the wrong domain; empty where none is alike."""
+    elsewhere = [
+        other for other in ("", *onnx_op.domains()) if other != domain and onnx_op.versions(operator, domain=other)
+    ]
+    if elsewhere:
+        where = "the standard (an empty domain)" if not elsewhere[0] else f"the domain '{elsewhere[0]}'"
+        return f"did you mean the operator of {where}?"
+    known = {*onnx_op.names(domain=domain), *folds.names(domain=domain), *(REASONS if not domain else ())}
+    if not known and domain not in DOMAINS:
+        known = set(onnx_op.names(domain=None))
+    found = nearest(operator, known)
+    return f"did you mean '{found}'?" if found else ""

@@ -1,0 +1,88 @@
+"""Element types that an input accepts: one policy for sessions, the command line, calibration and fixed inputs.
+
+An array is accepted if its conversion to the input's type keeps every value, up to float rounding:
+
+- a float input accepts every float type, bool, and integers that its type represents exactly, except uint8;
+- an integer input accepts bool, and integers within its range; a quantized one no other 8-bit type than its own;
+- a bool input accepts bool.
+
+uint8 is the type of decoded images. A float input expects preprocessed values, so that uint8 is most often a
+forgotten preprocessing, which would give wrong results without an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.types import Array
+
+_PIXELS = np.dtype(np.uint8)
+_EIGHT_BITS = (np.dtype(np.int8), np.dtype(np.uint8))
+
+
+def converted(array: Array, wanted: np.dtype[Any], name: str, *, is_quantized: bool = False) -> Array:
+    """Return an array with the type of an input.
+
+    Args:
+        array: any array.
+        wanted: type of the input.
+        name: of the input, for messages.
+        is_quantized: the input's integers have a scale.
+
+    Raises:
+        UsageError: the policy of this module does not allow the conversion.
+    """
+    have = array.dtype
+    if have == wanted:
+        return array
+    if wanted.kind in "iu" and have.kind in "iub":
+        if is_quantized and have in _EIGHT_BITS:
+            hint = "give images to Session.run_images, or quantize the values with the input's scale and zero point"
+            raise _wrong(name, have, wanted, hint)
+        return _integers(array, wanted, name)
+    if wanted.kind not in "iub":  # float; bfloat16 is an extension type of kind V
+        if have == _PIXELS:
+            hint = (
+                "images need the model's preprocessing: Session.run_images, or --preprocess on the command line\n"
+                f"values that are preprocessed already: array.astype('{wanted}')"
+            )
+            raise _wrong(name, have, wanted, hint)
+        if have.kind in "bfiu" or np.can_cast(have, wanted, "same_kind"):
+            return _floats(array, wanted, name)
+    rounded = "numpy.rint(array)" if wanted.kind in "iu" and have.kind == "f" else "array"
+    hint = "array != 0" if wanted.kind == "b" else f"{rounded}.astype('{wanted}')"
+    raise _wrong(name, have, wanted, f"convert the array first, for example {hint}")
+
+
+def _wrong(name: str, have: np.dtype[Any], wanted: np.dtype[Any], hint: str) -> UsageError:
+    return UsageError(f"input '{name}' has type {have}, the model takes {wanted}", hint=hint)
+
+
+def _integers(array: Array, wanted: np.dtype[Any], name: str) -> Array:
+    limits = np.iinfo(wanted)
+    if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+        raise UsageError(
+            f"input '{name}' has values outside {wanted}: from {array.min()} to {array.max()}, "
+            f"expected {limits.min} to {limits.max}"
+        )
+    return array.astype(wanted)
+
+
+def _floats(array: Array, wanted: np.dtype[Any], name: str) -> Array:
+    with np.errstate(over="ignore"):
+        result = array.astype(wanted)
+    if array.dtype.kind in "iu":
+        if (result.astype(np.longdouble) != array.astype(np.longdouble)).any():
+            hint = f"convert the array first if rounding is meant: array.astype('{wanted}')"
+            raise UsageError(f"input '{name}' has {array.dtype} values that {wanted} does not represent", hint=hint)
+    elif (
+        array.dtype.kind == "f"
+        and array.dtype.itemsize > wanted.itemsize
+        and (np.isinf(result) & np.isfinite(array)).any()
+    ):
+        largest = np.abs(array[np.isfinite(array)]).max()
+        raise UsageError(f"input '{name}' has values up to {largest:.6g}, more than {wanted} holds")
+    return result
