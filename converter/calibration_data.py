@@ -10,6 +10,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
-from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
 
@@ -39,6 +40,7 @@ class FeedSource:
     samples: int
     _batches: list[Any]
     _builder: _FeedBuilder
+    _rest: tuple[Path, ...] = ()  # pictures that fill no batch
 
     @property
     def pictures(self) -> list[str]:
@@ -49,14 +51,21 @@ class FeedSource:
         """Digest of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
         digest = Digest()
         for batch in self._batches:
-            if isinstance(batch, list):
-                for path in batch:
-                    digest.update(digest_of(path.read_bytes()))
-                continue
-            for name, array in batch.items() if isinstance(batch, Mapping) else (("", batch),):
-                digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
-                digest.update(np.ascontiguousarray(array).data)
+            _add_content(digest, batch)
         return digest.hexdigest()
+
+    def sorted_by_content(self) -> FeedSource:
+        """Return the same samples in an order that depends on their content only.
+
+        Pictures are sorted before they are put into batches. Arrays keep the batches in which they were given: axis 0
+        of an input may count time steps, which must not be mixed.
+        """
+        if not self.pictures:
+            return replace(self, _batches=sorted(self._batches, key=_content))
+        size = len(self._batches[0])
+        paths = sorted([*chain(*self._batches), *self._rest], key=lambda path: _content([path]))
+        batches = [paths[start : start + size] for start in range(0, len(paths) - size + 1, size)]
+        return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]))
 
     def __iter__(self) -> Iterator[Feed]:
         return (self._builder.build(batch) for batch in self._batches)
@@ -298,7 +307,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     ]
     name = folder.name or str(folder)
     description = f"{several(used, 'picture')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, list(batches), builder))
+    return _checked(FeedSource(description, used, list(batches), builder, tuple(pictures[used:])))
 
 
 def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> FeedSource:
@@ -345,6 +354,24 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
         found = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
         raise UsageError(f"no array named {describe(port)}", file=builder.file, hint=f"found: {found or 'no arrays'}")
     return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
+
+
+def _content(batch: Any) -> bytes:
+    """Digest of one batch."""
+    digest = Digest()
+    _add_content(digest, batch)
+    return digest.digest()
+
+
+def _add_content(digest: Digest, batch: Any) -> None:
+    """Add a batch to a digest: pictures by their files' content, arrays by name, type, shape and elements."""
+    if isinstance(batch, list):
+        for path in batch:
+            digest.update(digest_of(path.read_bytes()))
+        return
+    for name, array in sorted(batch.items()) if isinstance(batch, Mapping) else (("", batch),):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
 
 
 def _checked(source: FeedSource) -> FeedSource:

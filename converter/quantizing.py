@@ -56,13 +56,14 @@ def in_integers(
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
-        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=ranges)
+        known = None if measured is not None else ranges  # ranges from a file may be those of other samples
+        refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=known)
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     return legalized.graph, notes
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
-    """The samples for a graph's inputs.
+    """The samples for a graph's inputs, in an order that depends on their content only.
 
     Raises:
         UsageError: there are none, or they do not fit.
@@ -74,7 +75,7 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
 
     feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
     feeds.check_numbers()
-    return feeds
+    return feeds.sorted_by_content()
 
 
 def few_samples(count: int) -> list[Note]:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.graph import Graph
 
 FORMAT = "tpuconvert ranges"
-VERSION = 2
+VERSION = 3
+"""Since 3 ranges do not depend on the order of samples, and means are over all of them."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from tpuconvert.optimizer.quantize.calibrators import Collector, collector
-from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.calibrators import OWN, Collector, collector
+from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector, samples_in
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Value
@@ -20,6 +20,8 @@ def calibrate(
 ) -> dict[str, Range]:
     """Ranges of all FLOAT32 inputs and results, by value name.
 
+    With the methods of tpuconvert they depend on the set of samples only, not on their order or batches.
+
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, one after the other; they are not kept.
@@ -29,21 +31,61 @@ def calibrate(
     Raises:
         UsageError: when there is no batch, or a batch does not fit the graph's inputs.
     """
+    collectors = collect(graph, batches, method, progress)
+    return {name: found.result() for name, found in collectors.items()}
+
+
+def collect(
+    graph: Graph,
+    batches: Iterable[Mapping[str, Array]],
+    method: str = "mse",
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, Collector]:
+    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors as ``calibrate``.
+
+    Those of several processes, each with a part of the samples, give the ranges of all samples: ``merge_collectors``.
+    """
     collectors: dict[str, Collector] = {}
+    samples = 1
 
     def observe(value: Value, array: Array) -> None:
         if value.dtype.is_float:
-            if value.name not in collectors:
-                collectors[value.name] = collector(method)
-            collectors[value.name].add(array)
+            found = collectors.get(value.name)
+            if found is None:
+                found = collectors[value.name] = collector(method)
+            if isinstance(found, RangeCollector):
+                found.add(array, samples)
+            else:
+                found.add(array)
 
     done = 0
     with Session(graph, backend="auto") as session:
         for feeds in batches:
+            samples = samples_in(feeds)
             session.run(feeds, observe=observe)
             done += 1
             if progress is not None:
                 progress(done)
     if done == 0:
         raise UsageError("there are no calibration samples", hint="give at least one; 50 to 200 are usual")
-    return {name: found.result() for name, found in collectors.items()}
+    return collectors
+
+
+def merge_collectors(parts: Iterable[Mapping[str, Collector]]) -> dict[str, Collector]:
+    """Merge what ``collect`` returned for parts of the samples. Neither the parts nor their order change the ranges.
+
+    Raises:
+        UsageError: the method is that of a plugin whose collectors cannot be merged.
+    """
+    merged: dict[str, Collector] = {}
+    for part in parts:
+        for name, found in part.items():
+            if not isinstance(found, RangeCollector):
+                raise UsageError(
+                    f"collectors of {type(found).__name__} cannot be merged",
+                    hint=f"use a method of tpuconvert: {', '.join(OWN)}",
+                )
+            whole = merged.setdefault(name, RangeCollector(found.method))
+            assert isinstance(whole, RangeCollector)
+            whole.merge(found)
+    return merged

@@ -7,30 +7,19 @@ the smallest squared error: what is cut off beyond it against what rounding cost
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.optimizer.quantize.exact_statistics import ExactSums, Histogram
+from tpuconvert.optimizer.quantize.thresholds import kl_threshold, mse_threshold
 from tpuconvert.schema.types import Array
 
 Method = Literal["minmax", "kl", "mse"]
-
-SAMPLES = 64
-"""Means are taken over so many samples at most: they settle long before thresholds do."""
-
-_BINS = 4096
-_STEP = 16  # bins between two thresholds that are tried: 256 candidates at most
-_CUT_WEIGHT = 8.0
-"""What ``mse`` counts the square of a cut for, against that of a rounding: rounding errors are as often up as down and
-average out in a sum of products, cuts all point down and hit the values that decide. Between 1 and 8 the divergence of
-SqueezeNet's results fell by a third, that of four other networks changed little. The weight was chosen on the pictures
-that accuracy is measured on."""
-
-_KL_MOST_CUT = 1e-3
-"""KL weighs how many values are cut, not how far: on heavy tails it would cut the values that matter most. Candidates
-that cut more than this share of the non-zero values are not considered."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +29,8 @@ class Channels:
     Args:
         largest: largest magnitude.
         second: largest magnitude of the sample that comes second; how far it lies below tells how heavy the tail is.
-        variance: mean squared distance from the channel's mean.
-        mean: over the first ``SAMPLES`` samples, each of which counts alike.
+        variance: mean squared distance from the channel's mean; each sample counts alike.
+        mean: over all samples, each of which counts alike.
     """
 
     largest: tuple[float, ...]
@@ -72,159 +61,170 @@ class Range:
         return self.low >= 0.0
 
 
-class _ChannelSums:
-    """Running statistics per index of axis 1."""
+def samples_in(feeds: Mapping[str, Array]) -> int:
+    """Number of samples in one feed: the common extent of axis 0, or 1 where the inputs have none in common."""
+    extents = {array.shape[0] for array in map(np.asarray, feeds.values()) if array.ndim}
+    return extents.pop() if len(extents) == 1 and 0 not in extents else 1
+
+
+class ChannelMeans:
+    """Mean per index of axis 1; every sample counts alike, and the order of samples does not matter."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._sums: ExactSums | None = None
+        self._samples = 0
+        self._is_finite = True
+
+    def add(self, array: Array, samples: int) -> None:
+        """Add the values of one batch, as ``RangeCollector.add``."""
+        rows = _rows(array)
+        count = samples if len(rows) % samples == 0 else 1
+        means = _sample_means(rows.astype(np.float64), count)
+        if self._sums is None:
+            self._sums = ExactSums(rows.shape[1])
+        self._is_finite = self._is_finite and bool(np.isfinite(means).all())
+        if self._is_finite:
+            self._sums.add(means)
+            self._samples += count
+
+    def result(self) -> Array | None:
+        """The means; None where there are no values, or values that are not finite."""
+        return self._sums.divided_by(self._samples) if self._sums is not None and self._is_finite else None
+
+
+def _rows(array: Array) -> Array:
+    """The array as [axis 0, axis 1, all others]."""
+    return array.reshape(array.shape[0], array.shape[1], -1) if array.ndim > 1 else array.reshape(1, 1, -1)
+
+
+def _sample_means(rows: npt.NDArray[np.float64], samples: int) -> npt.NDArray[np.float64]:
+    """Mean of each sample by channel. The order of the additions in a sample does not depend on the other samples."""
+    outer, channels, inner = rows.shape
+    sums = rows.sum(axis=2).reshape(samples, -1, channels).sum(axis=1)
+    means: npt.NDArray[np.float64] = sums / (outer // samples * inner)
+    return means
+
+
+class _ChannelStatistics:
+    """Statistics per index of axis 1. Every sample counts alike."""
+
+    def __init__(self) -> None:
+        self._is_valid = True
+        self._samples = 0
         self._largest: Array = np.zeros(0)
         self._second: Array = np.zeros(0)
-        self._sum: Array = np.zeros(0)
-        self._squares: Array = np.zeros(0)
-        self._means: Array = np.zeros(0)
-        self._samples = 0
+        self._mean = self._square = ExactSums(0)
 
-    def add(self, array: Array) -> None:
-        if array.ndim < 2 or (self._count and array.shape[1] != self._largest.size):
-            self._largest = np.zeros(0)
-            self._count = -1
-        if self._count < 0:
+    def add(self, rows: Array, largest: Array, samples: int) -> None:
+        """Add ``samples`` samples: their values [samples * m, channels, n] and the largest magnitudes of each row."""
+        channels = rows.shape[1]
+        if not self._accepts(channels):
             return
-        if self._count == 0:
-            self._largest, self._second, self._sum, self._squares, self._means = np.zeros((5, array.shape[1]))
-        others = (0, *range(2, array.ndim))
-        found = np.maximum(array.max(axis=others), -array.min(axis=others))
-        self._second = np.maximum(self._second, np.minimum(found, self._largest))
-        self._largest = np.maximum(self._largest, found)
-        sums = array.sum(axis=others, dtype=np.float64)
-        self._sum = self._sum + sums
-        self._squares = self._squares + np.square(array, dtype=np.float64).sum(axis=others)
-        self._count += array.size // array.shape[1]
-        if self._samples < SAMPLES:
-            self._samples += 1
-            self._means = self._means + sums / (array.size // array.shape[1])
+        self._insert(largest.reshape(samples, -1, channels).max(axis=1))
+        wide = rows.astype(np.float64)
+        self._mean.add(_sample_means(wide, samples))
+        self._square.add(_sample_means(np.square(wide, out=wide), samples))
+        self._samples += samples
+
+    def invalidate(self) -> None:
+        """Give no result: the extent varied, or there is no axis 1."""
+        self._is_valid = False
+
+    def merge(self, other: _ChannelStatistics) -> None:
+        if not other._is_valid:
+            self.invalidate()
+        if other._samples and self._accepts(other._largest.size):
+            self._insert(np.stack([other._largest, other._second]))
+            self._mean.merge(other._mean)
+            self._square.merge(other._square)
+            self._samples += other._samples
 
     def result(self) -> Channels | None:
-        if self._count <= 0:
+        if not self._is_valid or self._samples == 0:
             return None
-        variance = np.maximum(self._squares / self._count - (self._sum / self._count) ** 2, 0.0)
-        mean = self._means / self._samples
-        return Channels(*(tuple(map(float, item)) for item in (self._largest, self._second, variance, mean)))
+        mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
+        # Adding 0 makes negative zeros positive: which of both is kept depends on the order.
+        columns = (self._largest + 0.0, self._second + 0.0, np.maximum(square - mean**2, 0.0), mean)
+        return Channels(*(tuple(map(float, column)) for column in columns))
+
+    def _accepts(self, channels: int) -> bool:
+        if self._samples == 0 and self._is_valid:
+            self._largest, self._second = np.zeros((2, channels))
+            self._mean, self._square = ExactSums(channels), ExactSums(channels)
+        elif channels != self._largest.size:
+            self._is_valid = False
+        return self._is_valid
+
+    def _insert(self, found: Array) -> None:
+        """The two largest of those known and those of more samples."""
+        for row in found:
+            self._second = np.maximum(self._second, np.minimum(row, self._largest))
+            self._largest = np.maximum(self._largest, row)
 
 
 class RangeCollector:
-    """Collects one tensor's values over any number of batches, in constant memory."""
+    """Collects one tensor's values over any number of samples, in constant memory.
+
+    The result depends on the set of samples only: not on their order, nor on the batches or collectors that they were
+    distributed to.
+    """
 
     def __init__(self, method: Method) -> None:
-        self._method = method
+        self.method = method
         self._low = np.inf
         self._high = -np.inf
-        self._width = 0.0  # the histogram of magnitudes covers [0, width]
-        self._counts: npt.NDArray[np.int64] = np.zeros(_BINS, dtype=np.int64)
-        self._channels = _ChannelSums()
+        self._histogram = Histogram()
+        self._channels = _ChannelStatistics()
 
-    def add(self, array: Array) -> None:
-        """Look at one batch. NaN and infinite values are left out: no threshold represents them."""
-        low, high = float(array.min(initial=np.inf)), float(array.max(initial=-np.inf))
-        if not (np.isfinite(low) and np.isfinite(high)):
-            array = array[np.isfinite(array)]
-            low, high = float(array.min(initial=np.inf)), float(array.max(initial=-np.inf))
+    def add(self, array: Array, samples: int = 1) -> None:
+        """Add the values of one batch. NaN and infinite values are left out: no threshold represents them.
+
+        Args:
+            array: values of one tensor.
+            samples: number of samples in the batch. Axis 0 is a multiple of them, or the array counts as one sample.
+        """
         if array.size == 0:
             return
-        self._low, self._high = min(self._low, low), max(self._high, high)
-        self._channels.add(array)
-        if self._method != "minmax":
-            self._count(np.abs(array))
+        rows = _rows(array)
+        highest, lowest = rows.max(axis=2), rows.min(axis=2)
+        low, high = float(lowest.min()), float(highest.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            self._channels.invalidate()
+            self._add_values(array[np.isfinite(array)])
+            return
+        if array.ndim < 2:
+            self._channels.invalidate()
+        else:
+            count = samples if len(rows) % samples == 0 else 1
+            self._channels.add(rows, np.maximum(highest, -lowest), count)
+        self._add_range(rows, low, high)
+
+    def merge(self, other: RangeCollector) -> None:
+        """Add everything that another collector of the same method has seen. The other one is not changed."""
+        if other.method != self.method:
+            raise ValueError(f"a collector for {other.method}, expected {self.method}")
+        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
+        self._histogram.merge(other._histogram)
+        self._channels.merge(other._channels)
 
     def result(self) -> Range:
-        """The range of everything seen. A tensor that was never seen or is all zero has threshold 0."""
+        """The range of all values. A tensor without values, or with zeros only, has threshold 0."""
         if self._low > self._high:
             return Range(0.0, 0.0, 0.0)
-        largest = max(-self._low, self._high, 0.0)
+        largest = max(-self._low, self._high)
         threshold = largest
-        if self._method != "minmax" and self._width > 0:
+        if self.method != "minmax" and largest > 0:
             levels = 256 if self._low >= 0 else 128
-            choose = kl_threshold if self._method == "kl" else mse_threshold
-            threshold = min(choose(self._counts, self._width / _BINS, levels), largest)
+            choose = kl_threshold if self.method == "kl" else mse_threshold
+            edge = choose(self._histogram.counts, levels)
+            threshold = min(math.ldexp(edge, self._histogram.exponent), largest)
         return Range(self._low, self._high, threshold, self._channels.result())
 
-    def _count(self, magnitudes: Array) -> None:
-        largest = float(magnitudes.max())
-        if self._width == 0.0:
-            self._width = largest
-        while 0.0 < self._width < largest:  # twice the width, half the resolution
-            self._counts = np.concatenate([self._counts.reshape(-1, 2).sum(axis=1), np.zeros(_BINS // 2, np.int64)])
-            self._width *= 2
-        if self._width > 0.0:
-            bins = (magnitudes.reshape(-1) * np.float32(_BINS / self._width)).astype(np.int32)
-            self._counts += np.bincount(np.minimum(bins, _BINS - 1, out=bins), minlength=_BINS)
+    def _add_values(self, finite: Array) -> None:
+        if finite.size:
+            self._add_range(finite, float(finite.min()), float(finite.max()))
 
-
-def kl_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:
-    """The upper edge of the best prefix of a histogram of magnitudes.
-
-    For every candidate prefix, P is the prefix with everything beyond it added to its last bin; Q is the prefix merged
-    into ``levels`` bins and spread again over the bins that are not empty. The candidate with the smallest KL
-    divergence of Q from P wins. The first bin is left out of the comparison: zeros are represented exactly at any
-    threshold, and after a rectifier they would outweigh everything else.
-
-    Args:
-        counts: one count per bin, the first bin starting at magnitude 0.
-        bin_width: in real units.
-        levels: number of magnitudes that the quantized type has.
-    """
-    hist = counts.astype(np.float64)
-    hist[0] = 0.0
-    used = np.flatnonzero(hist)
-    if used.size == 0:
-        return len(counts) * bin_width
-    last = int(used[-1]) + 1
-    best, best_end = np.inf, last
-    kept = np.searchsorted(np.cumsum(hist), (1.0 - _KL_MOST_CUT) * hist.sum()) + 1
-    for end in range(max(min(levels, last), int(kept)), last + 1, _STEP):
-        p = hist[:end].copy()
-        p[-1] += hist[end:].sum()
-        merged = np.arange(end) * levels // end
-        filled = hist[:end] > 0
-        per_level = np.bincount(merged, weights=hist[:end], minlength=levels)
-        bins_per_level = np.bincount(merged, weights=filled, minlength=levels)
-        q = np.where(filled, per_level[merged] / np.maximum(bins_per_level[merged], 1), 0.0)
-        divergence = _divergence(p, q)
-        if divergence < best:
-            best, best_end = divergence, end
-    return best_end * bin_width
-
-
-def mse_threshold(counts: npt.NDArray[np.int64], bin_width: float, levels: int) -> float:
-    """The upper edge of the prefix of a histogram of magnitudes that costs the smallest squared error.
-
-    A value within the threshold T costs step^2 / 12 on average, step = T / (levels - 1); one beyond it (value - T)^2
-    times ``_CUT_WEIGHT``.
-    Zeros cost nothing at any threshold. Arguments as ``kl_threshold``.
-    """
-    hist = counts.astype(np.float64)
-    hist[0] = 0.0
-    used = np.flatnonzero(hist)
-    if used.size == 0:
-        return len(counts) * bin_width
-    last = int(used[-1]) + 1
-    centre = (np.arange(len(hist)) + 0.5) * bin_width
-    ends = np.arange(min(_STEP, last), last + 1, dtype=np.int64)
-    threshold = ends * bin_width
-    inside = np.cumsum(hist)[ends - 1]
-    beyond = hist.sum() - inside
-    first = np.sum(hist * centre) - np.cumsum(hist * centre)[ends - 1]
-    second = np.sum(hist * centre**2) - np.cumsum(hist * centre**2)[ends - 1]
-    rounding = inside * (threshold / (levels - 1)) ** 2 / 12
-    error = rounding + _CUT_WEIGHT * (second - 2 * threshold * first + threshold**2 * beyond)
-    return float(threshold[np.argmin(error)])
-
-
-def _divergence(p: npt.NDArray[np.float64], q: npt.NDArray[np.float64]) -> float:
-    total_p, total_q = p.sum(), q.sum()
-    if total_q == 0:
-        return np.inf
-    p, q = p / total_p, q / total_q
-    floor = 1e-9  # where Q is empty and P is not, the divergence would be infinite
-    inside = p > 0
-    return float(np.sum(p[inside] * np.log(p[inside] / np.maximum(q[inside], floor))))
+    def _add_range(self, array: Array, low: float, high: float) -> None:
+        self._low, self._high = min(self._low, low) + 0.0, max(self._high, high) + 0.0  # no negative zero
+        if self.method != "minmax":
+            self._histogram.add(array, max(-low, high))

@@ -20,7 +20,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.lower_shared import geometry
-from tpuconvert.optimizer.quantize.ranges import SAMPLES, Range
+from tpuconvert.optimizer.quantize.ranges import ChannelMeans, Range, samples_in
 from tpuconvert.optimizer.quantize.weight_rounding import (
     MOST_INPUTS,
     Covariance,
@@ -38,6 +38,12 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array, Chip
+
+SAMPLES = 64
+"""Samples that refinement uses at most: means settle long before thresholds do."""
+
+_FEWEST_FEEDS = 8
+"""Feeds that are used at least, if there are as many: axis 0 of an input may not count samples but time steps."""
 
 _OBSERVATIONS = 8192
 """So many positions of a product's operand are looked at, over all samples, for their covariance; at least four times
@@ -57,19 +63,21 @@ def refine(
     Args:
         legalized: what legalization made of ``real``; products without a bias are left alone.
         real: the float graph, whose values have the same names.
-        samples: feeds; the first ``SAMPLES`` of them are used.
+        samples: feeds, in an order that depends on their content only; the first ``SAMPLES`` samples are used.
         chip: whose arithmetic counts.
         progress: called with the number of nodes done.
-        ranges: what calibration found on the same samples; saves another run of the float graph.
+        ranges: what calibration found on the same samples. Saves a run of the float graph where all of them are used.
 
     Returns:
         The number of products refined.
     """
-    feeds = [sample for sample, _ in zip(samples, range(SAMPLES), strict=False)]
+    feeds, is_all = _first(samples)
+    counts = [samples_in(feed) for feed in feeds]
     integer = legalized.graph
     made = {value.producer: product for value, product in legalized.products.items()}
     products = {node: made[node] for node in integer.nodes if node in made and _is_product(node)}
-    means = _float_means(real, feeds, {product.name for product in products.values()}, ranges or {})
+    names = {product.name for product in products.values()}
+    means = _float_means(real, feeds, names, (ranges or {}) if is_all else {})
     plan = make_plan(integer)
     slots: list[list[Array]] = [[] for _ in range(plan.slots)]
     for index, constant in plan.constants:
@@ -83,7 +91,8 @@ def refine(
             if step.node in products:
                 product = products[step.node]
                 _round_weights(step.node, operands[0], product.exact)
-                _correct_bias(step.node, operands[0], means[product.name])
+                if product.name in means:
+                    _correct_bias(step.node, operands[0], counts, means[product.name])
                 operands[1] = [_constant(step.node, 1).array] * len(feeds)
                 operands[2] = [_constant(step.node, 2).array] * len(feeds)
                 refined += 1
@@ -111,29 +120,38 @@ def _constant(node: Node, index: int) -> Value:
     return value
 
 
+def _first(samples: Iterable[Mapping[str, Array]]) -> tuple[list[Mapping[str, Array]], bool]:
+    """Return the feeds that hold the first ``SAMPLES`` samples, and True if these are all of them."""
+    feeds: list[Mapping[str, Array]] = []
+    count = 0
+    for feed in samples:
+        count += samples_in(feed)
+        if count > SAMPLES and len(feeds) >= _FEWEST_FEEDS:
+            return feeds, False
+        feeds.append(feed)
+    return feeds, True
+
+
 def _float_means(
     real: Graph, feeds: list[Mapping[str, Array]], names: set[str], ranges: Mapping[str, Range]
 ) -> dict[str, Array]:
-    """Mean per channel (axis 1) over all samples and positions."""
+    """Mean per channel (axis 1) over all samples and positions; none for values that are not all finite."""
     found = {name: ranges[name].channels for name in names if name in ranges}
     known = {name: np.asarray(channels.mean) for name, channels in found.items() if channels is not None}
     if len(known) == len(names):
         return known
-    sums: dict[str, Array] = {}
-
-    def observe(value: Value, array: Array) -> None:
-        if value.name in names:
-            sums[value.name] = sums.get(value.name, 0.0) + _channel_mean(array)
-
+    means = {name: ChannelMeans() for name in names}
     with Session(real) as session:
-        for sample in feeds:
-            session.run(sample, observe=observe)
-    return {name: total / len(feeds) for name, total in sums.items()}
+        for feed in feeds:
+            count = samples_in(feed)
 
+            def observe(value: Value, array: Array, count: int = count) -> None:
+                if value.name in names:
+                    means[value.name].add(array, count)
 
-def _channel_mean(array: Array) -> Array:
-    mean: Array = array.astype(np.float64).mean(axis=tuple(axis for axis in range(array.ndim) if axis != 1))
-    return mean
+            session.run(feed, observe=observe)
+    results = {name: item.result() for name, item in means.items()}
+    return {name: mean for name, mean in results.items() if mean is not None}
 
 
 def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
@@ -146,19 +164,21 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     groups, _, inputs = grouped.shape
     if inputs > MOST_INPUTS:
         return
-    most = max(_OBSERVATIONS, 4 * inputs) // len(x) + 1
     found = Covariance(groups, inputs)
-    for array in x:
-        if isinstance(op, ConvolutionParams):
-            found.add(patches(array, op, (exact.shape[2], exact.shape[3]), most))
-        else:
+    if isinstance(op, ConvolutionParams):
+        images = [array[index : index + 1] for array in x for index in range(len(array))]  # any batch size
+        most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
+        for image in images:
+            found.add(patches(image, op, (exact.shape[2], exact.shape[3]), most))
+    else:
+        for array in x:
             found.add(array[np.newaxis])
     rounded = round_with_compensation(grouped, found.result())
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
 
 
-def _correct_bias(node: Node, x: list[Array], wanted: Array) -> None:
+def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) -> None:
     """Move the bias so that the mean of the accumulator, in real units, is the wanted one."""
     operand, weight, bias = node.inputs[:3]
     assert operand is not None and operand.quant is not None
@@ -171,7 +191,11 @@ def _correct_bias(node: Node, x: list[Array], wanted: Array) -> None:
     accumulate = _with_accumulator(node)
     flat = isinstance(accumulate, MatrixMulV2)
     now = bias.array.reshape(-1) if flat else bias.array
-    found = np.mean([_channel_mean(accumulate.evaluate(array, weight.array, now)[0]) for array in x], axis=0)
+    means = ChannelMeans()
+    for array, count in zip(x, counts, strict=True):
+        means.add(accumulate.evaluate(array, weight.array, now)[0], count)
+    found = means.result()
+    assert found is not None
     shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found)
     bias.data = np.clip(np.rint(shifted), I32.min, I32.max).astype(np.int32).reshape(bias.array.shape)
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.ranges import RangeCollector, kl_threshold
+from tpuconvert.optimizer.quantize.ranges import RangeCollector
+from tpuconvert.optimizer.quantize.thresholds import kl_threshold
 
 
 def collected(method, *arrays):
@@ -80,4 +81,4 @@ def test_zeros_do_not_decide():
 def test_a_histogram_narrower_than_the_levels_is_kept_whole():
     counts = np.zeros(4096, np.int64)
     counts[:100] = 5
-    assert kl_threshold(counts, 0.5, 128) == 50.0
+    assert kl_threshold(counts, 128) == 100

@@ -1,0 +1,142 @@
+"""Statistics that merge exactly: every order and every partition of the data gives the same bits.
+
+Floating-point addition is not associative, and a histogram whose bin width is taken from the first data depends on
+which data come first. Both are avoided by positions that are fixed before any data are seen: bin edges and digits are
+multiples of powers of two.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.schema.types import Array
+
+BINS = 8192
+"""Bins of a histogram. The largest magnitude is in the upper half, so that at least 4096 of them cover the values."""
+
+_NO_DATA = -(10**6)
+"""Exponent of a state without data: any data are larger than that."""
+
+_CHUNK = 1 << 16
+"""Elements that are counted at once: their intermediate results fit in the L2 cache."""
+
+_WAITING = 32
+"""Matrices that ``ExactSums`` sets aside before it adds them together."""
+
+_WORD = 32
+_WORDS = 3
+"""Digits of ``ExactSums`` in base 2^32: 65 to 96 bits below the largest number, more than a float64 has."""
+
+
+class Histogram:
+    """Counts of magnitudes in ``BINS`` bins of width ``2^exponent``, the first bin starting at 0.
+
+    The exponent is the smallest one with which the largest magnitude has a bin. When it grows by one, pairs of bins are
+    added: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are those of the final width.
+    """
+
+    def __init__(self) -> None:
+        self.exponent = _NO_DATA
+        self.counts: npt.NDArray[np.int64] = np.zeros(BINS, dtype=np.int64)
+
+    def add(self, array: Array, largest: float) -> None:
+        """Count the magnitudes of finite values, the largest of which is given."""
+        if largest > 0.0:
+            self._widen(math.frexp(largest)[1] - (BINS.bit_length() - 1))
+        flat = array.reshape(-1)
+        # The product of a binary32 value and 2^-e is exact, or below 2^-126 and thus in the first bin either way.
+        if array.dtype.itemsize <= 4 and -126 <= self.exponent <= 126:
+            scale = np.float32(2.0**-self.exponent)
+            for start in range(0, flat.size, _CHUNK):
+                scaled = flat[start : start + _CHUNK] * scale
+                self._count(np.abs(scaled, out=scaled).astype(np.int32))
+        else:
+            self._count(np.abs(np.ldexp(flat.astype(np.float64), -self.exponent)).astype(np.int64))
+
+    def merge(self, other: Histogram) -> None:
+        """Add the counts of another histogram."""
+        self._widen(other.exponent)
+        self.counts += _widened(other.counts, self.exponent - other.exponent)
+
+    def _widen(self, exponent: int) -> None:
+        if exponent > self.exponent:
+            self.counts = _widened(self.counts, exponent - self.exponent)
+            self.exponent = exponent
+
+    def _count(self, bins: Array) -> None:
+        self.counts += np.bincount(bins, minlength=BINS)
+
+
+def _widened(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:
+    merged = np.zeros_like(counts)
+    joined = counts.reshape(-1, min(1 << min(doublings, 30), BINS)).sum(axis=1)
+    merged[: joined.size] = joined
+    return merged
+
+
+class ExactSums:
+    """Sums of vectors of float64, rounded only when they are read.
+
+    Numbers are cut into digits in base 2^32 whose positions do not depend on the data, and digits are added as
+    integers. The ``_WORDS`` digits from the largest one downwards are kept; what is below that is left out of every
+    number alike.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._top = _NO_DATA
+        self._words: npt.NDArray[np.int64] = np.zeros((_WORDS, size), dtype=np.int64)
+        self._waiting: list[npt.NDArray[np.float64]] = []
+
+    def add(self, rows: npt.NDArray[np.float64]) -> None:
+        """Add every row of a matrix. All numbers are finite."""
+        self._waiting.append(rows)
+        if len(self._waiting) >= _WAITING:
+            self._digest()
+
+    def merge(self, other: ExactSums) -> None:
+        """Add the sums of others of the same size, which are not changed."""
+        self._digest()
+        copy = ExactSums(other._words.shape[1])
+        copy._top, copy._words, copy._waiting = other._top, other._words.copy(), list(other._waiting)
+        copy._digest()
+        self._raise(copy._top)
+        self._words += _shifted(copy._words, self._top - copy._top)
+
+    def divided_by(self, count: int) -> npt.NDArray[np.float64]:
+        """Return the sums divided by a number, rounded in the last places of a float64."""
+        self._digest()
+        total = np.zeros(self._words.shape[1])
+        for word in self._words[::-1]:
+            total = total * 2.0**-_WORD + word
+        return np.ldexp(total / count, _WORD * self._top)
+
+    def _digest(self) -> None:
+        """Add the rows that were set aside: few large steps cost less than many small ones."""
+        if not self._waiting:
+            return
+        rows = np.concatenate(self._waiting)
+        self._waiting = []
+        largest = float(np.abs(rows).max(initial=0.0))
+        if largest == 0.0:
+            return
+        self._raise((math.frexp(largest)[1] - 1) // _WORD)
+        left = np.ldexp(rows, -_WORD * self._top)
+        for word in self._words:
+            digits = np.trunc(left)
+            word += digits.sum(axis=0).astype(np.int64)  # exact below 2^53: up to 2^21 rows
+            left = (left - digits) * 2.0**_WORD
+
+    def _raise(self, top: int) -> None:
+        if top > self._top:
+            self._words = _shifted(self._words, top - self._top)
+            self._top = top
+
+
+def _shifted(words: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
+    result = np.zeros_like(words)
+    if by < _WORDS:
+        result[by:] = words[: _WORDS - by]
+    return result
