@@ -93,9 +93,9 @@ def summary_lines(summary: Summary) -> list[str]:
     lines += _note_lines(summary)
     verification = summary["verification"]
     if verification is not None:
-        from tpuconvert.report import first_line, opinion_lines
+        from tpuconvert.report import verdict_lines
 
-        lines += [f"  {line}" for line in (first_line(verification), *opinion_lines(verification))]
+        lines += [f"  {line}" for line in verdict_lines(verification)]
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
     lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
     lines.append(f"next: {summary['next_step']}")
@@ -137,7 +137,8 @@ def _similarity(entry: Summary) -> str:
     from tpuconvert.report import sqnr_text
 
     cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
-    return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if entry["sqnr_db"] is not None else "")
+    has_number = entry["sqnr_db"] is not None and not entry["not_finite"]
+    return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if has_number else "")
 
 
 def _is_integer(node: Node) -> bool:

@@ -23,6 +23,10 @@ class Difference:
         moves: whether its operator only moves elements.
         added: noise that comes in between those tensors and this one, as a share of this one's power.
         clipped: share of the source's values that the model's integers cannot reach.
+        integers: number of elements that were compared as codes.
+        different: number of codes that differ.
+        steps: largest difference of codes, in steps of the scale.
+        not_finite: number of elements that are NaN or infinite in the source or the model.
 
     """
 
@@ -33,6 +37,10 @@ class Difference:
     moves: bool = False
     added: float = 0.0
     max_absolute: float = 0.0
+    integers: int = 0
+    different: int = 0
+    steps: int = 0
+    not_finite: int = 0
     _outside: int = 0
     _size: int = 0
     _largest: float = 0.0
@@ -52,10 +60,11 @@ class Difference:
         same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN in the same places are no difference
         with np.errstate(invalid="ignore"):
             noise = np.where(same, 0.0, a - b)
+        finite = np.isfinite(a)
+        self.not_finite += int(np.count_nonzero(~(finite & np.isfinite(b))))
         if not np.isfinite(noise).all():
             self.max_absolute = self._noise_power = math.inf
             return
-        finite = np.isfinite(a)
         a, b = np.where(finite, a, 0.0), np.where(finite, b, 0.0)
         if a.size:
             self.max_absolute = max(self.max_absolute, float(np.abs(noise).max()))
@@ -65,6 +74,12 @@ class Difference:
         self._source_power += float(a @ a)
         self._model_power += float(b @ b)
         self._noise_power += float(noise @ noise)
+
+    def add_steps(self, steps: Array) -> None:
+        """Count one sample's integers; ``steps`` are the distances of their codes."""
+        self.integers += steps.size
+        self.different += int(np.count_nonzero(steps))
+        self.steps = max(self.steps, int(steps.max(initial=0)))
 
     @property
     def is_used(self) -> bool:
@@ -130,6 +145,10 @@ class Difference:
             "stage": self.stage,
             "reads": list(self.reads),
             **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
+            "integers": self.integers,
+            "different": self.different,
+            "steps": self.steps,
+            "not_finite": self.not_finite,
         }
 
 

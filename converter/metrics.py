@@ -98,12 +98,12 @@ def measured(
 
     """
     from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.optimizer.quantize import as_float
     from tpuconvert.pipeline import load_source
+    from tpuconvert.random_samples import random_feeds
     from tpuconvert.runtime.session import Session
-    from tpuconvert.verification import random_feeds
+    from tpuconvert.source_comparison import source_program
 
-    graph = as_float(load_source(source, weights, options))
+    graph = source_program(load_source(source, weights, options), model)
     ports = {port.name: port for port in model.graph.output_ports}
     found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
     feeds: Iterable[dict[str, Array]]

@@ -80,6 +80,7 @@ def litert_runner(source: str) -> Runner:
         for name, array in feed.items():
             interpreter.resize_tensor_input(inputs[name], array.shape)
         interpreter.allocate_tensors()
+        interpreter.reset_all_variables()  # every run of a model begins with the file's own state
         for name, array in feed.items():
             interpreter.set_tensor(inputs[name], array)
         interpreter.invoke()
@@ -90,22 +91,12 @@ def litert_runner(source: str) -> Runner:
                 array = interpreter.get_tensor(item["index"])
             except ValueError:  # a tensor without data, such as an optional one
                 continue
-            found[item["name"]] = _real(array, item)
+            found[item["name"]] = array
             rounds |= array.dtype == np.int8  # weights of a float model: its activations are rounded on the way
         outputs = {item["name"]: found.pop(item["name"]) for item in interpreter.get_output_details()}
         return outputs, found, rounds
 
     return run
-
-
-def _real(array: Any, item: dict[str, Any]) -> Any:
-    """Integers as what they stand for."""
-    scales = item["quantization_parameters"]["scales"]
-    if array.dtype.kind not in "iu" or not len(scales):
-        return array
-    zeros, axis = item["quantization_parameters"]["zero_points"], item["quantization_parameters"]["quantized_dimension"]
-    shape = [-1 if len(scales) > 1 and k == axis else 1 for k in range(array.ndim)]
-    return (array.astype(np.float64) - zeros.reshape(shape)) * scales.reshape(shape)
 
 
 RUNNERS = {"onnxruntime": onnxruntime_runner, "litert": litert_runner}

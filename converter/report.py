@@ -95,12 +95,14 @@ def node_lines(description: Description) -> list[str]:
 def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:
     """The comparison with the source as text."""
     is_quantized = verification["is_quantized"]
+    has_integers = verification["exactness"] is not None
     rows: list[tuple[str, ...]] = [
         ("tensor", "operator", "stage", "max diff", "share of range", "cosine", "SQNR dB")
         + (("noise added", "clipped") if is_quantized else ())
+        + (("integers that differ", "steps") if has_integers else ())
     ]
     for entry in [*(verification["layers"] if layers else []), *verification["outputs"]]:
-        row = (
+        row: tuple[str, ...] = (
             shortened(entry["name"]),
             entry["op"],
             entry["stage"],
@@ -109,8 +111,25 @@ def verification_lines(verification: Description, *, layers: bool = True) -> lis
             "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}",
             sqnr_text(entry),
         )
-        rows.append((*row, share(entry["noise_added"]), share(entry["clipped"])) if is_quantized else row)
-    return [first_line(verification), *opinion_lines(verification), *noise_lines(verification), *table(rows)]
+        if is_quantized:
+            row += (share(entry["noise_added"]), share(entry["clipped"]))
+        if has_integers:
+            row += (
+                (f"{entry['different']} of {entry['integers']}", str(entry["steps"]))
+                if entry["integers"]
+                else ("-", "-")
+            )
+        rows.append(row)
+    return [*verdict_lines(verification), *noise_lines(verification), *table(rows)]
+
+
+def verdict_lines(verification: Description) -> list[str]:
+    """The comparison in a few lines: bits, the first tensor that stands out, and the other engine."""
+    exactness = verification["exactness"]
+    lines = [first_line(verification)]
+    if exactness is not None:
+        lines.append(exactness["verdict"])
+    return [*lines, *opinion_lines(verification), *verification["output_problems"]]
 
 
 def opinion_lines(verification: Description) -> list[str]:
@@ -120,6 +139,8 @@ def opinion_lines(verification: Description) -> list[str]:
         return []
     if opinion["problem"]:
         return [f"{opinion['engine']} could not run the source: {opinion['problem']}"]
+    if opinion["exactness"] is not None:
+        return [opinion["exactness"]["verdict"]]
     count = several(opinion["tensors"], "tensor") if opinion["is_exact"] else several(opinion["outputs"], "output")
     largest = number(opinion["largest_difference"])
     lead = f"the source as {opinion['engine']} computes it"
@@ -160,7 +181,9 @@ def share(value: float | None) -> str:
 
 
 def sqnr_text(entry: Description) -> str:
-    """SQNR of a compared tensor; no difference at all has no number."""
+    """SQNR of a compared tensor; no difference at all has no number, nor have tensors that are not finite."""
+    if entry["not_finite"]:
+        return f"{entry['not_finite']} not finite"
     if entry["sqnr_db"] is not None:
         return f"{entry['sqnr_db']:.1f}"
     return "exact" if entry["max_absolute"] == 0.0 else "-"

@@ -9,17 +9,31 @@ from typing import TYPE_CHECKING
 from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
-from tpuconvert.optimizer.quantize import as_float
+from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.oracle import find_oracle
 from tpuconvert.pipeline import Options, fixed_arrays, is_quantized_source, load_source, source_format
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.verification import Verification, random_feeds, verify
+from tpuconvert.random_samples import random_feeds
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
+from tpuconvert.verification import Verification, verify
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import CalibrationSource
 
 VERIFICATION_SAMPLES = 4
 """So many feeds are compared: every one has as many numbers as the network has activations."""
+
+
+def source_program(graph: Graph, model: Model) -> Graph:
+    """Return the program that a model is compared with.
+
+    A quantized source defines integers: those that BM1686 gives without the optimizer, because it can rescale as the
+    source formats do. Any other source, and a quantized one whose model computes in float, is its float meaning.
+    """
+    if model.quantize == "none" or not is_quantized_source(graph):
+        return as_float(graph)
+    return legalize(graph, Chip.BM1686).graph
 
 
 def verify_source(
@@ -55,8 +69,8 @@ def verify_source(
     optimized = load_source(source, weights, options)
     optimize(optimized, disabled=options.disabled)
     fit_to_chip(optimized, model.chip, disabled=options.disabled)
-    in_integers = is_quantized_source(graph)
-    graph, optimized = as_float(graph), as_float(optimized)
+    is_quantized = is_quantized_source(graph)
+    graph, optimized = (source_program(each, model) for each in (graph, optimized))
     if data is None:
         feeds, origin = random_feeds(graph.input_ports, samples), "of random numbers"
     else:
@@ -65,6 +79,8 @@ def verify_source(
     is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
     kind = source_format(source)
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
+    if is_quantized and options.reading.tflite_rounding != "double":
+        is_alike = False  # the engine runs the reference kernels, which round twice
     engine = find_oracle(oracle, kind, source) if is_alike else None
     said = None
     if engine is not None:
@@ -78,6 +94,6 @@ def verify_source(
         feeds,
         origin=origin,
         oracle=said,
-        is_quantized_source=in_integers,
+        is_quantized_source=is_quantized,
         progress=progress.advance,
     )

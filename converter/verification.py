@@ -1,8 +1,11 @@
 """Is the model what the source is? Both run on the same samples, and every tensor that both have is compared.
 
 Four stages can be wrong. Where another engine is installed that runs the source file itself, what it computes is
-compared with the source graph first: a difference there came from the import. An engine that computes with integers
-is compared with the model's outputs instead, and is not asked about single tensors.
+compared with the source graph first: a difference there came from the import.
+
+A source that is quantized defines integers. It is represented by its integer program: every node of the source graph
+on its own, without the optimizer, run by the NumPy reference. Model and source are then compared integer by integer
+(``exactness``), and the similarity of outputs is that to these integers.
 
 Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
 graph holds channels-first is called ``t:nchw`` and is compared with its axes put back, one that it holds in another
@@ -15,26 +18,21 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from tpuconvert.difference import Difference
+from tpuconvert.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.model import Model
-from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.oracle import OracleError, Statement
-from tpuconvert.runtime.border import numpy_type
+from tpuconvert.output_checks import output_problems, output_statistics
+from tpuconvert.pipeline import has_integers
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
-
-CHANNELS_FIRST = ":nchw"
-RESHAPED = ":reshaped"
-"""Behind the name of a tensor: the same elements in the same order, in another shape."""
+from tpuconvert.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
 
 FLOAT_TOLERANCE = 1e-4
 """Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
@@ -60,19 +58,26 @@ class Thresholds:
         max_difference: largest absolute difference, as a share of the source output's range.
         min_cosine: smallest cosine similarity.
         min_sqnr: smallest ratio of signal to difference, in decibel.
+        max_different: largest number of integers, of all tensors, that differ from those of a quantized source.
 
     """
 
     max_difference: float | None = None
     min_cosine: float | None = None
     min_sqnr: float | None = None
+    max_different: int | None = None
 
     @staticmethod
-    def default(model: Model) -> Thresholds:
-        """Float models repeat the source up to rounding; INT8 models keep its direction."""
+    def default(model: Model, exactness: Exactness | None = None) -> Thresholds:
+        """Limits where the user gives none.
+
+        Float models repeat the source up to rounding, INT8 models keep its direction. A model of a quantized source
+        repeats its integers where the chip can and no float results take part.
+        """
         if model.quantize == "none":
             return Thresholds(max_difference=FLOAT_TOLERANCE)
-        return Thresholds(min_cosine=QUANTIZED_COSINE)
+        is_exact = exactness is not None and defines_integers(model.graph, model.chip)
+        return Thresholds(min_cosine=QUANTIZED_COSINE, max_different=0 if is_exact else None)
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class NamedLimit:
 
         """
         pattern, _, limits = text.rpartition(":")
-        found: dict[str, float] = {}
+        found: dict[str, Any] = {}
         for part in limits.split(","):
             key, _, number = part.partition("=")
             try:
@@ -115,9 +120,10 @@ class Opinion:
     Args:
         engine: its name and version.
         tensors: how far the source graph's tensors are from the engine's, in the order of the source graph.
-        outputs: how far the source graph's outputs are; of a source in integers, the model's.
+        outputs: how far the source graph's outputs are; those of the model where only the source has integers.
         is_exact: whether the engine computes with real numbers alone.
         problem: why there is nothing to compare; empty when there is.
+        exactness: of a quantized source, verdict on the integers.
 
     """
 
@@ -126,6 +132,7 @@ class Opinion:
     outputs: tuple[Difference, ...] = ()
     is_exact: bool = True
     problem: str = ""
+    exactness: Exactness | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
@@ -137,6 +144,7 @@ class Opinion:
             "is_exact": self.is_exact,
             "largest_difference": largest if math.isfinite(largest) else None,
             "problem": self.problem,
+            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
         }
 
 
@@ -153,6 +161,8 @@ class Verification:
         unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
         origin: what the samples are, where they are not the user's.
         opinion: what another engine says about the source, where one was asked.
+        exactness: verdict on the integers of a quantized source; None where source or model compute in float.
+        output_problems: NaN and dead outputs, in words.
 
     """
 
@@ -164,6 +174,8 @@ class Verification:
     unmatched: int
     origin: str = ""
     opinion: Opinion | None = None
+    exactness: Exactness | None = None
+    output_problems: tuple[str, ...] = ()
 
     @property
     def worst(self) -> list[Difference]:
@@ -190,7 +202,7 @@ class Verification:
             UsageError: no tensor has a name that fits the pattern of a limit.
 
         """
-        found = self._import_failures()
+        found = [*self._import_failures(), *self._integer_failures(thresholds.max_different)]
         for output in self.outputs:
             found += _failures("output", output, thresholds)
         for limit in named:
@@ -215,14 +227,29 @@ class Verification:
         outputs = [output for output in self.opinion.outputs if output.max_absolute > ENGINE_ERROR]
         return [text for output in outputs for text in _failures(what, output, limits)]
 
+    def _integer_failures(self, most: int | None) -> list[str]:
+        """The verdict on integers, where more of them differ than allowed."""
+        if most is None:
+            return []
+        if self.exactness is None:
+            raise UsageError(
+                "a limit for integers that differ, but source or model compute in float",
+                hint="leave --max-different out, or limit --min-cosine, --min-sqnr or --max-difference",
+            )
+        if self.exactness.is_exact or 0 < self.exactness.different + self.exactness.output_different <= most:
+            return []
+        return [self.exactness.verdict]
+
     def check(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
         """Compare the outputs, and tensors that have limits of their own, with their limits.
 
         Raises:
+            OutputError: an output is NaN or dead.
             ThresholdError: naming the outputs, and the first tensor and stage where the difference appears.
             UsageError: no tensor has a name that fits the pattern of a limit.
 
         """
+        self.check_outputs()
         failures = self.failures(thresholds, named)
         if len(failures) > MOST:
             failures[MOST:] = [f"and {len(failures) - MOST} more"]
@@ -235,6 +262,20 @@ class Verification:
         if self.origin and self.is_quantized:
             hint += "; random numbers are not what ranges are made for: give samples with --data"
         raise ThresholdError("; ".join(failures), file=self.file, hint=hint)
+
+    def check_outputs(self) -> None:
+        """Refuse outputs that no useful model has.
+
+        Raises:
+            OutputError: an output is NaN or dead.
+
+        """
+        if not self.output_problems:
+            return
+        hint = "expected are outputs without NaN that vary; check weights, preprocessing and samples"
+        if self.origin:
+            hint += "; random numbers may be beyond what the model expects: give samples with --data"
+        raise OutputError("; ".join(self.output_problems), file=self.file, hint=hint)
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
@@ -249,6 +290,8 @@ class Verification:
             "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
             "unmatched": self.unmatched,
             "opinion": self.opinion.to_mapping() if self.opinion is not None else None,
+            "exactness": self.exactness.to_mapping() if self.exactness is not None else None,
+            "output_problems": list(self.output_problems),
         }
 
 
@@ -266,74 +309,6 @@ def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
     return found
 
 
-@dataclass()
-class _Comparison:
-    """Collects differences while the programs run."""
-
-    source_values: dict[str, Array] = field(default_factory=dict)
-    by_name: dict[str, Difference] = field(default_factory=dict)
-    unmatched: set[str] = field(default_factory=set)
-    origins: dict[Value, tuple[str, ...]] = field(default_factory=dict)
-    """What stands for a value when a later one asks where its noise came from: itself, or those it is made of."""
-
-    def remember(self, value: Value, array: Array) -> None:
-        """A tensor of the source graph."""
-        self.source_values[value.name] = array
-
-    def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        """The tensors of the source graph, in its order, with those of another engine that mean the same kind."""
-        operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
-        for name, mine in self.source_values.items():
-            matched = _match(name, values)
-            if matched is None or name not in operators or mine.dtype.kind != "f" or matched[1].dtype.kind != "f":
-                continue
-            wanted = matched[1]
-            if wanted.shape == mine.shape or (wanted.size == mine.size == 1):
-                difference = self.by_name.setdefault(name, Difference(name, operators[name], "import"))
-                difference.add(wanted.reshape(mine.shape), mine)
-
-    def compare(self, value: Value, array: Array) -> None:
-        """A tensor of another program."""
-        matched = _match(value.name.removesuffix(RESHAPED), self.source_values)
-        quant = value.quant if value.dtype.is_integer else None
-        real = quant.dequantize(array) if quant is not None else array
-        self.origins[value] = origins = _origins(value, self.origins)
-        if matched is not None and value.name.endswith(RESHAPED) and matched[1].size == real.size:
-            matched = matched[0], matched[1].reshape(real.shape)
-        if matched is None or matched[1].shape != real.shape:
-            self.unmatched.add(value.name)
-            return
-        name, wanted = matched
-        difference = self.by_name.setdefault(name, Difference(name))
-        if name not in origins:  # a tensor that is only moved was made before
-            difference.op = value.producer.op.name if value.producer is not None else "input"
-            difference.reads = origins
-            difference.moves = value.producer is not None and keeps_scale(value.producer.op)
-        difference.add(wanted, real, quant)
-        self.origins[value] = (name,)
-
-
-def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
-    """The nearest compared tensors that a value is computed from."""
-    inputs = value.producer.inputs if value.producer is not None else ()
-    return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
-
-
-def _match(name: str, values: Mapping[str, Array]) -> tuple[str, Array] | None:
-    """The source's tensor of that name, with its axes in the order of the asking program."""
-    if name in values:
-        return name, values[name]
-    if name.endswith(CHANNELS_FIRST):
-        plain = name.removesuffix(CHANNELS_FIRST)
-        if plain in values and values[plain].ndim >= 3:
-            return plain, np.moveaxis(values[plain], -1, 1)
-        return None
-    other = name + CHANNELS_FIRST
-    if other in values and values[other].ndim >= 3:
-        return name, np.moveaxis(values[other], 1, -1)
-    return None
-
-
 def verify(
     source: Graph,
     optimized: Graph,
@@ -343,18 +318,20 @@ def verify(
     origin: str = "",
     oracle: tuple[str, Iterator[Statement]] | None = None,
     is_quantized_source: bool = False,
+    allow_nan: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
     """Compare a model with its source on samples.
 
     Args:
-        source: the graph as the frontend read it.
-        optimized: the same after the float optimizer.
+        source: the graph as the frontend read it; of a quantized source the integer program that it defines.
+        optimized: the same after the optimizer.
         model: the model.
         feeds: samples; a handful is enough, every tensor has many elements.
         origin: what the samples are, in words that follow "4 samples"; empty when they are the user's.
         oracle: another engine's name, and what it computes for these samples.
-        is_quantized_source: whether ``source`` is the real form of integers.
+        is_quantized_source: whether the source file is quantized.
+        allow_nan: whether NaN is accepted in outputs of both.
         progress: called with the number of samples done.
 
     Raises:
@@ -362,18 +339,26 @@ def verify(
 
     """
     _check_same_ports(source, model)
-    final, middle, imported = _Comparison(), _Comparison(), _Comparison()
+    tensors = SourceTensors()
+    final, middle, imported = Comparison(tensors), Comparison(tensors), Comparison(tensors)
     outputs = [Difference(port.name, "output") for port in model.graph.output_ports]
     source_outputs = {port.name: Difference(port.name, "output", "import") for port in source.output_ports}
+    statistics = output_statistics(source), output_statistics(model.graph)
     engine, problem, is_exact = "", "", not is_quantized_source
+    in_integers = has_integers(source)
     opinions: Iterator[Statement] = iter(())
     if oracle is not None:
         engine, opinions = oracle
     samples = 0
-    with Session(source) as first, Session(optimized) as second, Session(model) as third:
+    # The reference defines the integers of a quantized source; nothing of the native engine takes part in the oracle.
+    with (
+        Session(source, backend="reference" if in_integers else "auto") as first,
+        Session(optimized) as second,
+        Session(model) as third,
+    ):
         for feed in feeds:
-            final.source_values = middle.source_values = imported.source_values = {}
-            wanted = first.run(feed, observe=final.remember)
+            tensors.clear()
+            wanted = first.run(feed, observe=tensors.remember)
             statement = None
             if oracle is not None and not problem:
                 try:
@@ -382,14 +367,18 @@ def verify(
                     problem = str(error)
             if statement is not None:
                 is_exact = is_exact and not statement.rounds
-                if is_exact:
+                if is_exact or in_integers:
                     imported.compare_source(source, statement.tensors)
             second.run(feed, observe=middle.compare)
             got = third.run(feed, observe=final.compare)
             if statement is not None:
-                _compare_outputs(source, got if is_quantized_source else wanted, statement, source_outputs)
-            for output, source_port, port in zip(outputs, source.output_ports, model.graph.output_ports, strict=True):
-                output.add(_real(wanted[source_port.name], source_port), _real(got[port.name], port))
+                mine = got if is_quantized_source and not in_integers else wanted
+                compare_outputs(source.output_ports, mine, statement, source_outputs)
+            for index, port in enumerate(model.graph.output_ports):
+                theirs = source.output_ports[index]
+                add_output(outputs[index], theirs, wanted[theirs.name], port, got[port.name])
+                statistics[0][index].add(wanted[theirs.name])
+                statistics[1][index].add(got[port.name])
             samples += 1
             if progress is not None:
                 progress(samples)
@@ -401,11 +390,12 @@ def verify(
         makes_noise = math.isfinite(before) and not difference.moves  # parts of a tensor differ in noise without a step
         difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
     for difference in (*final.by_name.values(), *outputs):
-        difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized)
+        difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
     opinion = None
     if oracle is not None:
         compared = tuple(item for item in source_outputs.values() if item.is_used)
-        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem)
+        exactness = Exactness.of(engine, imported.by_name.values(), compared) if in_integers else None
+        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem, exactness)
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -415,21 +405,9 @@ def verify(
         len(final.unmatched),
         origin,
         opinion,
+        Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs) if in_integers else None,
+        tuple(output_problems(*statistics, allow_nan=allow_nan)),
     )
-
-
-def _compare_outputs(
-    source: Graph, mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
-) -> None:
-    """Outputs with those of the same name, or where names are others (a signature's) of the same place."""
-    ports = source.output_ports
-    same_count = len(ports) == len(statement.outputs)
-    for number, port in enumerate(ports):
-        name = statement.outputs[number] if same_count and port.name not in statement.tensors else port.name
-        theirs = statement.tensors.get(name)
-        if theirs is not None and theirs.size == mine[port.name].size:
-            array = _real(theirs, port) if theirs.dtype.kind in "iu" else theirs
-            differences[port.name].add(array.reshape(mine[port.name].shape), _real(mine[port.name], port))
 
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
@@ -444,10 +422,6 @@ def _stage(difference: Difference, optimized: Difference | None, is_quantized: b
     return "legalize"
 
 
-def _real(array: Array, port: Port) -> Array:
-    return port.quant.dequantize(array) if port.quant is not None and array.dtype.kind in "iu" else array
-
-
 def _check_same_ports(source: Graph, model: Model) -> None:
     for what, mine, theirs in (
         ("inputs", source.input_ports, model.graph.input_ports),
@@ -459,40 +433,3 @@ def _check_same_ports(source: Graph, model: Model) -> None:
                 f"the model {[port.name for port in theirs]}",
                 hint="give the same files, --inputs and --outputs as for the conversion",
             )
-
-
-def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
-    """Open extents per port, as far as nothing says what to take: a number of samples, which stands in front, is 1."""
-    samples = {port.shape[0] for port in ports if len(port.shape) > 1}
-    found = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
-    found = {name: [extent for extent in extents if extent not in samples] for name, extents in found.items()}
-    return {name: extents for name, extents in found.items() if extents}
-
-
-def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:
-    """Samples where there are no real ones: normal numbers, or the whole range of an 8-bit integer type.
-
-    An open number of samples is 1.
-
-    Raises:
-        UsageError: another extent is not known.
-
-    """
-    for name, extents in unknown_extents(ports).items():
-        raise UsageError(f"input '{name}' has no fixed shape ({', '.join(extents)})", hint="give samples with --data")
-    generator = np.random.default_rng(seed)
-    feeds = []
-    for _ in range(count):
-        feed: dict[str, Array] = {}
-        for port in ports:
-            shape = [extent if isinstance(extent, int) else 1 for extent in port.shape]
-            dtype = numpy_type(port.dtype)
-            if dtype.kind not in "biu":
-                feed[port.name] = generator.standard_normal(shape).astype(dtype)
-            elif dtype.kind == "b":
-                feed[port.name] = generator.integers(0, 2, shape).astype(dtype)
-            else:
-                low, high = (np.iinfo(dtype).min, np.iinfo(dtype).max) if dtype.itemsize == 1 else (0, 1)
-                feed[port.name] = generator.integers(low, high + 1, shape).astype(dtype)
-        feeds.append(feed)
-    return feeds

@@ -116,7 +116,7 @@ def _save(path: Path, graph: Graph, options: Options) -> None:
 def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
     from itertools import islice
 
-    from tpuconvert.verification import random_feeds
+    from tpuconvert.random_samples import random_feeds
 
     given: Iterable[dict[str, Any]] = []
     if samples is not None:

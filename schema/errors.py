@@ -86,6 +86,13 @@ class ThresholdError(TpuConvertError):
     exit_code = 5
 
 
+class OutputError(ThresholdError):
+    """An output that no useful model has: NaN, or one value everywhere."""
+
+    id = "TC5002"
+    exit_code = 5
+
+
 class ResourceLimitError(TpuConvertError):
     """Something larger than the limits allow."""
 

@@ -218,6 +218,7 @@ class Op:
     ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
+    ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # of every definition; the base has none
@@ -230,6 +231,7 @@ class Op:
     locality: ClassVar[Locality] = GLOBAL
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
+    pads_results: ClassVar[bool] = False
     unfinished: ClassVar[bool] = False
 
     # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.

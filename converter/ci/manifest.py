@@ -60,6 +60,14 @@ LIMITS = (
     Limit("cosine", "cosine", True, "", "", "smallest cosine similarity of an output to the float source"),
     Limit("sqnr", "sqnr", True, "dB", "", "smallest ratio of signal to difference of an output, in decibel"),
     Limit("difference", "difference", False, "", "", "largest difference of an output, as a share of its range"),
+    Limit(
+        "different_integers",
+        "different_integers",
+        False,
+        "",
+        "",
+        "integers that differ from those of a quantized source",
+    ),
     Limit("top1_drop", "top1_drop", False, "", "evaluation", "loss of top-1 accuracy against float, as a share of 1"),
     Limit("size", "size", False, "bytes", "", "size of the file; 500KB, 3MB and 1.5GiB are understood"),
     Limit(

@@ -18,6 +18,7 @@ from tpuconvert.model import Model, load
 from tpuconvert.pipeline import Options, convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 from tpuconvert.source_comparison import verify_source
@@ -62,14 +63,29 @@ def make(job: Job, target: Path) -> Measures:
 
 
 def _fidelity(job: Job, model: Model, options: Options) -> Measures:
-    """How far the outputs are from the source's, the worst of each measure."""
+    """How far the outputs are from the source's, the worst of each measure.
+
+    Raises:
+        OutputError: an output is NaN or dead.
+        UsageError: integers are limited where there are none.
+    """
     data = job.files.get("data") or job.files.get("calibration")
     result = verify_source(
         model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="none"
     )
+    result.check_outputs()
     outputs = result.outputs
     first = result.first
+    exactness = result.exactness
+    if exactness is None and "different_integers" in job.limits:
+        found = "the limit different_integers, but source or model compute in float"
+        raise UsageError(found, file=str(job.files["source"]), hint="limit cosine, sqnr or difference")
+    integers = {}
+    if exactness is not None:
+        different = exactness.different + exactness.output_different
+        integers = {"different_integers": different, "exactness": exactness.verdict}
     return {
+        **integers,
         "cosine": min((item.cosine for item in outputs), default=1.0),
         "difference": max((item.relative for item in outputs), default=0.0),
         "sqnr": min((item.sqnr for item in outputs), default=math.inf),

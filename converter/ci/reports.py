@@ -51,6 +51,8 @@ def to_text(outcome: Outcome) -> str:
         reasons = outcome.trouble.text.splitlines()
     elif reasons and outcome.measures.get("first_difference"):
         reasons.append(f"the first tensor that stands out: {outcome.measures['first_difference']}")
+    if "exactness" in outcome.measures:
+        reasons.append(outcome.measures["exactness"])
     return "\n".join([line, *(f"       {reason.strip()}" for reason in reasons)])
 
 

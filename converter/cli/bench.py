@@ -100,8 +100,8 @@ def command(
 def _feed(model: Model, source: str | None, seed: int) -> Feed:
     """The one sample that every run takes."""
     from tpuconvert.calibration_data import load_feeds
+    from tpuconvert.random_samples import random_feeds, unknown_extents
     from tpuconvert.schema.errors import UsageError
-    from tpuconvert.verification import random_feeds, unknown_extents
 
     ports = model.graph.input_ports
     if source is not None:

@@ -95,7 +95,7 @@ def make(
         verification = verify_source(
             converted, files.model, files.weights, settings, files.calibration, progress=progress
         )
-        verification.check(Thresholds.default(converted))
+        verification.check(Thresholds.default(converted, verification.exactness))
     progress.stage("write")
     converted.save(files.target)
     if files.report is not None:

@@ -26,6 +26,12 @@ from tpuconvert.cli.terminal import echo
 @click.option("--min-cosine", type=float, metavar="X", help="Smallest cosine similarity of an output.")
 @click.option("--min-sqnr", type=float, metavar="DB", help="Smallest signal-to-difference ratio of an output.")
 @click.option(
+    "--max-different",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Of a quantized source: how many integers may differ from its own; 0: bit-exact.",
+)
+@click.option(
     "--threshold",
     "limits",
     multiple=True,
@@ -57,6 +63,7 @@ def command(
     max_difference: float | None,
     min_cosine: float | None,
     min_sqnr: float | None,
+    max_different: int | None,
     limits: tuple[str, ...],
     oracle: str,
     metrics: tuple[str, ...],
@@ -69,8 +76,10 @@ def command(
     """Compare FILE.tpum with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
 
     Four stages are compared: import (with another engine, where one is installed), optimize, quantize and legalize. The
-    first tensor and stage that differ are named. Exit code 5 when an output is further from the source than the
-    thresholds allow. Without thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8.
+    first tensor and stage that differ are named. A quantized source is compared integer by integer. Exit code 5 when an
+    output is NaN or has one value everywhere, or is further from the source than the thresholds allow. Without
+    thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
+    quantized source, where only integers take part.
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.output_files import write_report
@@ -110,8 +119,8 @@ def command(
         print_json(verification)
     else:
         echo("\n".join(lines))
-    given = Thresholds(max_difference, min_cosine, min_sqnr)
-    thresholds = Thresholds.default(converted) if given == Thresholds() else given
+    given = Thresholds(max_difference, min_cosine, min_sqnr, max_different)
+    thresholds = Thresholds.default(converted, result.exactness) if given == Thresholds() else given
     result.check(thresholds, named)
     check_metrics(measures, told)
     echo("within the thresholds", err=True)

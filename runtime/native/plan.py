@@ -217,9 +217,10 @@ class NativePlan:
 
     def _load(self, memory: Any, stored: Stored) -> Array:
         view = stored.view(memory.read(self._program, stored.buffer.index))
-        if stored.dtype is I8 and stored.buffer.kind != EXTERNAL:
-            return np.ascontiguousarray(view ^ np.uint8(self._native.STORED_BIAS)).view(np.int8)
-        return np.array(view, order="C")
+        if stored.dtype is not I8:
+            return np.array(view, order="C")
+        bias = 0 if stored.buffer.kind == EXTERNAL else self._native.STORED_BIAS
+        return np.ascontiguousarray(view ^ np.uint8(bias)).view(np.int8)
 
     def _store(self, memory: Any, stored: Stored, array: Array) -> None:
         view = stored.view(memory.read(self._program, stored.buffer.index))

@@ -50,6 +50,7 @@ class DetectionOutput(Op):
     confidence_threshold: float = -math.inf
 
     inputs = (Operand("loc"), Operand("conf"), Operand("prior", coeff=True))
+    pads_results = True
     dtypes = on(F32)
     locality = GLOBAL
 

@@ -46,6 +46,7 @@ class Suppression(Op):
 
     inputs = (Operand("boxes", ranks=(2,)), Operand("scores", ranks=(1,)))
     outputs = (Operand("tensor_o", ranks=(1,)),)
+    pads_results = True
     dtypes = on(bm1682=_INFERRED, bm1684=_INFERRED, bm1686=_INFERRED)
     locality = GLOBAL
 

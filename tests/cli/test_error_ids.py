@@ -126,6 +126,10 @@ def threshold() -> Call:
     return ["convert", "net.onnx", "--max-transposes", "0"]
 
 
+def nan_output() -> Call:
+    return ["convert", network("Sqrt", {"x": [1, 4]}), "--verify"]  # random numbers are negative half of the time
+
+
 def resource_limit() -> Call:
     return ["convert", network("Relu", {"x": [1, 4]})]
 
@@ -167,6 +171,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3107": too_large,
     "TC4001": corrupt,
     "TC5001": threshold,
+    "TC5002": nan_output,
     "TC6001": resource_limit,
     "TC7001": missing_extra,
 }

@@ -248,7 +248,6 @@ def test_commands_write_through_one_place(repository: Path) -> None:
                 found += [
                     f"{path.name}:{call.lineno}"
                     for call in ast.walk(function)
-                    if isinstance(call, ast.Call)
-                    and ast.unparse(call.func) in PRINTING
+                    if isinstance(call, ast.Call) and ast.unparse(call.func) in PRINTING
                 ]
     assert found == [], "call tpuconvert.cli.terminal.echo"

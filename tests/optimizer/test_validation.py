@@ -12,6 +12,7 @@ from tpuconvert.optimizer.pattern import p
 from tpuconvert.optimizer.registry import _RULES
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.pipeline import Options, load_source
+from tpuconvert.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
@@ -19,7 +20,6 @@ from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Scalar
-from tpuconvert.verification import random_feeds
 
 SHAPE = (1, 3, 8, 8)
 LENGTH = 9

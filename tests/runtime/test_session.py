@@ -18,8 +18,10 @@ from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import MaskedSelect
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, I8, I32, Chip, QuantParams, Scalar, TensorType
 
 RELU = Active(ActiveType.ACTIVE_RELU)
@@ -195,6 +197,21 @@ def test_open_extents_are_observed_as_values_of_the_model():
     assert seen[graph.inputs[0]] == x.shape
     assert seen[graph.find("features")] == (3, 4, 4, 4)
     assert seen[graph.outputs[0]] == (3, 3)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_int8_inputs_that_are_only_moved_are_observed_as_int8(backend):
+    if backend == "native" and loader.extension() is None:
+        pytest.skip("no native engine")
+    g, seen = Graph("g"), {}
+    x = g.input("x", TensorType(I8, (1, 2, 3)))
+    moved = g.add(Permute(order=(0, 2, 1)), x, name="moved")
+    g.output(g.add(Reshape((6,)), moved, name="y"))
+    numbers = np.array([[[-128, -1, 0], [1, 2, 127]]], np.int8)
+    with Session(g, backend=backend) as session:
+        session.run({"x": numbers}, observe=lambda value, array: seen.update({value.name: array}))
+    assert {name: array.dtype.name for name, array in seen.items()} == dict.fromkeys(("x", "moved", "y"), "int8")
+    np.testing.assert_array_equal(seen["moved"], numbers.transpose(0, 2, 1))
 
 
 def test_numbers_that_the_model_cannot_take():

@@ -1,0 +1,155 @@
+"""Bit-exactness of a model whose source is quantized: its integers against those that the source file defines.
+
+Integers are compared as codes relative to their zero point, in steps of their scale. Two programs may hold one tensor
+in different types, such as INT8 and UINT8 with a zero point that differs by 128: equal distances from the zero point
+are equal codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpuconvert.difference import Difference
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Array, Chip, QuantParams
+from tpuconvert.wording import several, shortened
+
+OWN_PROGRAM = "the source"
+"""The oracle in the product: the source graph without optimization, run by the NumPy reference."""
+
+
+def defines_integers(graph: Graph, chip: Chip) -> bool:
+    """Return True for programs whose integers are the source's by design, on every machine.
+
+    That is BM1686, which can rescale as the source formats do, and a graph in which floats occur at its borders only:
+    sums of floats depend on their order, and may round to another integer.
+    """
+    inner = (value for node in graph.nodes for value in node.outputs if value.uses)
+    return chip is Chip.BM1686 and all(value.dtype.is_integer for value in inner)
+
+
+class Codes(NamedTuple):
+    """Integers of a tensor and the parameters that give them a meaning."""
+
+    array: Array
+    quant: QuantParams
+
+
+def steps_between(wanted: Codes, got: Codes) -> Array:
+    """Distance of two tensors of one shape, element by element, in steps of the scale of ``wanted``.
+
+    Tensors with different scales have no common steps: a difference of their values counts as at least one.
+    """
+    if _scales(wanted.quant) == _scales(got.quant):
+        steps: Array = np.abs(_from_zero(wanted) - _from_zero(got))
+    else:
+        steps = np.ceil(np.abs(_values(wanted) - _values(got)) / max(wanted.quant.scale)).astype(np.int64)
+    return steps
+
+
+def _scales(quant: QuantParams) -> tuple[object, ...]:
+    return (*quant.scale, quant.axis) if len(set(quant.scale)) > 1 else quant.scale[:1]
+
+
+def _along(numbers: tuple[float, ...] | tuple[int, ...], quant: QuantParams, rank: int) -> Array:
+    """Parameters in a shape that broadcasts against a tensor of that rank."""
+    if quant.axis is None:
+        return np.asarray(numbers[0])
+    return np.asarray(numbers).reshape([len(numbers) if axis == quant.axis else 1 for axis in range(rank)])
+
+
+def _from_zero(codes: Codes) -> Array:
+    zero: Array = codes.array.astype(np.int64) - _along(codes.quant.zero_point, codes.quant, codes.array.ndim)
+    return zero
+
+
+def _values(codes: Codes) -> Array:
+    value: Array = _from_zero(codes) * _along(codes.quant.scale, codes.quant, codes.array.ndim).astype(np.float64)
+    return value
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Number of integers that equal those of an oracle.
+
+    Args:
+        oracle: program that gives the expected integers, as in "equal those of ...".
+        tensors: number of integer tensors that the programs compute under the same name.
+        integers: number of their elements over all samples.
+        different: number of these elements that differ.
+        output_integers: number of elements of integer outputs.
+        output_different: number of these that differ.
+        largest_steps: largest difference.
+        first: first tensor that differs, in the order of computation; empty where none does.
+
+    """
+
+    oracle: str
+    tensors: int
+    integers: int
+    different: int
+    output_integers: int
+    output_different: int
+    largest_steps: int
+    first: str
+
+    @staticmethod
+    def of(oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference]) -> Exactness:
+        """Sum up comparisons. Floats do not count, nor do inputs: they are equal by construction."""
+        inner = [item for item in tensors if item.integers and item.op != "input"]
+        leaving = [item for item in outputs if item.integers]
+        both = (*inner, *leaving)
+        return Exactness(
+            oracle,
+            tensors=len(inner),
+            integers=sum(item.integers for item in inner),
+            different=sum(item.different for item in inner),
+            output_integers=sum(item.integers for item in leaving),
+            output_different=sum(item.different for item in leaving),
+            largest_steps=max((item.steps for item in both), default=0),
+            first=next((item.name for item in both if item.different), ""),
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """True if integers were compared and all of them are equal."""
+        return self.integers + self.output_integers > 0 and self.different + self.output_different == 0
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in one line."""
+        if not self.integers + self.output_integers:
+            return f"no verdict on bits: no integer tensor has a counterpart in those of {self.oracle}"
+        if self.tensors:
+            count, different, where = self.integers, self.different, several(self.tensors, "tensor")
+        else:
+            count, different, where = self.output_integers, self.output_different, "outputs"
+        if self.is_exact:
+            text = f"bit-exact: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
+        else:
+            text = (
+                f"not bit-exact: {different:,} of {count:,} integers in {where} differ from those of {self.oracle}, "
+                f"largest difference {several(self.largest_steps, 'step')}, first at '{shortened(self.first)}'"
+            )
+        if self.tensors and self.output_integers:
+            text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"
+        return text
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values for JSON and reports."""
+        return {
+            "oracle": self.oracle,
+            "is_exact": self.is_exact,
+            "tensors": self.tensors,
+            "integers": self.integers,
+            "different": self.different,
+            "output_integers": self.output_integers,
+            "output_different": self.output_different,
+            "largest_steps": self.largest_steps,
+            "first": self.first,
+            "verdict": self.verdict,
+        }

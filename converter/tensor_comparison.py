@@ -1,0 +1,171 @@
+"""Tensors of two programs for one model, matched by name while the programs run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import NamedTuple
+
+import numpy as np
+
+from tpuconvert.difference import Difference
+from tpuconvert.exactness import Codes, steps_between
+from tpuconvert.optimizer.quantize.traits import keeps_scale
+from tpuconvert.oracle import Statement
+from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Array
+
+CHANNELS_FIRST = ":nchw"
+RESHAPED = ":reshaped"
+"""Behind the name of a tensor: the same elements in the same order, in another shape."""
+
+
+class Match(NamedTuple):
+    """A tensor of the source with the name of one in another program.
+
+    Args:
+        key: its name in the source program.
+        name: its name in the source file.
+        moves: axis that is moved and its new position, to get the other program's order; None for the same order.
+
+    """
+
+    key: str
+    name: str
+    moves: tuple[int, int] | None = None
+
+    def arrange(self, array: Array) -> Array:
+        """Put the axes of the source's tensor in the order of the other program."""
+        return array if self.moves is None else np.moveaxis(array, *self.moves)
+
+
+def find_match(name: str, values: Mapping[str, Array]) -> Match | None:
+    """Find the source's tensor for a name of another program."""
+    if name in values:
+        return Match(name, name)
+    if name.endswith(CHANNELS_FIRST):
+        plain = name.removesuffix(CHANNELS_FIRST)
+        return Match(plain, plain, (-1, 1)) if plain in values and values[plain].ndim >= 3 else None
+    other = name + CHANNELS_FIRST
+    return Match(other, name, (1, -1)) if other in values and values[other].ndim >= 3 else None
+
+
+class SourceTensors:
+    """Tensors of the source program for one sample, by name: values as floats, and codes of integers."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Array] = {}
+        self.codes: dict[str, Codes] = {}
+
+    def clear(self) -> None:
+        """Forget the tensors of a sample."""
+        self.values.clear()
+        self.codes.clear()
+
+    def remember(self, value: Value, array: Array) -> None:
+        """Keep one tensor."""
+        if value.quant is not None and value.dtype.is_integer:
+            self.codes[value.name] = Codes(array, value.quant)
+            array = value.quant.dequantize(array)
+        self.values[value.name] = array
+
+
+@dataclass()
+class Comparison:
+    """Differences of a program's tensors from those of the source, collected while the program runs."""
+
+    source: SourceTensors
+    by_name: dict[str, Difference] = field(default_factory=dict)
+    unmatched: set[str] = field(default_factory=set)
+    origins: dict[Value, tuple[str, ...]] = field(default_factory=dict)
+    """Tensors whose noise a value carries: itself if it was compared, else those it is computed from."""
+
+    def compare(self, value: Value, array: Array) -> None:
+        """Compare one tensor with the source's of the same name."""
+        match = find_match(value.name.removesuffix(RESHAPED), self.source.values)
+        quant = value.quant if value.dtype.is_integer else None
+        real = quant.dequantize(array) if quant is not None else array
+        self.origins[value] = origins = _origins(value, self.origins)
+        if match is None:
+            self.unmatched.add(value.name)
+            return
+        wanted = match.arrange(self.source.values[match.key])
+        is_reshaped = value.name.endswith(RESHAPED) and wanted.size == real.size
+        if wanted.shape != real.shape and not is_reshaped:
+            self.unmatched.add(value.name)
+            return
+        name = match.name
+        difference = self.by_name.setdefault(name, Difference(name))
+        if name not in origins:  # a tensor that is only moved was made before
+            difference.op = value.producer.op.name if value.producer is not None else "input"
+            difference.reads = origins
+            difference.moves = value.producer is not None and keeps_scale(value.producer.op)
+        difference.add(wanted.reshape(real.shape), real, quant)
+        codes = self.source.codes.get(match.key)
+        if codes is not None and quant is not None:
+            theirs = Codes(match.arrange(codes.array).reshape(array.shape), codes.quant)
+            difference.add_steps(steps_between(theirs, Codes(array, quant)))
+        self.origins[value] = (name,)
+
+    def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
+        """Compare the source's tensors, in its order, with those of another engine: floats, and integers as codes."""
+        operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
+        for key, mine in self.source.values.items():
+            match = find_match(key, values)
+            if match is None or key not in operators:
+                continue
+            codes = self.source.codes.get(key)
+            wanted = match.arrange(values[match.key])
+            if codes is not None:
+                if wanted.dtype == codes.array.dtype and wanted.shape == codes.array.shape:
+                    difference = self._imported(key, operators[key])
+                    difference.add(codes.quant.dequantize(wanted), mine)
+                    difference.add_steps(steps_between(Codes(wanted, codes.quant), codes))
+            elif mine.dtype.kind == wanted.dtype.kind == "f" and (
+                wanted.shape == mine.shape or wanted.size == mine.size == 1
+            ):
+                self._imported(key, operators[key]).add(wanted.reshape(mine.shape), mine)
+
+    def _imported(self, name: str, op: str) -> Difference:
+        return self.by_name.setdefault(name, Difference(name, op, "import"))
+
+
+def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
+    """The nearest compared tensors that a value is computed from."""
+    inputs = value.producer.inputs if value.producer is not None else ()
+    return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
+
+
+def compare_outputs(
+    ports: list[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
+) -> None:
+    """Compare outputs with those of another engine, by name, or by position where a signature has other names."""
+    for port, theirs in _paired(ports, statement):
+        if theirs.size == mine[port.name].size:
+            add_output(differences[port.name], port, theirs.reshape(mine[port.name].shape), port, mine[port.name])
+
+
+def _paired(ports: list[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:
+    same_count = len(ports) == len(statement.outputs)
+    for number, port in enumerate(ports):
+        name = statement.outputs[number] if same_count and port.name not in statement.tensors else port.name
+        if name in statement.tensors:
+            yield port, statement.tensors[name]
+
+
+def add_output(difference: Difference, wanted_port: Port, wanted: Array, port: Port, got: Array) -> None:
+    """Compare one sample's output: by value, and integers with a scale also as codes."""
+    difference.add(_real(wanted, wanted_port), _real(got, port))
+    if _has_codes(wanted, wanted_port) and _has_codes(got, port):
+        assert wanted_port.quant is not None
+        assert port.quant is not None
+        difference.add_steps(steps_between(Codes(wanted, wanted_port.quant), Codes(got, port.quant)))
+
+
+def _has_codes(array: Array, port: Port) -> bool:
+    return port.quant is not None and array.dtype.kind in "iu"
+
+
+def _real(array: Array, port: Port) -> Array:
+    return port.quant.dequantize(array) if port.quant is not None and array.dtype.kind in "iu" else array
