@@ -16,7 +16,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import several
+from tpuconvert.wording import against_limit, several
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import Feed
@@ -56,7 +56,7 @@ class Accuracy:
 
         """
         low = [
-            f"{name} {self.share(name):.4f} is below {limit:g}"
+            f"{name} {against_limit(self.share(name), limit, is_least=True)}"
             for name, limit in least.items()
             if not self.share(name) >= limit
         ]

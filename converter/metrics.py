@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
+from tpuconvert.wording import against_limit
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import CalibrationSource
@@ -133,4 +134,5 @@ def check_metrics(limits: Sequence[MetricLimit], found: dict[str, dict[str, floa
     for limit in limits:
         for output, number in found[limit.name].items():
             if limit.most is not None and not number <= limit.most:
-                raise ThresholdError(f"{limit.name} of '{output}' is {number:.6g}, above {limit.most:g}")
+                text = against_limit(number, limit.most, is_least=False)
+                raise ThresholdError(f"{limit.name} of '{output}': {text}")

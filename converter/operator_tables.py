@@ -6,6 +6,7 @@ import difflib
 import itertools
 from typing import Any
 
+from tpuconvert.schema.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops, find_op
 from tpuconvert.schema.types import Chip, DType
@@ -37,7 +38,7 @@ def chips_named(chip: str | None) -> list[Chip]:
 
     """
     try:
-        return list(Chip) if chip is None else [Chip.parse(chip)]
+        return list(Chip) if chip is None else [parse_chip(chip)]
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -14,11 +14,12 @@ from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.reading import Reading
+from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.hardware import HARDWARE, LocalMemory
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array, Chip, Dim, Shape, format_shape
 
@@ -106,7 +107,7 @@ class Options:
 
         """
         try:
-            target = Chip.parse(chip)
+            target = parse_chip(chip)
         except ValueError as error:
             raise UsageError(str(error)) from None
         mode = None if quantize in (None, "none", "float") else quantize
@@ -128,6 +129,8 @@ class Options:
             )
         if local_memory is not None and not grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
+        if local_memory is None and grouping and alias_of(chip) in HARDWARE:
+            local_memory = alias_of(chip)
         try:
             memory = None if local_memory is None else str(LocalMemory.parse(local_memory))
         except ValueError as error:
@@ -199,7 +202,8 @@ def convert(
     Args:
         source: an ONNX or TFLite file, or a Caffe prototxt.
         weights: the caffemodel that belongs to a prototxt.
-        chip: ``bm1682``, ``bm1684`` or ``bm1686``.
+        chip: ``bm1682``, ``bm1684`` or ``bm1686``. Both ``bm1684x`` and ``bm1688`` select BM1686, whose operators they
+            execute; the model states BM1686.
         quantize: ``int8``, or None for float. A source that is already quantized stays so without it.
         calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
             arrays or of ``{name: array}``.

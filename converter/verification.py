@@ -33,6 +33,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
+from tpuconvert.wording import against_limit
 
 FLOAT_TOLERANCE = 1e-4
 """Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
@@ -304,8 +305,8 @@ def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
         (thresholds.min_sqnr, item.sqnr, False, "SQNR in dB"),
     ):
         if limit is not None and not (value <= limit if is_upper else value >= limit):
-            side = "above" if is_upper else "below"
-            found.append(f"{what} '{item.name}': {quantity} {value:.6g} is {side} {limit:g}")
+            text = against_limit(value, limit, is_least=not is_upper)
+            found.append(f"{what} '{item.name}': {quantity} {text}")
     return found
 
 

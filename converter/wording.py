@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tpuconvert.schema.visible_text import one_line
@@ -13,6 +14,16 @@ LONGEST = 72
 def several(count: int, what: str) -> str:
     """``1 sample``, ``2 samples``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "") -> str:
+    """``0.99989 is below 0.9999``: a value and the limit that it does not keep, with as many digits as both need."""
+    unit = f" {unit}" if unit else ""
+    if math.isnan(value):
+        return f"nan{unit} is not a number, expected {'at least' if is_least else 'at most'} {limit:.6g}{unit}"
+    texts = ((f"{value:.{digits}g}", f"{limit:.{digits}g}") for digits in range(6, 18))
+    found, wanted = next(((one, other) for one, other in texts if one != other), (repr(value), repr(limit)))
+    return f"{found}{unit} is {'below' if is_least else 'above'} {wanted}{unit}"
 
 
 def counted(operators: Mapping[str, int]) -> str:

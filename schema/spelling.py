@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -11,6 +10,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     Case, dashes and underscores do not count: ``conv_2d`` finds ``Conv2D``.
     """
+    import difflib  # 2 ms, only for names that are wrong
+
     names = {_plain(each): each for each in sorted(known, reverse=True)}
     found = difflib.get_close_matches(_plain(name), names, 1, 0.75)
     return names[found[0]] if found else ""

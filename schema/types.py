@@ -132,22 +132,6 @@ class Chip(enum.Enum):
     BM1684 = "BM1684"
     BM1686 = "BM1686"
 
-    @staticmethod
-    def parse(text: str | Chip) -> Chip:
-        """Read a chip name in any letter case.
-
-        Raises:
-            ValueError: naming the chips that exist.
-
-        """
-        if isinstance(text, Chip):
-            return text
-        try:
-            return Chip(text.upper())
-        except ValueError:
-            known = ", ".join(chip.value.lower() for chip in Chip)
-            raise ValueError(f"unknown chip '{text}'; known chips: {known}") from None
-
 
 Dim = int | str
 """One extent: a number of elements, or the name of a dimension that is only known when the model runs."""

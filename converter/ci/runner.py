@@ -16,6 +16,7 @@ from tpuconvert.ci.cache import Cache, content, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.wording import against_limit
 
 Measures = dict[str, Any]
 
@@ -29,9 +30,8 @@ class Miss:
     found: float
 
     def __str__(self) -> str:
-        sign = "below" if self.limit.is_least else "above"
-        unit = f" {self.limit.unit}" if self.limit.unit else ""
-        return f"{self.limit.key} {self.found:.6g}{unit} is {sign} {self.wanted:.6g}{unit}"
+        text = against_limit(self.found, self.wanted, is_least=self.limit.is_least, unit=self.limit.unit)
+        return f"{self.limit.key} {text}"
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import CHIPS, plugin_option
+from tpuconvert.cli.source_options import CHIPS, plugin_option, state_alias
 from tpuconvert.cli.terminal import echo
 
 
 @click.command("ops", short_help="List the supported operators, or explain one.")
 @click.argument("name", required=False)
-@click.option("--chip", metavar="CHIP", help=f"Only operators of one chip: {CHIPS}.")
+@click.option("--chip", metavar="CHIP", callback=state_alias, help=f"Only operators of one chip: {CHIPS}.")
 @click.option(
     "--format",
     "source_format",

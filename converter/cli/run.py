@@ -94,6 +94,8 @@ def command(
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
     """What ``load_feeds`` takes: one path, or arrays by input name."""
     from tpuconvert.calibration_data import load_arrays
+    from tpuconvert.schema.errors import UsageError
+    from tpuconvert.schema.spelling import did_you_mean
 
     named: dict[str, str] = {}
     for text in texts:
@@ -101,8 +103,12 @@ def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
         if separator and name in names:
             ensure(name not in named, f"input '{name}' is given twice")
             named[name] = path
-        elif len(texts) == 1:
+        elif len(texts) == 1 and (not separator or Path(text).exists()):
             return text
+        elif separator and not Path(text).exists():
+            alike = did_you_mean(name, names)
+            hint = f"{alike}\nits inputs: {', '.join(names)}" if alike else f"its inputs: {', '.join(names)}"
+            raise UsageError(f"the model has no input '{name}'", hint=hint)
         else:
             ensure(False, f"'{text}' names no input", hint=f"NAME=FILE for each of {', '.join(names)}")
     if len(names) == 1:

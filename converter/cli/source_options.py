@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CHIPS = "bm1682, bm1684 or bm1686"
+CHIPS = "bm1682, bm1684 or bm1686 (also for bm1684x and bm1688)"
 
 
 def model_arguments(function: F) -> F:
@@ -97,9 +97,24 @@ def allow_root_option(function: F) -> F:
 
 def chip_option(function: F) -> F:
     """Add --chip."""
-    return click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help=f"The target: {CHIPS}.")(
-        function
-    )
+    return click.option(
+        "--chip",
+        default="bm1686",
+        show_default=True,
+        metavar="CHIP",
+        callback=state_alias,
+        help=f"The target: {CHIPS}.",
+    )(function)
+
+
+def state_alias(_context: click.Context, _parameter: click.Parameter, chip: str | None) -> str | None:
+    """Print which chip's operators a product executes, where it is called otherwise."""
+    if chip is not None and chip.upper() not in ("BM1682", "BM1684", "BM1686"):
+        from tpuconvert.schema.chip_names import alias_of, parse_chip
+
+        if alias_of(chip):
+            click.echo(f"{alias_of(chip)} executes the operators of {parse_chip(chip).value}", err=True)
+    return chip
 
 
 def calibration_method_option(function: F) -> F:

@@ -214,7 +214,7 @@ def test_ops(capsys: Captured) -> None:
     assert "bm1682" in capsys.readouterr().out
     assert main(["ops", "--format", "onnx", "--json"]) == 0
     assert "Conv" in [row["operator"] for row in json.loads(capsys.readouterr().out)]
-    assert main(["ops", "--chip", "bm1688"]) == 2
+    assert main(["ops", "--chip", "bm1690"]) == 2
     assert main(["ops", "--chip", "bm1684", "--format", "onnx"]) == 2
 
 

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, Chip, DType, QuantParams, Scalar, TensorType
+from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, DType, QuantParams, Scalar, TensorType
 
 
 def test_ranges_and_widths():
@@ -23,12 +23,6 @@ def test_numpy_types_map_back_and_others_are_refused():
     for missing in ("int64", "float64", "bool"):
         with pytest.raises(ValueError, match=missing):
             DType.of(missing)
-
-
-def test_chips_are_read_in_any_letter_case_and_unknown_ones_listed():
-    assert Chip.parse("bm1684") is Chip.BM1684
-    with pytest.raises(ValueError, match="bm1682, bm1684, bm1686"):
-        Chip.parse("bm1688")
 
 
 def test_scalars_are_never_rounded_silently():

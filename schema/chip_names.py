@@ -1,0 +1,67 @@
+"""Names of chips and boards that users give, and the chip whose operators they execute.
+
+Evidence for the aliases: exported programs of BM1686 give the same integers in the vendor's chip simulator for BM1684X
+and BM1688.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tpuconvert.schema.spelling import nearest
+from tpuconvert.schema.types import Chip
+
+ALIASES = {"bm1684x": Chip.BM1686, "bm1688": Chip.BM1686}
+"""Products that execute the operators of another chip exactly: ``--chip bm1684x`` selects these."""
+
+_BM1684 = "its TPU is a BM1684: choose --chip bm1684"
+_BM1684X = "its TPU is a BM1684X: choose --chip bm1684x"
+_BM1688 = "its TPU is of the kind of BM1688: choose --chip bm1688, and compare the results with the device"
+_OTHER = "its TPU has other operators: none of the chips here fits, use the vendor's compiler"
+
+_ANSWERS = (
+    (r"cv186\w*|se98?|se916", _BM1688),
+    (r"s[emc]7\w*|airbox", _BM1684X),
+    (r"s[emc]5\w*", _BM1684),
+    (r"s[ec]3\w*", "its TPU is a BM1682: choose --chip bm1682"),
+    (r"cv18\w*|sg200\d|bm1690\w*|sg2260\w*|sg2044|bm1880|bm1680|bm1681", _OTHER),
+    (r"sg2042", "it has no TPU: choose the chip of the accelerator card"),
+)
+"""Patterns of other products, and what to choose instead."""
+
+KNOWN = (*(chip.value.lower() for chip in Chip), *ALIASES)
+"""Names that are accepted."""
+
+
+def plain_name(text: str) -> str:
+    """Return a name in small letters, without dashes, underscores and spaces."""
+    return re.sub(r"[-_\s]", "", text).lower()
+
+
+def parse_chip(text: str | Chip) -> Chip:
+    """Return the chip of a name.
+
+    Raises:
+        ValueError: the name is none that is accepted; the message says which chip to choose.
+    """
+    if isinstance(text, Chip):
+        return text
+    name = plain_name(text)
+    if name in ALIASES:
+        return ALIASES[name]
+    try:
+        return Chip(name.upper())
+    except ValueError:
+        pass
+    for pattern, answer in _ANSWERS:
+        if re.fullmatch(pattern, name):
+            raise ValueError(f"chip '{text}': {answer}")
+    near = nearest(name, KNOWN)
+    meant = f"did you mean '{near}'? " if near else ""
+    raise ValueError(f"unknown chip '{text}': {meant}known are {', '.join(KNOWN)}")
+
+
+def alias_of(text: str | Chip) -> str:
+    """Return the plain name of a product that selects another chip's operators; empty for the chips themselves."""
+    name = "" if isinstance(text, Chip) else plain_name(text)
+    return name if name in ALIASES else ""
