@@ -15,13 +15,14 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs test test-nightly sanitize nightly lint format clean
+.PHONY: help demo docs test test-nightly sanitize zoo nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
 	@echo "make test-nightly  all tests"
 	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
-	@echo "make nightly       test-nightly and sanitize"
+	@echo "make zoo           networks from PyTorch's exporters, converted to INT8; installs PyTorch into build/zoo-venv"
+	@echo "make nightly       test-nightly, sanitize and zoo"
 	@echo "make docs          the documentation as a site, in build/site"
 	@echo "make lint          ruff and mypy --strict"
 	@echo "make format        let ruff sort imports and lay out the code"
@@ -56,7 +57,22 @@ sanitize: $(READY)
 	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native -m "not slow"
 	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native/test_hostile_*.py -m slow
 
-nightly: test-nightly sanitize
+# PyTorch has an environment for itself; setup.cfg has its version.
+ZOO := build/zoo
+ZOO_BIN := build/zoo-venv/bin
+ZOO_EXTRA := import configparser; p = configparser.ConfigParser(); p.read('setup.cfg'); print(p['options.extras_require']['zoo'])
+
+$(ZOO_BIN)/python: setup.cfg
+	$(PYTHON) -m venv build/zoo-venv
+	$(ZOO_BIN)/python -m pip install --quiet $$($(PYTHON) -c "$(ZOO_EXTRA)")
+	@touch $@
+
+zoo: $(READY) $(ZOO_BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[oracles]'
+	$(ZOO_BIN)/python tools/zoo.py make $(ZOO)
+	$(BIN)/python tools/zoo.py run $(ZOO) --markdown build/exporters.md
+
+nightly: test-nightly sanitize zoo
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

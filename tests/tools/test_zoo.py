@@ -1,0 +1,143 @@
+"""The runs of exported models, on models made here; no exporter is needed."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from zoo_files import Export, Made, exports, load_samples, save_samples
+from zoo_page import page
+
+pytest.importorskip("onnxruntime")
+from zoo_running import (
+    DIFFERENT,
+    EXPORTER,
+    INTERNAL,
+    NUMBER,
+    OK,
+    REFUSED,
+    Comparison,
+    Outcome,
+    read_log,
+    run,
+    run_export,
+)
+
+
+def softsign_plugin(folder: Path, since: int, body: str) -> list[Path]:
+    """Write a converter of Softsign. Plugins stay registered, so each one needs another ``since``."""
+    lines = [
+        "from tpuconvert import register_converter",
+        "from tpuconvert.schema.ops.copy import Copy",
+        f'@register_converter("onnx", "Softsign", since={since})',
+        "def softsign(node, g):",
+        f"    {body}",
+    ]
+    path = folder / f"softsign_{since}.py"
+    path.write_text("\n".join(lines) + "\n")
+    return [path]
+
+
+def write(folder: Path, batch: str, operator: str) -> Export:
+    """Write a model ``x @ w -> operator -> Relu`` and samples for it."""
+    weight = numpy_helper.from_array(np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8), "w")
+    extent = "batch" if batch == "open" else 1
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node(operator, ["h"], ["k"]),
+        helper.make_node("Relu", ["k"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [extent, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    export = Export("net", "torchscript", 13, batch)
+    onnx.save(model, str(export.path(folder)))
+    save_samples(folder, "net", {"x": np.random.default_rng(1).standard_normal((4, 1, 4)).astype(np.float32)})
+    return export
+
+
+@pytest.mark.parametrize("batch", ["fixed", "open"])
+def test_a_model_that_converts_has_figures(tmp_path: Path, batch: str) -> None:
+    found = run_export(write(tmp_path, batch, "Tanh"), tmp_path, "bm1686", 60.0)
+    assert (found.outcome, found.reason) == (OK, "")
+    assert found.cosine is not None and 0.99 < found.cosine < 1.0  # INT8 of one product: less than a percent, not exact
+    assert found.share == (1.0 if batch == "fixed" else None)
+
+
+def test_an_operator_without_a_form_is_a_refusal(tmp_path: Path) -> None:
+    found = run_export(write(tmp_path, "fixed", "RandomNormalLike"), tmp_path, "bm1686", 60.0)
+    assert (found.outcome, found.stage) == (REFUSED, "float")
+    assert found.reason.startswith("RandomNormalLike: ")
+
+
+def test_an_exception_is_an_internal_error(tmp_path: Path) -> None:
+    plugins = softsign_plugin(tmp_path, 2, 'raise ZeroDivisionError("a mistake")')
+    found = run_export(write(tmp_path, "fixed", "Softsign"), tmp_path, "bm1686", 60.0, plugins)
+    assert (found.outcome, found.stage) == (INTERNAL, "float")
+    assert "a mistake" in found.reason
+
+
+def test_other_numbers_are_a_difference(tmp_path: Path) -> None:
+    plugins = softsign_plugin(tmp_path, 3, "return g.add(Copy(), node.input(0))")
+    found = run_export(write(tmp_path, "fixed", "Softsign"), tmp_path, "bm1686", 60.0, plugins)
+    assert (found.outcome, found.stage) == (DIFFERENT, "run float")
+
+
+def test_a_model_that_takes_too_long_is_an_internal_error(tmp_path: Path) -> None:
+    plugins = softsign_plugin(tmp_path, 4, "while True: pass")
+    found = run_export(write(tmp_path, "fixed", "Softsign"), tmp_path, "bm1686", 2.0, plugins)
+    assert (found.outcome, found.stage) == (INTERNAL, "float")
+    assert "longer than 2 s" in found.reason
+
+
+def test_refused_exports_and_finished_ones_are_not_run_again(tmp_path: Path) -> None:
+    export = write(tmp_path, "fixed", "Tanh")
+    refused = Export("net", "dynamo", 18, "open")
+    refused.refusal_path(tmp_path).write_text("NotImplementedError: grid\n")
+    assert list(exports(tmp_path)) == [refused, export]
+    log = tmp_path / "log.jsonl"
+    first = run(tmp_path, log=log)
+    assert [found.outcome for found in first] == [EXPORTER, OK]
+    assert first[0].reason == "NotImplementedError: grid"
+    export.path(tmp_path).write_bytes(b"no model: reading it would fail")
+    assert run(tmp_path, log=log) == first
+
+
+def test_a_model_that_ended_the_process_is_an_internal_error(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"begun": {"network": "net", "exporter": "dynamo", "opset": 18, "batch": "open"}}\n')
+    (found,) = read_log(log).values()
+    assert (found.outcome, found.reason) == (INTERNAL, "the process ended")
+
+
+def test_samples_are_read_as_they_were_written(tmp_path: Path) -> None:
+    save_samples(tmp_path, "net", {"a": np.arange(6).reshape(3, 1, 2), "b": np.zeros((3, 1), np.float32)})
+    samples = load_samples(tmp_path, "net")
+    assert [sample["a"].tolist() for sample in samples] == [[[0, 1]], [[2, 3]], [[4, 5]]]
+
+
+def test_figures_of_a_comparison() -> None:
+    found = Comparison()
+    found.add(np.array([0.0, 4.0]), np.array([0.0, 4.0]))
+    found.add(np.array([0.0, 4.0]), np.array([0.4, 4.0]))
+    assert found.relative == pytest.approx(0.1)  # 0.4 of a range of 4
+    assert found.cosine == pytest.approx(32 / np.sqrt(32 * 32.16))
+    assert found.sqnr == pytest.approx(10 * np.log10(4 / 0.04))  # variance 4, mean squared noise 0.16 / 4
+
+
+def test_the_page_joins_opsets_that_ended_alike(tmp_path: Path) -> None:
+    Made("2.13.0+cpu", "1.23").save(tmp_path)
+    found = [
+        Outcome(Export("net", "dynamo", 18, "fixed"), OK, cosine=0.99, sqnr=20.0, share=1.0),
+        Outcome(Export("net", "dynamo", 19, "fixed"), OK, cosine=0.98, sqnr=20.0, share=1.0),
+        Outcome(Export("net", "dynamo", 20, "fixed"), INTERNAL, "int8", "KeyError: 'a|b'"),
+        Outcome(Export("net", "dynamo", 18, "open"), NUMBER, reason="Range", cosine=0.99, sqnr=20.0),
+    ]
+    text = page(found, tmp_path)
+    assert "| net | dynamo | fixed | 18, 19 | ok | 0.9800 to 0.9900 | 20.0 | 100 % |" in text
+    assert "| net | dynamo | fixed | 20 | internal error |  |  |  |" in text
+    assert "| 1 | internal error | int8: KeyError: 'a/b' | net |" in text
+    assert "| 1 | ok with a number | Range | net |" in text
+    assert "PyTorch 2.13.0 with" in text

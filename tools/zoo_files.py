@@ -1,0 +1,100 @@
+"""The folder of a zoo: exported models, samples of their inputs, and what the exporters refused."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+EXPORTERS = {"torchscript": (11, 13, 15, 17, 20), "dynamo": (18, 19, 20, 21, 22, 23)}
+"""Exporters of PyTorch, and the opsets to export with each."""
+
+BATCHES = ("fixed", "open")
+"""Extent of the batch axis: 1, or symbolic."""
+
+_NAME = re.compile(r"(?P<network>\w+)-(?P<exporter>\w+)-(?P<opset>\d+)-(?P<batch>\w+)\.(onnx|refused)")
+
+
+@dataclass(frozen=True, order=True)
+class Export:
+    """One export of a network.
+
+    Attributes:
+        network: its name.
+        exporter: a key of EXPORTERS.
+        opset: of the model.
+        batch: one of BATCHES.
+    """
+
+    network: str
+    exporter: str
+    opset: int
+    batch: str
+
+    @property
+    def name(self) -> str:
+        """Stem of the files."""
+        return f"{self.network}-{self.exporter}-{self.opset}-{self.batch}"
+
+    def path(self, folder: Path) -> Path:
+        """Return the path of the model."""
+        return folder / f"{self.name}.onnx"
+
+    def refusal_path(self, folder: Path) -> Path:
+        """Return the path of the reason why there is no model."""
+        return folder / f"{self.name}.refused"
+
+    def is_made(self, folder: Path) -> bool:
+        """Return True if the export was tried before."""
+        return self.path(folder).exists() or self.refusal_path(folder).exists()
+
+    def refusal(self, folder: Path) -> str:
+        """Return why the exporter refused; empty if it did not."""
+        path = self.refusal_path(folder)
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """Versions of the packages that made a zoo."""
+
+    torch: str
+    onnx: str
+
+    def save(self, folder: Path) -> None:
+        """Write the versions into the folder."""
+        (folder / "made.json").write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(folder: Path) -> "Made | None":
+        """Return the versions, or None where the folder has none."""
+        path = folder / "made.json"
+        return Made(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def exports(folder: Path) -> Iterator[Export]:
+    """Return every export in a folder, also the refused ones, in order."""
+    matches = (_NAME.fullmatch(path.name) for path in folder.iterdir())
+    yield from sorted(
+        Export(match["network"], match["exporter"], int(match["opset"]), match["batch"]) for match in matches if match
+    )
+
+
+def save_samples(folder: Path, network: str, samples: dict[str, Array]) -> None:
+    """Write the samples of a network: each array has the samples on its first axis, each of them of batch 1."""
+    with (folder / f"{network}.npz").open("wb") as stream:
+        np.savez(stream, **samples)  # type: ignore[arg-type]  # its annotation takes the names for its options
+
+
+def load_samples(folder: Path, network: str) -> list[dict[str, Array]]:
+    """Return the samples of a network."""
+    with np.load(folder / f"{network}.npz") as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    count = len(next(iter(arrays.values())))
+    return [{name: array[k] for name, array in arrays.items()} for k in range(count)]

@@ -1,0 +1,370 @@
+"""Convert exported models in float and to INT8, and compare them with ONNX Runtime."""
+
+import json
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from zoo_files import Array, Export, exports, load_samples
+
+import tpuconvert as tc
+from tpuconvert.pipeline import Options
+from tpuconvert.schema.cost import macs
+from tpuconvert.schema.errors import UNKNOWN_SHAPE
+from tpuconvert.source_comparison import verify_source
+from tpuconvert.verification import FLOAT_TOLERANCE, Thresholds
+
+OK = "ok"
+NUMBER = "ok with a number"
+EXPORTER = "exporter refuses"
+REFUSED = "refused"
+DIFFERENT = "float differs"
+INTERNAL = "internal error"
+OUTCOMES = {
+    OK: "converted; the float model computes what the source does",
+    NUMBER: "so it is with a number for the open batch (`--input-shapes`), which an operator needs",
+    EXPORTER: "PyTorch wrote no file",
+    REFUSED: "tpuconvert refuses, with a reason",
+    DIFFERENT: "the float model computes something else than the source",
+    INTERNAL: "a mistake in tpuconvert",
+}
+"""Ends of a model, with their meaning."""
+
+OPEN_BATCHES = (1, 3)
+"""Batches that models with an open batch run with."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of one export.
+
+    Attributes:
+        export: what was exported.
+        outcome: a key of OUTCOMES.
+        stage: step that failed: ``float``, ``verify``, ``run float``, ``int8`` or ``run int8``.
+        reason: of the failure; of ``ok with a number`` the operators that need it.
+        difference: largest difference of the float model's outputs from ONNX Runtime's, as a share of their range.
+        cosine: smallest cosine of an INT8 output with ONNX Runtime's.
+        sqnr: smallest signal-to-quantization-noise ratio of an output, in dB.
+        share: of the multiply-accumulate steps that are computed with integers; None where extents are open.
+        seconds: for everything.
+    """
+
+    export: Export
+    outcome: str
+    stage: str = ""
+    reason: str = ""
+    difference: float | None = None
+    cosine: float | None = None
+    sqnr: float | None = None
+    share: float | None = None
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        parts = [self.export.name, self.outcome, self.stage, self.reason]
+        if self.cosine is not None:
+            parts.append(f"cosine {self.cosine:.4f}, {self.sqnr:.1f} dB")
+        return ": ".join(filter(None, parts)) + f" ({self.seconds:.1f} s)"
+
+    def to_line(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_line(line: str) -> "Outcome":
+        """Read one line of JSON."""
+        entry = json.loads(line)
+        return Outcome(Export(**entry.pop("export")), **entry)
+
+
+class TimeLimitError(Exception):
+    """A model took longer than allowed."""
+
+
+class DifferentError(Exception):
+    """The float model is not the source."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise TimeLimitError inside the block after so many seconds."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        raise TimeLimitError(f"longer than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run(
+    folder: Path,
+    networks: Sequence[str] = (),
+    exporters: Sequence[str] = ("torchscript", "dynamo"),
+    opsets: Sequence[int] = (),
+    chip: str = "bm1686",
+    seconds: float = 300.0,
+    log: Path | None = None,
+) -> list[Outcome]:
+    """Convert the models of a folder.
+
+    Args:
+        folder: made by ``zoo.py make``.
+        networks: names; all when empty.
+        exporters: names.
+        opsets: all when empty.
+        chip: to convert for.
+        seconds: time limit of a model.
+        log: outcomes are appended to it; models in it are not run again.
+
+    Returns:
+        All outcomes, in the order of the models' names.
+    """
+    known = read_log(log)
+    outcomes = []
+    for export in exports(folder):
+        is_chosen = export.exporter in exporters and (not opsets or export.opset in opsets)
+        if not is_chosen or (networks and export.network not in networks):
+            continue
+        if export not in known:
+            _append(log, json.dumps({"begun": asdict(export)}))
+            known[export] = outcome = run_export(export, folder, chip, seconds)
+            _append(log, outcome.to_line())
+            print(outcome, flush=True)
+        outcomes.append(known[export])
+    return outcomes
+
+
+def read_log(log: Path | None) -> dict[Export, Outcome]:
+    """Return the outcomes of an earlier run; a model that was begun there and has none ended the process."""
+    found: dict[Export, Outcome] = {}
+    if log is None or not log.exists():
+        return found
+    for line in log.read_text(encoding="utf-8").splitlines():
+        if line.startswith('{"begun"'):
+            export = Export(**json.loads(line)["begun"])
+            found[export] = Outcome(export, INTERNAL, reason="the process ended")
+        else:
+            outcome = Outcome.from_line(line)
+            found[outcome.export] = outcome
+    return found
+
+
+def _append(log: Path | None, line: str) -> None:
+    if log is not None:
+        with log.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+
+def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins: Sequence[Path] = ()) -> Outcome:
+    """Convert one model in float and to INT8. Every exception becomes an outcome."""
+    refusal = export.refusal(folder)
+    if refusal:
+        return Outcome(export, EXPORTER, reason=refusal)
+    begun = time.monotonic()
+    trial = Trial(export.path(folder), load_samples(folder, export.network), chip, plugins)
+    outcome = Outcome(export, OK)
+    try:
+        with time_limit(seconds), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            figures = trial.run()
+        outcome = replace(outcome, **figures)
+    except DifferentError as error:
+        outcome = replace(outcome, outcome=DIFFERENT, stage=trial.stage, reason=str(error))
+    except tc.UnsupportedError as error:
+        problem = next((item for item in error.problems if item.kind is not UNKNOWN_SHAPE), error.problems[0])
+        reason = f"{problem.op}: {problem.message or problem.kind.heading}"
+        outcome = replace(outcome, outcome=REFUSED, stage=trial.stage, reason=reason)
+    except tc.TpuConvertError as error:
+        end = INTERNAL if error.exit_code == 1 else REFUSED
+        outcome = replace(outcome, outcome=end, stage=trial.stage, reason=_first_lines(error))
+    except Exception as error:  # whatever is raised is what the run is looking for
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{_first_lines(error)} ({Path(frame.filename).name}:{frame.lineno})"
+        outcome = replace(outcome, outcome=INTERNAL, stage=trial.stage, reason=reason)
+    return replace(outcome, seconds=time.monotonic() - begun)
+
+
+def _first_lines(error: BaseException) -> str:
+    text = " | ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return f"{type(error).__name__}: {text}"[:300]
+
+
+class Trial:
+    """The conversions and runs of one model; ``stage`` is the current one.
+
+    Args:
+        path: of the model.
+        samples: of batch 1.
+        chip: to convert for.
+        plugins: of the conversion.
+    """
+
+    def __init__(self, path: Path, samples: list[dict[str, Array]], chip: str, plugins: Sequence[Path]) -> None:
+        self.path, self.samples, self.chip, self.plugins = path, samples, chip, plugins
+        self.stage = "float"
+        self._batch_axes = batch_axes(path)
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = 1
+        self._runtime = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._reads = {value.name for value in self._runtime.get_inputs()}
+        self._names = [value.name for value in self._runtime.get_outputs()]
+
+    def run(self) -> dict[str, Any]:
+        """Return the figures of an Outcome.
+
+        A model that needs a number for its open batch is converted with each of OPEN_BATCHES.
+
+        Raises:
+            DifferentError: the float model differs from the source.
+        """
+        if not self._batch_axes:
+            return self._run((1,), {})
+        try:
+            return self._run(OPEN_BATCHES, {})
+        except tc.UnsupportedError as error:
+            if any(problem.kind is not UNKNOWN_SHAPE for problem in error.problems):
+                raise
+            operators = ", ".join(dict.fromkeys(problem.op for problem in error.problems))
+        found = [self._run((size,), self._shapes(size)) for size in OPEN_BATCHES]
+        return {
+            "outcome": NUMBER,
+            "reason": operators,
+            "difference": max(one["difference"] for one in found),
+            "cosine": min(one["cosine"] for one in found),
+            "sqnr": min(one["sqnr"] for one in found),
+            "share": found[0]["share"],
+        }
+
+    def _run(self, sizes: Sequence[int], shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
+        """Convert once, with samples of the first batch size, and run with batches of every size."""
+        feeds = self._feeds(sizes[0])
+        options: dict[str, Any] = {"chip": self.chip, "input_shapes": shapes}
+        self.stage = "float"
+        model = tc.convert(self.path, plugins=self.plugins, **options)
+        self.stage = "verify"
+        verification = verify_source(model, self.path, None, Options.of(**options), feeds, samples=1)
+        if failures := verification.failures(Thresholds.default(model)):
+            raise DifferentError(failures[0])
+        self.stage = "run float"
+        difference = max(found.relative for found in self._compare(model, sizes))
+        if not difference <= FLOAT_TOLERANCE:
+            raise DifferentError(f"{difference:.3g} of the range from ONNX Runtime, expected at most {FLOAT_TOLERANCE}")
+        self.stage = "int8"
+        model = tc.convert(self.path, plugins=self.plugins, quantize="int8", calibration=feeds, **options)
+        self.stage = "run int8"
+        compared = self._compare(model, sizes)
+        return {
+            "difference": difference,
+            "cosine": min(found.cosine for found in compared),
+            "sqnr": min(found.sqnr for found in compared),
+            "share": integer_share(model),
+        }
+
+    def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the inputs with an open batch."""
+        return {name: self._feeds(size)[0][name].shape for name in self._batch_axes if name in self._reads}
+
+    def _feeds(self, size: int) -> list[dict[str, Array]]:
+        """The samples in batches of a size; as many batches as fit, and the last one begins again."""
+        feeds = []
+        for first in range(0, len(self.samples), size):
+            batch = [self.samples[k % len(self.samples)] for k in range(first, first + size)]
+            feeds.append({name: self._join(name, batch) for name in batch[0] if name in self._reads})
+        return feeds
+
+    def _join(self, name: str, batch: list[dict[str, Array]]) -> Array:
+        """Concatenate samples along the batch axis of an input."""
+        axis = self._batch_axes.get(name)
+        return batch[0][name] if axis is None else np.concatenate([sample[name] for sample in batch], axis)
+
+    def _compare(self, model: tc.Model, sizes: Sequence[int]) -> "list[Comparison]":
+        """Compare every output with ONNX Runtime's, on batches of every size."""
+        found = {name: Comparison() for name in self._names}
+        with tc.Session(model, threads=1) as session:
+            for feeds in (feeds for size in sizes for feeds in self._feeds(size)):
+                given = session.run(feeds)
+                wanted = self._runtime.run(self._names, feeds)
+                for name, array in zip(self._names, wanted, strict=True):
+                    found[name].add(array, given[name])
+        return list(found.values())
+
+
+class Comparison:
+    """One output against ONNX Runtime's, over all samples."""
+
+    def __init__(self) -> None:
+        self._wanted: list[Array] = []
+        self._given: list[Array] = []
+
+    def add(self, wanted: Array, given: Array) -> None:
+        """Add the output of one run.
+
+        Raises:
+            DifferentError: the shapes differ.
+        """
+        if wanted.shape != given.shape:
+            raise DifferentError(f"an output has shape {given.shape}, ONNX Runtime gives {wanted.shape}")
+        self._wanted.append(wanted.astype(np.float64).ravel())
+        self._given.append(given.astype(np.float64).ravel())
+
+    @property
+    def _pair(self) -> tuple[Array, Array]:
+        return np.concatenate(self._wanted), np.concatenate(self._given)
+
+    @property
+    def relative(self) -> float:
+        """Largest difference as a share of the range."""
+        a, b = self._pair
+        extent = float(np.ptp(a)) or float(np.abs(a).max()) or 1.0
+        return float(np.abs(a - b).max()) / extent
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity."""
+        a, b = self._pair
+        size = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(a @ b) / size if size else float(np.array_equal(a, b))
+
+    @property
+    def sqnr(self) -> float:
+        """Signal-to-quantization-noise ratio in dB; the mean of the signal does not count. At most 200."""
+        a, b = self._pair
+        noise = float(np.square(a - b).mean())
+        signal_power = float(np.var(a)) or float(np.square(a).mean())
+        return min(200.0, 10.0 * float(np.log10(max(signal_power, 1e-300) / max(noise, 1e-300))))
+
+
+def batch_axes(path: Path) -> dict[str, int]:
+    """Return the axis of the open batch of each input that has one."""
+    found = {}
+    for value in onnx.load(str(path), load_external_data=False).graph.input:
+        for axis, extent in enumerate(value.type.tensor_type.shape.dim):
+            if extent.dim_param:
+                found[value.name] = axis
+    return found
+
+
+def integer_share(model: tc.Model) -> float | None:
+    """Return the share of multiply-accumulate steps whose first operand is of integers; None for open extents."""
+    counts = [(macs(node), node) for node in model.graph.nodes]
+    known = [(count, node) for count, node in counts if count is not None]
+    total = sum(count for count, _ in known)
+    if len(known) < len(counts) or not total:
+        return None
+    return sum(count for count, node in known if node.inputs[0] is not None and node.inputs[0].dtype.is_integer) / total
