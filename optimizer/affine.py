@@ -22,6 +22,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
@@ -36,7 +37,7 @@ else:
 WITH_SCALAR = (Adds, Divs, Muls, Rsubs, Subs)
 WITH_CONSTANT = (Add, Div, Mul, Sub)
 AFFINE = (BatchNorm, *WITH_SCALAR, *WITH_CONSTANT)
-PRODUCTS = (Conv, Deconv, MatrixMul)
+PRODUCTS = (Conv, Conv3d, Deconv, MatrixMul)
 
 
 class Affine(NamedTuple):
@@ -126,7 +127,7 @@ def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = 
         per_group = static(old_w.shape)[0] // product.op.groups
         factor = np.repeat(affine.k.reshape(product.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
-        factor = affine.k[:, None, None, None] if isinstance(product.op, Conv) else affine.k
+        factor = affine.k if isinstance(product.op, MatrixMul) else affine.k.reshape(-1, *(1,) * (old_w.rank - 1))
     w = _scaled(old_w, factor)
     bias = affine.b if (old := _bias(product)) is None else old * affine.k + affine.b
     return _rebuilt(graph, product, product.inputs[0], w, bias, name)
@@ -145,13 +146,16 @@ def fold_before(graph: Graph, product: Node, x: Value, affine: Affine) -> Value 
             return Skip("a shift before a deconv is not the same at the border")
         added, w = affine.b, w * affine.k[:, None, None, None]
     else:
-        assert isinstance(product.op, Conv)
         op = product.op
-        if shifts and any((op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
+        assert isinstance(op, (Conv, Conv3d))
+        if shifts and any(op.pad if isinstance(op, Conv3d) else (op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
             return Skip("a shift before padding is not the same at the border")
-        per_output = len(w) // op.groups
-        k, b = (np.repeat(vector.reshape(op.groups, -1), per_output, axis=0) for vector in (affine.k, affine.b))
-        added, w = (w * b[:, :, None, None]).sum(axis=(1, 2, 3)), w * k[:, :, None, None]
+        per_output, spatial = len(w) // op.groups, (1,) * (w.ndim - 2)
+        k, b = (
+            np.repeat(vector.reshape(op.groups, -1), per_output, axis=0).reshape(len(w), -1, *spatial)
+            for vector in (affine.k, affine.b)
+        )
+        added, w = (w * b).reshape(len(w), -1).sum(axis=1), w * k
     if shifts:
         bias = added if bias is None else bias + added
     return _rebuilt(graph, product, x, w, bias, None)
@@ -181,7 +185,7 @@ def _rebuilt(
         return Skip("the folded weights are beyond the range of their type")
     inputs = [x, graph.constant(w, old_w.name)]
     if b is not None:
-        shape = (1, -1) if isinstance(product.op, MatrixMul) else (1, -1, 1, 1)
+        shape = (1, -1, *(1,) * (old_w.rank - 2))
         bias_name = f"{product.outputs[0].name}:bias" if old_b is None else old_b.name
         inputs.append(graph.constant(b.reshape(shape), bias_name))
     return graph.add(product.op, *inputs, name=name)

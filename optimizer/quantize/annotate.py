@@ -27,6 +27,7 @@ import numpy as np
 from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.custom import has_integer_form
+from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
     ARITHMETIC,
@@ -84,7 +85,9 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     if not operands:
         return "does not depend on the input"
     if is_product(op):
-        return "" if has_constant_weight(node) else why_no_runtime_product(node, chip)
+        if not has_constant_weight(node):
+            return why_no_runtime_product(node, chip)
+        return "" if find_lowering(op.name, chip) is not None else f"{chip.value} has no integer form of {op.name}"
     if op.name == "softmax":
         return "8-bit probabilities would lose accuracy"
     has_form = keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY

@@ -27,6 +27,7 @@ from tpuconvert.optimizer.quantize.traits import (
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.types import Array, QuantParams
 
 Vector = npt.NDArray[np.float64]
@@ -161,7 +162,7 @@ def _power(node: Node, ranges: Mapping[str, Range]) -> float:
 
 def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     """Sum of squares and largest magnitude of the weights [output channel, input channel], and taps per pair."""
-    if not isinstance(node.op, Conv):  # [input, output, ...]
+    if not isinstance(node.op, (Conv, Conv3d)):  # [input, output, ...]
         w = w.swapaxes(0, 1)
     flat = w.reshape(w.shape[0], w.shape[1], -1)
     return np.square(flat).sum(axis=2), np.abs(flat).max(axis=2), flat.shape[2]
@@ -206,7 +207,7 @@ def _candidates(graph: Graph, ranges: Mapping[str, Range], floats: set[str]) -> 
 def _has_channels(value: Value, ranges: Mapping[str, Range]) -> bool:
     quant = value.quant
     symmetric = quant is not None and quant.dtype.bits == 8 and quant.zero_point == (0,)
-    return symmetric and value.rank in (2, 4) and _extent(ranges[value.name]) == value.shape[1]
+    return symmetric and value.rank in (2, 4, 5) and _extent(ranges[value.name]) == value.shape[1]
 
 
 def _extent(found: Range) -> int:
@@ -262,7 +263,7 @@ def _product_can_read(user: Node, index: int, value: Value) -> bool:
     if not has_constant_weight(user) or index != 0 or weight is None or weight.stored is not None:
         return False
     groups = user.op.attributes().get("groups", 1)
-    return groups == 1 or (isinstance(user.op, Conv) and groups == value.shape[1] and weight.shape[1] == 1)
+    return groups == 1 or (isinstance(user.op, (Conv, Conv3d)) and groups == value.shape[1] and weight.shape[1] == 1)
 
 
 def _sum_can_read(user: Node) -> bool:

@@ -62,7 +62,9 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
         A new graph whose values keep their names.
     """
     if not any(value.quant is not None for value in graph.values):
-        return Legalized(graph)
+        known = reasons or {}
+        alone = [FloatNode(node.name, node.op.name, known[node.name]) for node in graph.nodes if node.name in known]
+        return Legalized(graph, tuple(alone))
     if graph.rescale:
         share_scales(graph, stated=True)
     if graph.rescale == ONNX:

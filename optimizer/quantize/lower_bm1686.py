@@ -27,6 +27,8 @@ from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
@@ -51,6 +53,41 @@ def convolution(node: Node, lowering: Lowering) -> Lowered:
     kind = ConvV2 if node.op.name == "conv" else DeconvV2
     op = kind(
         **geometry(node.op),
+        has_bias=_has_bias(node),
+        izp_val=_operand_params(node).zero_point[0],
+        is_kzp_const=one_zero,
+        kzp_val=zeros[0] if one_zero else 0,
+        kzp_vec=() if one_zero else zeros,
+    )
+    return _product(node, lowering, op, weights)
+
+
+@lowers("conv3d", chips=CHIP)
+def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
+    """conv3d_v2, then requant_int32 with one factor per output channel."""
+    weights = _weights(node)
+    if isinstance(weights, Declined):
+        return weights
+    assert isinstance(node.op, Conv3d)
+    zeros = weights.params.zero_point
+    one_zero = len(set(zeros)) == 1
+    found = node.op.geometry
+    (dt, dh, dw), (stride_t, stride_h, stride_w) = found.dilations, found.strides
+    (front, back), (top, bottom), (left, right) = found.pads
+    op = Conv3dV2(
+        dt=dt,
+        dh=dh,
+        dw=dw,
+        pad_t_0=front,
+        pad_t_1=back,
+        pad_h_0=top,
+        pad_h_1=bottom,
+        pad_w_0=left,
+        pad_w_1=right,
+        stride_t=stride_t,
+        stride_h=stride_h,
+        stride_w=stride_w,
+        groups=found.groups,
         has_bias=_has_bias(node),
         izp_val=_operand_params(node).zero_point[0],
         is_kzp_const=one_zero,
@@ -129,7 +166,7 @@ def _product(node: Node, lowering: Lowering, op: Op, weights: IntegerWeights) ->
     inputs = [lowering.quantized(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     for bias in filter(None, rest):
         integers = bias.stored if bias.stored is not None else quantize_bias(bias.array, weights.units)
-        shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, 1, 1)
+        shape = (-1,) if isinstance(op, MatrixMulV2) else (1, -1, *(1,) * (w.rank - 2))
         inputs.append(lowering.g.constant(integers.reshape(shape), bias.name))
     accumulator = lowering.g.add(op, *inputs, name=f"{name}:int32")
     lowering.products[accumulator] = Product(name, weights.exact)

@@ -21,6 +21,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
@@ -70,14 +71,14 @@ def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
     return reshape_like(graph, pooled, m.op.output)
 
 
-@rule(p((Conv, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage=STAGE)
+@rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage=STAGE)
 def product_with_bias(graph: Graph, m: Match) -> Replacement:
     """A bias of zeros where there is none."""
     if m.B is not None:
         return Skip("it has a bias")
     channels = m.op.output.shape[1]
     assert isinstance(channels, int)  # constant weights decide it
-    shape = (1, channels) if isinstance(m.op.op, MatrixMul) else (1, channels, 1, 1)
+    shape = (1, channels, *(1,) * (m.op.output.rank - 2))
     return graph.add(m.op.op, m.x, m.W, graph.constant(np.zeros(shape, np.float32), f"{m.op.output.name}:bias"))
 
 

@@ -33,11 +33,13 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import I32, Array, Chip
+from tpuconvert.schema.volume_params import VolumeConvolution
 
 SAMPLES = 64
 """Samples that refinement uses at most: means settle long before thresholds do."""
@@ -108,7 +110,7 @@ def refine(
 
 def _is_product(node: Node) -> bool:
     """Whether the node multiplies integers with constant weights and adds an INT32 bias."""
-    if not isinstance(node.op, (ConvV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
+    if not isinstance(node.op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
     return weight is not None and weight.is_constant and bias is not None and bias.is_constant and bias.dtype is I32
@@ -165,11 +167,11 @@ def _round_weights(node: Node, x: list[Array], exact: Array) -> None:
     if inputs > MOST_INPUTS:
         return
     found = Covariance(groups, inputs)
-    if isinstance(op, ConvolutionParams):
+    if isinstance(op, (ConvolutionParams, VolumeConvolution)):
         images = [array[index : index + 1] for array in x for index in range(len(array))]  # any batch size
         most = max(_OBSERVATIONS, 4 * inputs) // len(images) + 1
         for image in images:
-            found.add(patches(image, op, (exact.shape[2], exact.shape[3]), most))
+            found.add(patches(image, op, exact.shape[2:], most))
     else:
         for array in x:
             found.add(array[np.newaxis])
@@ -200,12 +202,12 @@ def _correct_bias(node: Node, x: list[Array], counts: list[int], wanted: Array) 
     bias.data = np.clip(np.rint(shifted), I32.min, I32.max).astype(np.int32).reshape(bias.array.shape)
 
 
-def _with_accumulator(node: Node) -> ConvV2 | DeconvV2 | MatrixMulV2:
+def _with_accumulator(node: Node) -> ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2:
     """The operator whose result is the 32-bit accumulator; the fused forms of BM1684 do not give it."""
     op = node.op
     if isinstance(op, Conv):
         return ConvV2(**geometry(op), has_bias=True)
     if isinstance(op, MatrixMul):
         return MatrixMulV2(has_bias=True)
-    assert isinstance(op, (ConvV2, DeconvV2, MatrixMulV2))
+    assert isinstance(op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2))
     return op

@@ -3,6 +3,8 @@
 - Attention: its products have integer forms, which the composite has not. Where its mask may be minus infinity in a
   whole row, the composite gives zeros: softmax, which has no numbers there, gets a mask of numbers, and its results
   times 0 where there was none above the lowest.
+- Nearest enlargement of one axis by a whole factor, which selects slices by constant indices: index_select works on
+  float only, a tile moves integers.
 - max(x, slopes * x): the two sides of a rectifier have scales of their own, and the slopes' factor one per channel.
 """
 
@@ -22,8 +24,11 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.compare import Gts
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, Scalar
 
 STAGE = "take apart"
@@ -81,3 +86,19 @@ def maximum_in_pieces(graph: Graph, m: Match) -> Replacement:
     positive = graph.add(Active(ActiveType.ACTIVE_RELU), m.x, name=f"{name}:positive")
     negative = graph.add(Mins(Scalar.f32(0)), m.x, name=f"{name}:negative")
     return graph.add(Add(), positive, graph.add(Mul(), negative, m.SLOPES, name=f"{name}:sloped"))
+
+
+@rule(p(IndexSelect, "x", "INDEX", name="op"), stage=STAGE)
+def decompose_repeated_selection(graph: Graph, m: Match) -> Replacement:
+    """``index_select(x, [0, 0, 1, 1, ...]) -> reshape(tile(reshape(x)))``: every slice of an axis, several times."""
+    if not m.x.type.is_static or 0 in m.x.shape or not m.x.dtype.is_float:
+        return Skip("the operand is no float tensor of static shape with elements")
+    axis, shape, index = m.op.op.dim % m.x.rank, m.x.type.static_shape, m.INDEX.array
+    count, remainder = divmod(index.size, shape[axis])
+    if remainder or count < 2 or not np.array_equal(index, np.repeat(np.arange(shape[axis]), count)):
+        return Skip("it does not repeat every slice")
+    name = m.op.output.name
+    flat = (math.prod(shape[: axis + 1]), 1, math.prod(shape[axis + 1 :]), 1)
+    rows = graph.add(Reshape(flat), m.x, name=f"{name}:rows")
+    repeated = graph.add(Tile((1, count, 1, 1)), rows, name=f"{name}:repeated")
+    return graph.add(Reshape(m.op.output.type.static_shape), repeated)

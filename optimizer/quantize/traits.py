@@ -9,12 +9,13 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Chip
 
-WEIGHTED = (Conv, Deconv, MatrixMul)
+WEIGHTED = (Conv, Conv3d, Deconv, MatrixMul)
 """Products that may have constant weights."""
 
 MOVES_DATA = frozenset(

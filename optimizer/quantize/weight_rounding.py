@@ -9,12 +9,16 @@ Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.volume_params import VolumeConvolution
 
+Pads = tuple[tuple[int, int], ...]
 Float64 = npt.NDArray[np.float64]
 
 MOST_INPUTS = 2400
@@ -108,26 +112,46 @@ class Covariance:
         return covariance
 
 
-def patches(x: Array, op: ConvolutionParams, kernel: tuple[int, int], most: int) -> Array:
+def patches(x: Array, op: ConvolutionParams | VolumeConvolution, kernel: tuple[int, ...], most: int) -> Array:
     """What a convolution multiplies its weights with, at evenly spread positions of its result.
 
     Args:
-        x: operand, [N, C, H, W], zero where padded.
+        x: operand, [N, C, H, W] or [N, C, D, H, W], zero where padded.
         op: strides, dilations, pads and groups.
-        kernel: height and width.
+        kernel: its extents.
         most: number of positions at most.
 
     Returns:
-        [groups, positions, C / groups * kernel height * kernel width].
+        [groups, positions, C / groups * kernel size].
     """
-    padded = np.pad(x, ((0, 0), (0, 0), (op.pad_h_t, op.pad_h_b), (op.pad_w_l, op.pad_w_r)))
-    rows = (padded.shape[2] - op.dh * (kernel[0] - 1) - 1) // op.stride_h + 1
-    columns = (padded.shape[3] - op.dw * (kernel[1] - 1) - 1) // op.stride_w + 1
-    total = x.shape[0] * rows * columns
+    strides, dilations, pads = _geometry(op)
+    groups = op.attributes()["groups"]
+    padded = np.pad(x, ((0, 0), (0, 0), *pads))
+    extents = [
+        (padded.shape[2 + axis] - dilations[axis] * (extent - 1) - 1) // strides[axis] + 1
+        for axis, extent in enumerate(kernel)
+    ]
+    total = x.shape[0] * math.prod(extents)
     chosen = np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
-    sample, row, column = np.unravel_index(chosen, (x.shape[0], rows, columns))
-    i = (row * op.stride_h)[:, None] + op.dh * np.arange(kernel[0])
-    j = (column * op.stride_w)[:, None] + op.dw * np.arange(kernel[1])
-    taken = padded[sample[:, None, None], :, i[:, :, None], j[:, None, :]]  # [positions, kh, kw, C]
-    grouped = taken.transpose(3, 0, 1, 2).reshape(op.groups, -1, chosen.size, kernel[0] * kernel[1])
-    return grouped.transpose(0, 2, 1, 3).reshape(op.groups, chosen.size, -1)
+    sample, *places = np.unravel_index(chosen, (x.shape[0], *extents))
+    along = [
+        _on_axis(place[:, None] * strides[axis] + dilations[axis] * np.arange(kernel[axis]), axis, len(kernel))
+        for axis, place in enumerate(places)
+    ]
+    taken = np.moveaxis(padded, 1, -1)[(sample.reshape(-1, *(1,) * len(kernel)), *along)]  # [positions, *kernel, C]
+    grouped: Array = np.moveaxis(taken, -1, 0).reshape(groups, -1, chosen.size, math.prod(kernel))
+    return grouped.transpose(0, 2, 1, 3).reshape(groups, chosen.size, -1)
+
+
+def _geometry(op: ConvolutionParams | VolumeConvolution) -> tuple[tuple[int, ...], tuple[int, ...], Pads]:
+    """Strides, dilations and pads by axis."""
+    if isinstance(op, ConvolutionParams):
+        pads = ((op.pad_h_t, op.pad_h_b), (op.pad_w_l, op.pad_w_r))
+        return (op.stride_h, op.stride_w), (op.dh, op.dw), pads
+    found = op.geometry
+    return found.strides, found.dilations, found.pads
+
+
+def _on_axis(indices: Array, axis: int, count: int) -> Array:
+    """Indices [positions, extent] in a shape that broadcasts with those of the other kernel axes."""
+    return indices.reshape(len(indices), *(indices.shape[1] if other == axis else 1 for other in range(count)))

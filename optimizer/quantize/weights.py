@@ -13,6 +13,7 @@ import numpy as np
 from tpuconvert.schema.fixed_point import rhaz
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I32, Array, QuantParams
@@ -96,10 +97,10 @@ def integer_weights(node: Node, per_channel: bool) -> IntegerWeights | None:
 
 def _along_inputs(node: Node, weights: Array, factors: Array) -> Array:
     """One factor per input channel, in a shape that broadcasts against the weights."""
-    if isinstance(node.op, Conv):
+    if isinstance(node.op, (Conv, Conv3d)):
         # Depthwise weights are [C * m, 1, kh, kw]: the output channels of one input channel follow each other.
-        depthwise = node.op.groups > 1
-        shape = (-1, 1, 1, 1) if depthwise else (1, -1, 1, 1)
+        depthwise, spatial = node.op.groups > 1, (1,) * (weights.ndim - 2)
+        shape = (-1, 1, *spatial) if depthwise else (1, -1, *spatial)
         along: Array = np.repeat(factors, weights.shape[0] // factors.size if depthwise else 1).reshape(shape)
         return along
     rows: Array = np.reshape(factors, (-1,) + (1,) * (weights.ndim - 1))
@@ -115,7 +116,7 @@ def output_channel_axis(node: Node) -> int | None:
     """The axis of a constant weight that counts output channels; None where groups keep it from being one axis."""
     if isinstance(node.op, MatrixMul):
         return 1
-    if isinstance(node.op, Conv):
+    if isinstance(node.op, (Conv, Conv3d)):
         return 0
     assert isinstance(node.op, Deconv)
     if node.op.groups == 1:

@@ -40,6 +40,9 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
     "convolution_as_product": ("fuse", "rules.products", (
         (("Reshape",), ((("Conv",), ((("Reshape",), ("x",), (), ()), "W", "B?"), (), ()),), (), ()),
     )),
+    "decompose_repeated_selection": ("take apart", "quantize.take_apart", (
+        (("IndexSelect",), ("x", "INDEX"), (), ()),
+    )),
     "difference_with_negative": ("fuse", "rules.algebra", (
         (("Sub",), ("x", (("Muls", "Rsubs"), ("y",), (), ())), (), ()),
     )),
@@ -54,7 +57,7 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
         (("Mul",), ("K", "x"), (), ()),
     )),
     "fold_branches_into_product": ("fold", "rules.scale_across", (
-        (("Conv", "Deconv", "MatrixMul"), ((("Concat",), (), (), ()), "W"), (), ()),
+        (("Conv", "Conv3d", "Deconv", "MatrixMul"), ((("Concat",), (), (), ()), "W"), (), ()),
     )),
     "fold_into_joined_products": ("fold", "rules.scale_across", (
         (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ((("Concat",), (), (),
@@ -63,14 +66,14 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
             ())), (), ()),
     )),
     "fold_into_product_before": ("fold", "rules.scale_after_product", (
-        (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ((("Conv", "Deconv",
-            "MatrixMul"), ("x", "W"), (), ()),), (), ()),
-        (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ("C", (("Conv", "Deconv",
-            "MatrixMul"), ("x", "W"), (), ())), (), ()),
+        (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ((("Conv", "Conv3d",
+            "Deconv", "MatrixMul"), ("x", "W"), (), ()),), (), ()),
+        (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ("C", (("Conv", "Conv3d",
+            "Deconv", "MatrixMul"), ("x", "W"), (), ())), (), ()),
         (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ((("Reshape",), ((("Conv",
-            "Deconv", "MatrixMul"), ("x", "W"), (), ()),), (), ()),), (), ()),
+            "Conv3d", "Deconv", "MatrixMul"), ("x", "W"), (), ()),), (), ()),), (), ()),
         (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ("C", (("Reshape",),
-            ((("Conv", "Deconv", "MatrixMul"), ("x", "W"), (), ()),), (), ())), (), ()),
+            ((("Conv", "Conv3d", "Deconv", "MatrixMul"), ("x", "W"), (), ()),), (), ())), (), ()),
     )),
     "fold_into_product_before_pad": ("fold", "rules.scale_across", (
         (("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul", "Sub"), ((("Pad",), ((("Conv",),
@@ -79,10 +82,10 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
             ((("Conv",), ("x", "W"), (), ()),), (), ())), (), ()),
     )),
     "fold_into_product_behind": ("fold", "rules.scale_before_product", (
-        (("Conv", "Deconv", "MatrixMul"), ((("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul",
-            "Sub"), (), (), ()), "W"), (), ()),
-        (("Conv", "Deconv", "MatrixMul"), ((("Permute",), ((("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs",
-            "Add", "Div", "Mul", "Sub"), (), (), ()),), (), ()), "W"), (), ()),
+        (("Conv", "Conv3d", "Deconv", "MatrixMul"), ((("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add",
+            "Div", "Mul", "Sub"), (), (), ()), "W"), (), ()),
+        (("Conv", "Conv3d", "Deconv", "MatrixMul"), ((("Permute",), ((("BatchNorm", "Adds", "Divs", "Muls", "Rsubs",
+            "Subs", "Add", "Div", "Mul", "Sub"), (), (), ()),), (), ()), "W"), (), ()),
     )),
     "fold_into_product_behind_flattening": ("fold", "rules.scale_across", (
         (("MatrixMul",), ((("Reshape",), ((("BatchNorm", "Adds", "Divs", "Muls", "Rsubs", "Subs", "Add", "Div", "Mul",
@@ -244,7 +247,7 @@ RULES: dict[str, tuple[str, str, tuple[Sketch, ...]]] = {
         (("Mul",), ("x", "x"), (), ()),
     )),
     "product_with_bias": ("prepare quantization", "quantize.prepare", (
-        (("Conv", "Deconv", "MatrixMul"), ("x", "W", "B?"), (), ()),
+        (("Conv", "Conv3d", "Deconv", "MatrixMul"), ("x", "W", "B?"), (), ()),
     )),
     "quotient_by_root": ("fuse", "rules.roots", (
         (("Div",), ("x", (("Active",), ("y",), (), ())), (), ()),

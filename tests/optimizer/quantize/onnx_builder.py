@@ -82,7 +82,7 @@ class OnnxNet:
             self.nodes,
             "net",
             [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in self.inputs.items()],
-            [helper.make_tensor_value_info(n, TensorProto.UNDEFINED, None) for n in outputs],
+            [helper.make_tensor_value_info(n, self.types[n], self.shapes[n]) for n in outputs],
             self.constants,
         )
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=8)

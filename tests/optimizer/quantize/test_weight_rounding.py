@@ -5,6 +5,7 @@ import pytest
 
 from tpuconvert.optimizer.quantize.weight_rounding import Covariance, patches, round_with_compensation
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 
 
 def error(exact, rounded, covariance):
@@ -58,6 +59,25 @@ def test_patches_are_what_a_convolution_multiplies(op):
     w = rng.integers(-9, 9, (8, 4 // op.groups, 3, 3)).astype(np.float32)
     (y,) = op.evaluate(x, w)
     rows = patches(x, op, (3, 3), most=10_000)
+    products = np.einsum("gpi,goi->gop", rows, w.reshape(op.groups, 8 // op.groups, -1))
+    assert np.array_equal(products.reshape(8, 2, -1).transpose(1, 0, 2).reshape(y.shape), y)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Conv3d(),
+        Conv3d(2, (1, 2, 1), (1, 0, 2, 1, 0, 1), (1, 2, 1)),
+        Conv3d(4, (2, 1, 1), (1, 1, 1, 1, 1, 1), (2, 1, 2)),
+    ],
+    ids=str,
+)
+def test_patches_are_what_a_volume_convolution_multiplies(op):
+    rng = np.random.default_rng(2)
+    x = rng.integers(-9, 9, (2, 4, 5, 6, 7)).astype(np.float32)
+    w = rng.integers(-9, 9, (8, 4 // op.groups, 2, 3, 1)).astype(np.float32)
+    (y,) = op.evaluate(x, w)
+    rows = patches(x, op, (2, 3, 1), most=10_000)
     products = np.einsum("gpi,goi->gop", rows, w.reshape(op.groups, 8 // op.groups, -1))
     assert np.array_equal(products.reshape(8, 2, -1).transpose(1, 0, 2).reshape(y.shape), y)
 
