@@ -47,8 +47,7 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("BATCH_MATMUL", kind=Kind.DIRECT)
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     """Matrix products over leading axes: one product over all rows when the right side is shared."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
-    a = _transposed(node, g, 0, bool(node.option("adj_x")))
+    a = _rounded_rows(node, g, _transposed(node, g, 0, bool(node.option("adj_x"))))
     b = _transposed(node, g, 1, bool(node.option("adj_y")))
     a_shape, b_shape = static(a.shape), static(b.shape)
     (rows, inner), (inner_b, columns) = a_shape[-2:], b_shape[-2:]
@@ -61,6 +60,14 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
         product.quant = node.output_quant()
         return reshaped(g, product, (*batch, rows, columns))
     return _batched(node, g, a, b)
+
+
+def _rounded_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
+    """The left operand, each row of it rounded to 8 bits if the right operand has integer weights."""
+    shape = static(a.shape)
+    rows = reshaped(g, a, (-1, shape[-1]))
+    result = hybrid.rounded(node, g, rows, asymmetric=bool(node.option("asymmetric_quantize_inputs")))
+    return a if result is rows else reshaped(g, result, shape)
 
 
 def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:

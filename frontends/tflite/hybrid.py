@@ -11,9 +11,9 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Mins, Rdivs, Rsubs
-from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.types import F32, I8, Scalar
+from tpuconvert.schema.types import I8, Scalar
 
 MODES = ("real", "dynamic")
 """Activations of such layers stay as they are, or are rounded as the kernels do."""
@@ -21,12 +21,17 @@ MODES = ("real", "dynamic")
 _TINY = 1e-30  # where all activations are zero
 
 
-def rounded(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool) -> Value:
-    """The activations that a layer with integer weights (its input 1) multiplies; axis 0 counts pictures or rows."""
-    weights = node.quant(1)
-    if node.tensors.hybrid != "dynamic" or weights is None or node.is_quantized or weights.dtype is not I8:
+def rounded(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, place: int = 1) -> Value:
+    """The activations that a layer with integer weights (input ``place``) multiplies; axis 0 counts images or rows."""
+    if not is_rounding(node, place):
         return x
     return _in_range(g, x) if asymmetric else _symmetric(g, x)
+
+
+def is_rounding(node: TfliteNode, place: int = 1) -> bool:
+    """Return True if the layer rounds the activations that its weights at input ``place`` are multiplied with."""
+    weights = node.quant(place)
+    return node.tensors.hybrid == "dynamic" and weights is not None and weights.dtype is I8 and not node.is_quantized
 
 
 def _reduced(g: Graph, x: Value, method: ReduceMethodType) -> Value:
@@ -34,24 +39,34 @@ def _reduced(g: Graph, x: Value, method: ReduceMethodType) -> Value:
     return g.add(Reduce(method=method, axis_list=axes, axis_num=len(axes), keep_dims=True), x)
 
 
-def _as_bytes(g: Graph, x: Value) -> Value:
-    """The nearest 8-bit integers, halves away from zero, as FLOAT32."""
-    return g.add(Cast(F32), g.add(Cast(I8), x))
+def _nearest(g: Graph, x: Value) -> Value:
+    """The nearest integers, halves away from zero, as FLOAT32."""
+    return g.add(Active(ActiveType.ACTIVE_ROUND), x)
 
 
 def _symmetric(g: Graph, x: Value) -> Value:
     """Steps of 1/127 of the largest magnitude."""
     largest = _reduced(g, g.add(Active(ActiveType.ACTIVE_ABSVAL), x), ReduceMethodType.REDUCE_MAX)
     span = g.add(Maxs(Scalar.f32(_TINY)), largest)
-    steps = _as_bytes(g, g.add(Mul(), x, g.add(Rdivs(Scalar.f32(127)), span)))
-    return g.add(Mul(), steps, g.add(Divs(Scalar.f32(127)), span))
+    scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(127)), span))
+    return g.add(Mul(), _nearest(g, scaled), g.add(Divs(Scalar.f32(127)), span))
 
 
 def _in_range(g: Graph, x: Value) -> Value:
-    """Steps of 1/255 of the range from the least to the largest activation, zero included."""
+    """Steps of 1/255 of the range from the least to the largest activation, zero included.
+
+    The kernel adds the zero point to the rounded value. Adding it before rounding would lose bits of the value, and
+    round halves the other way where the sign changes.
+    """
     low = g.add(Mins(Scalar.f32(0)), _reduced(g, x, ReduceMethodType.REDUCE_MIN))
     high = g.add(Maxs(Scalar.f32(0)), _reduced(g, x, ReduceMethodType.REDUCE_MAX))
     step = g.add(Divs(Scalar.f32(255)), g.add(Maxs(Scalar.f32(_TINY)), g.add(Sub(), high, low)))
-    zero = _as_bytes(g, g.add(Rsubs(Scalar.f32(-128)), g.add(Div(), low, step)))
+    zero = _in_bytes(g, _nearest(g, g.add(Rsubs(Scalar.f32(-128)), g.add(Div(), low, step))))
     scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(1)), step))
-    return g.add(Mul(), g.add(Sub(), _as_bytes(g, g.add(Add(), scaled, zero)), zero), step)
+    integers = _in_bytes(g, g.add(Add(), _nearest(g, scaled), zero))
+    return g.add(Mul(), g.add(Sub(), integers, zero), step)
+
+
+def _in_bytes(g: Graph, integers: Value) -> Value:
+    """Integers in FLOAT32, saturated to INT8."""
+    return g.add(Clamp(Scalar.f32(-128), Scalar.f32(127)), integers)

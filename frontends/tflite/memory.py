@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import cut
@@ -18,7 +19,6 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 @tflite_op("SVDF", limits="constant weights")
 def svdf(node: TfliteNode, g: Graph) -> Value:
     """The newest product enters a memory, the oldest leaves it; the memory times the weights in time is the result."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     rank, feature, time = node.option("rank"), node.real(1), node.real(2)
     shape = node.shape(0)
     filters = feature.shape[0]
@@ -27,7 +27,8 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, message)
     batch, length = shape[0], time.shape[1]
     weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
-    newest = reshaped(g, g.add(MatrixMul(), node.input(0), weights), (batch, filters, 1))
+    x = hybrid.rounded(node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False)))
+    newest = reshaped(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
     before = node.state(4)
     if before is None:  # all zeros but the newest
         memory = g.add(Mul(), newest, real_constant(g, time[None, :, -1:], "last_weights"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.integer_lstm import IntegerLstm, is_integer_lstm
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode, tflite_op
@@ -69,6 +70,7 @@ _TANH = Active(ActiveType.ACTIVE_TANH)
 _FULL, _BASIC = 0, 1  # kernel_type of LSTM
 _TINY = 1e-8  # added to the variance of a layer normalization inside the cell
 _NODES_PER_STEP = 24
+_ROUNDING_NODES = 32  # of the output before and of a projection, where weights are integers
 
 
 class Sequence:
@@ -84,16 +86,24 @@ class Sequence:
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
         limit = node.tensors.file.limits.max_unrolled_nodes
-        if self.time * _NODES_PER_STEP > limit:
+        is_rounding = node.has_input(2) and hybrid.is_rounding(node, 2)  # weights of a gate in all recurrent layers
+        per_step = _NODES_PER_STEP + (_ROUNDING_NODES if is_rounding else 0)
+        if self.time * per_step > limit:
             raise node.fail(TOO_LARGE, f"{self.time} steps would become more than {limit} nodes")
         self.node, self.g = node, g
         x = node.input(0)
         ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
         self.rows = reshaped(g, ordered, (self.time * self.batch, self.size))
 
-    def projected(self, weights: Value, bias: Value | None, quant: QuantParams | None = None) -> tuple[Value, ...]:
-        """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it."""
-        product = self.g.add(MatrixMul(), self.rows, weights, bias)
+    def projected(
+        self, weights: Value, bias: Value | None, quant: QuantParams | None = None, place: int = 1
+    ) -> tuple[Value, ...]:
+        """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it.
+
+        ``place`` is the input with the weights, or with those of the first gate.
+        """
+        rows = _rounded(self.node, self.g, self.rows, place)
+        product = self.g.add(MatrixMul(), rows, weights, bias)
         product.quant = quant
         if self.time == 1:
             return (product,)
@@ -141,6 +151,12 @@ def _joined_weights(node: TfliteNode, g: Graph, places: list[int], name: str) ->
     return g.constant(np.ascontiguousarray(np.concatenate(parts).T), name)
 
 
+def _rounded(node: TfliteNode, g: Graph, x: Value, place: int) -> Value:
+    """Rows that the weights at input ``place`` are multiplied with; rounded to 8 bits if these are integers."""
+    asymmetric = bool(node.option("asymmetric_quantize_inputs", False))
+    return hybrid.rounded(node, g, x, asymmetric=asymmetric, place=place)
+
+
 def _clip(g: Graph, x: Value, limit: float) -> Value:
     return g.add(Clamp(Scalar.f32(-limit), Scalar.f32(limit)), x) if limit > 0 else x
 
@@ -156,7 +172,6 @@ def _function(node: TfliteNode) -> Op | None:
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: TfliteNode, g: Graph) -> Value:
     """Long short-term memory; without weights of the input gate that gate is one minus the forget gate."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     node.refuse_option("diagonal_recurrent_tensors", False)
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     if is_integer_lstm(node, _ONE_WAY, _LAYER_NORMS, _function(node)):
@@ -168,7 +183,6 @@ def lstm(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("LSTM")
 def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
     """One step of long short-term memory; the basic kernel takes and gives the state as plain tensors."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     kernel = node.option("kernel_type")
     if kernel not in (_FULL, _BASIC):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"kernel_type={kernel}", "supported: FULL and BASIC")
@@ -180,7 +194,8 @@ def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
 
 def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Gates stand in the order input, update, forget, output. Results: output, cell, and both intermediate tensors."""
-    node.ignore_option("fused_activation_function", "cell_clip", "proj_clip")  # the kernel is fixed to tanh, unclipped
+    # The kernel is fixed to tanh, unclipped, and has no integer weights beside float activations.
+    node.ignore_option("fused_activation_function", "cell_clip", "proj_clip", "asymmetric_quantize_inputs")
     x, before, cell = node.input(0), node.input(1), node.input(4)
     if len(node.operator.outputs) != 4 or node.rank(2) != 2:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(2))}, {len(node.operator.outputs)} outputs")
@@ -196,7 +211,6 @@ def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
 @tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM", limits="no auxiliary input")
 def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
     """Two memories, one of which runs from the end to the beginning; side by side or as two results."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     _refuse_auxiliary(node, _AUXILIARY)
     sequence = Sequence(node, g, bool(node.option("time_major", True)))
     forward = _Lstm(node, g, _FORWARD).run(sequence)
@@ -253,10 +267,15 @@ class _Lstm:
         recurrent = _joined_weights(
             node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
         )
-        steps = sequence.projected(weights, g.constant(biases.reshape(1, -1), "biases"))
+        steps = sequence.projected(
+            weights, g.constant(biases.reshape(1, -1), "biases"), place=places.input_weights(self.gates[-1])
+        )
+        last = places.recurrent_weights(self.gates[-1])
 
         def total(step: Value, output: Value | None) -> Value:
-            return step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
+            if output is None:
+                return step
+            return g.add(Add(), step, g.add(MatrixMul(), _rounded(node, g, output, last), recurrent))
 
         return sequence.unrolled(
             steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
@@ -280,6 +299,7 @@ class _Lstm:
         leave = g.add(_SIGMOID, self._peeked(3, sums[3], fresh))
         output = g.add(Mul(), leave, self._applied(fresh))
         if self.projection is not None:
+            output = _rounded(self.node, g, output, self.places.projection)
             output = g.add(MatrixMul(), output, self.projection, self.projection_bias)
             output = _clip(g, output, self.projection_clip)
         return output, fresh
@@ -307,7 +327,6 @@ class _Lstm:
 @tflite_op("UNIDIRECTIONAL_SEQUENCE_RNN")
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """The simple recurrent cell: y = f(W x + R y_before + b)."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     return sequence.joined(_simple(node, g, sequence, 1))
 
@@ -315,7 +334,6 @@ def rnn(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
 def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
     """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     _refuse_auxiliary(node, range(9, 12))
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     forward, backward = _simple(node, g, sequence, 1), _simple(node, g, sequence, 5, backwards=True)
@@ -325,7 +343,6 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
 @tflite_op("RNN")
 def rnn_step(node: TfliteNode, g: Graph) -> Value:
     """One step of the simple recurrent cell."""
-    node.ignore_option("asymmetric_quantize_inputs")  # how a hybrid kernel rounds; here its arithmetic is float
     sequence = Sequence(node, g, time_major=True, single=True)
     return sequence.joined(_simple(node, g, sequence, 1))
 
@@ -338,11 +355,13 @@ def _simple(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backw
         raise node.fail(INVALID_NODE, f"bias {list(node.shape(first + 2))} for {units} units")
     weights = _joined_weights(node, g, [first], "input_weights")
     recurrent = _joined_weights(node, g, [first + 1], "recurrent_weights")
-    steps = sequence.projected(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"))
+    steps = sequence.projected(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), place=first)
     output = node.state(first + 3)
     outputs: list[Value] = []
     for step in reversed(steps) if backwards else steps:
-        total = step if output is None else g.add(Add(), step, g.add(MatrixMul(), output, recurrent))
+        total = step
+        if output is not None:
+            total = g.add(Add(), step, g.add(MatrixMul(), _rounded(node, g, output, first + 1), recurrent))
         output = total if function is None else g.add(function, total)
         outputs.append(output)
     assert output is not None, "a sequence has a step"

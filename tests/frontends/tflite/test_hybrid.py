@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tflite_models import S, T, graph_of, ops, serialized, single
+from tflite_models import O, S, T, graph_of, ops, serialized, single
 
 import tpuconvert as tc
 
@@ -34,13 +34,62 @@ def layer(kind: str, g: np.random.Generator) -> S:
         return single(
             "DEPTHWISE_CONV_2D", [x, weights(g, (1, 3, 3, 6), 3), bias], [y], "DepthwiseConv2DOptions", **options
         )
-    asymmetric = kind == "dense_in_range"
-    inputs = [T("", (4, 12)), weights(g, (6, 12), None), bias]
+    asymmetric = kind.endswith("in_range")
+    if kind.startswith("batch_matmul"):
+        return batch_matmul(kind, g, asymmetric)
+    if kind.startswith("svdf"):
+        return svdf(g, asymmetric)
+    if kind.startswith(("lstm", "rnn")):
+        return recurrent(kind, g, asymmetric)
+    inputs = [T("", (4, 12)), weights(g, (6, 12), 0 if "per_channel" in kind else None), bias]
     table = "FullyConnectedOptions"
     return single("FULLY_CONNECTED", inputs, [T("", (4, 6))], table, asymmetric_quantize_inputs=asymmetric)
 
 
-KINDS = ("conv_per_tensor", "conv_per_channel", "depthwise", "dense", "dense_in_range")
+def batch_matmul(kind: str, g: np.random.Generator, asymmetric: bool) -> S:
+    adj_x, adj_y = "_x" in kind, "_y" in kind
+    batch = (3,) if "batched" in kind else ()
+    left, right = (3, 7, 12) if adj_x else (3, 12, 7), (5, 7) if adj_y else (7, 5)
+    options = {"adj_x": adj_x, "adj_y": adj_y, "asymmetric_quantize_inputs": asymmetric}
+    inputs = [T("", left), weights(g, (*batch, *right), None)]
+    return single("BATCH_MATMUL", inputs, [T("", (3, 12, 5))], "BatchMatMulOptions", **options)
+
+
+def recurrent(kind: str, g: np.random.Generator, asymmetric: bool) -> S:
+    """Two samples of three steps with four features; five units."""
+    gates = 4 if kind.startswith("lstm") else 1
+    matrices = [weights(g, (5, size), None) for size in (4, 5) for _ in range(gates)]
+    biases = [T("b", data=g.standard_normal(5).astype(np.float32)) for _ in range(gates)]
+    states = [T("", (2, 5), variable=True) for _ in range(2 if gates > 1 else 1)]
+    given = [T("", (2, 3, 4)), *matrices, *biases, *states]
+    tensors = [T(**{**tensor.__dict__, "name": f"t{i}"}) for i, tensor in enumerate([*given, T("", (2, 3, 5))])]
+    out = len(given)
+    options = {"fused_activation_function": 4, "asymmetric_quantize_inputs": asymmetric}
+    if gates == 1:
+        operator = O("UNIDIRECTIONAL_SEQUENCE_RNN", range(out), [out], "SequenceRNNOptions", options, version=3)
+    else:
+        places = [*range(9), -1, -1, -1, *range(9, 13), -1, -1, 13, 14]
+        table = "UnidirectionalSequenceLSTMOptions"
+        operator = O("UNIDIRECTIONAL_SEQUENCE_LSTM", places, [out], table, options, version=3)
+    return S(tensors, [operator], [0], [out])
+
+
+def svdf(g: np.random.Generator, asymmetric: bool) -> S:
+    """Rank 2, three units, a memory of four steps."""
+    given = [T("", (2, 5)), weights(g, (6, 5), None), weights(g, (6, 4), None), T("", (3,)), T("", (2, 24))]
+    given[3] = T("", data=g.standard_normal(3).astype(np.float32))
+    given[4] = T("", (2, 24), variable=True)
+    tensors = [T(**{**tensor.__dict__, "name": f"t{i}"}) for i, tensor in enumerate([*given, T("", (2, 3))])]
+    options = {"rank": 2, "asymmetric_quantize_inputs": asymmetric}
+    return S(tensors, [O("SVDF", range(5), [5], "SVDFOptions", options, version=3)], [0], [5])
+
+
+KINDS = (
+    *("conv_per_tensor", "conv_per_channel", "depthwise", "dense", "dense_in_range"),
+    *("dense_per_channel", "dense_per_channel_in_range"),
+    *("batch_matmul", "batch_matmul_in_range", "batch_matmul_x_y", "batch_matmul_y_in_range", "batch_matmul_batched"),
+    *("lstm", "lstm_in_range", "rnn", "rnn_in_range", "svdf", "svdf_in_range"),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
