@@ -429,7 +429,7 @@ def finish(
         TpuConvertError: as the passes do.
 
     """
-    from tpuconvert.optimizer import expand_composites, is_expandable
+    from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
 
     improve(graph, options, progress, watch)
     check_not_empty(graph, options.inputs, options.outputs)
@@ -446,6 +446,7 @@ def finish(
         notes += more
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
+    provide_tensors(graph, options.chip, options.disabled)
     notes += check_legality(graph, options.chip)
     check_transposes(graph, options.max_transposes)
     grouping = None
@@ -477,7 +478,7 @@ def improve(graph: Graph, options: Options, progress: Progress, watch: Watch | N
     progress.stage("optimize")
     trace = None if watch is None else watch.trace
     observers = () if watch is None else watch.observers(graph, options, progress.tell)
-    optimize(graph, trace, disabled=options.disabled, observers=observers)
+    optimize(graph, trace, chip=options.chip, disabled=options.disabled, observers=observers)
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace, options.disabled)
 

@@ -67,7 +67,7 @@ def verify_source(
     progress.stage("load the source")
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
-    optimize(optimized, disabled=options.disabled)
+    optimize(optimized, chip=model.chip, disabled=options.disabled)
     fit_to_chip(optimized, model.chip, disabled=options.disabled)
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))

@@ -60,7 +60,7 @@ class Watch:
         if self.validate:
             from tpuconvert.optimizer.validation import Validator
 
-            found.append(Validator(_feeds(graph, options, self.samples)))
+            found.append(Validator(_feeds(graph, options, self.samples), chip=options.chip))
         return found
 
 

@@ -1,6 +1,7 @@
 """Rewriting graphs: rules and their engine, constant folding, chip forms, quantization, legalization for chips."""
 
 from tpuconvert.optimizer.chip_forms import fit_to_chip
+from tpuconvert.optimizer.constant_operands import provide_tensors
 from tpuconvert.optimizer.engine import Trace
 from tpuconvert.optimizer.expand_composites import expand_composites, expand_where_illegal, is_expandable
 from tpuconvert.optimizer.pipeline import STAGES, optimize
@@ -13,4 +14,5 @@ __all__ = [
     "fit_to_chip",
     "is_expandable",
     "optimize",
+    "provide_tensors",
 ]

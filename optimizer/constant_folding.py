@@ -1,5 +1,8 @@
 """Evaluating nodes whose operands are all constant, under a byte cap.
 
+Nodes are evaluated with the arithmetic of the target chip, so that folding a node and running it give the same bytes.
+Frontends fold arithmetic on shapes while they read, in 64-bit integers as the source defines it; none is left here.
+
 A constant that the source file quantizes keeps its integers: only operators that move elements are folded over it, and
 they move the integers too.
 """
@@ -18,7 +21,7 @@ from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
-from tpuconvert.schema.types import Array, QuantParams, Shape
+from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
 MOST_BYTES = 64 << 20
 """A folded result larger than this would make the file larger than what it saves; the node stays."""
@@ -26,12 +29,13 @@ MOST_BYTES = 64 << 20
 _MOVES = (Copy, ExpandDims, Permute, Reshape, Squeeze)
 
 
-def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES) -> tuple[int, list[str]]:
+def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
     """Replace nodes of constants by their results.
 
     Args:
         graph: changed in place. Results that leave the graph stay results of a node.
         most_bytes: cap per node.
+        chip: the target, whose arithmetic counts.
 
     Returns:
         The number of nodes folded, and one line for every node that was left because of the cap, because its operand
@@ -46,7 +50,7 @@ def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES) -> tuple[int, lis
         if size > most_bytes:
             left.append(f"'{node.name}' would be a constant of {size} bytes, the cap is {most_bytes}")
             continue
-        results = _moved(node) if _is_annotated(node) else _evaluated(node)
+        results = _evaluated(node, chip) if not _is_annotated(node) or _has_integers(node) else _moved(node)
         if isinstance(results, str):
             left.append(f"'{node.name}' {results}")
             continue
@@ -79,13 +83,25 @@ def _is_annotated(node: Node) -> bool:
     return any(value.quant is not None for value in (*operands, *node.outputs))
 
 
-def _evaluated(node: Node) -> list[_Result] | str:
+def _has_integers(node: Node) -> bool:
+    """Return True if every quantized value of the node holds its integers, as all do after legalization.
+
+    Operators that move elements take the quantization of their operand along, and need no such reading.
+    """
+    if isinstance(node.op, _MOVES):
+        return False
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.quant is not None]
+    return all(value.dtype.is_integer and value.stored is None for value in values)
+
+
+def _evaluated(node: Node, chip: Chip) -> list[_Result] | str:
     try:
         with np.errstate(all="ignore"):
-            arrays = node.op.evaluate(*(None if value is None else value.array for value in node.inputs))
+            arrays = node.op.evaluate(*(None if value is None else value.array for value in node.inputs), chip=chip)
     except TpuConvertError as error:
         return f"cannot be evaluated: {error}"
-    return [_Result(np.ascontiguousarray(array)) for array in arrays]
+    values = zip(arrays, node.outputs, strict=True)
+    return [_Result(np.ascontiguousarray(array), value.quant) for array, value in values]
 
 
 def _moved(node: Node) -> list[_Result] | str:

@@ -13,6 +13,7 @@ from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.types import Chip
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")
 """Rule stages in running order. All of them run again until a whole round changes nothing."""
@@ -44,14 +45,18 @@ class Observer:
         """All passes have come to an end."""
 
 
-def passes(disabled: Collection[str] = ()) -> list[Pass]:
+def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pass]:
     """The passes in running order, without those and without the rules that are named in ``disabled``.
+
+    Args:
+        disabled: names of rules and passes.
+        chip: the target, whose arithmetic folds constants.
 
     Raises:
         UsageError: a name that there is not, with the nearest that there is.
     """
     check_names(disabled)
-    found = [*_WHOLE, *(_stage(stage, disabled) for stage in STAGES)]
+    found = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
     return [step for step in found if step.name not in disabled]
 
 
@@ -69,7 +74,7 @@ def check_names(names: Collection[str]) -> None:
 
 def known_names() -> list[str]:
     """The names of all passes and rules, those of later stages included."""
-    return [*(step.name for step in _WHOLE), *STAGES, *rule_names()]
+    return [*(step.name for step in _whole()), *STAGES, *rule_names()]
 
 
 class PassRow(TypedDict):
@@ -90,7 +95,7 @@ def describe_passes() -> list[PassRow]:
     from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
     from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
 
-    whole = {step.name: step.run for step in _WHOLE}
+    whole = {step.name: step.run for step in _whole()}
     rows: list[PassRow] = []
     for order, name in enumerate([*whole, *STAGES, FORMS, TAKE_APART, PREPARE], start=1):
         if name in whole:
@@ -120,6 +125,7 @@ def optimize(
     graph: Graph,
     trace: Callable[[str], None] | None = None,
     *,
+    chip: Chip = Chip.BM1686,
     disabled: Collection[str] = (),
     observers: Sequence[Observer] = (),
 ) -> Trace:
@@ -128,6 +134,7 @@ def optimize(
     Args:
         graph: with or without quantization annotations; annotated values keep theirs.
         trace: called with one line per rule and outcome.
+        chip: the target: what is computed of constants is what this chip computes.
         disabled: names of rules and passes that are not to run.
         observers: called around every pass, in this order.
 
@@ -139,7 +146,7 @@ def optimize(
         UsageError: an unknown name in ``disabled``.
     """
     counts = Trace()
-    steps = passes(disabled)
+    steps = passes(disabled, chip)
     once = [step for step in steps if step.name == _DEAD]
     repeated = [step for step in steps if step.name != _DEAD]
     rounds = len(graph) + 10
@@ -176,12 +183,15 @@ def _remove_dead_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
     return _counted(_DEAD, counts, graph.prune())
 
 
-def _fold_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
-    """Nodes of constants become constants, as long as those are not too large."""
-    folded, left = fold_constants(graph)
-    for reason in left:
-        counts.note("fold_constants", reason)
-    return _counted("fold_constants", counts, folded)
+def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
+    def fold(graph: Graph, counts: Trace, _most: int | None) -> int:
+        """Nodes of constants become constants, as long as those are not too large."""
+        folded, left = fold_constants(graph, chip=chip)
+        for reason in left:
+            counts.note("fold_constants", reason)
+        return _counted("fold_constants", counts, folded)
+
+    return fold
 
 
 def _share_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
@@ -200,13 +210,16 @@ def _counted(name: str, counts: Trace, changes: int) -> int:
 
 
 _DEAD = "remove_dead_nodes"
-_WHOLE = (
-    Pass(_DEAD, _remove_dead_nodes),
-    Pass("fold_constants", _fold_constants),
-    Pass("share_constants", _share_constants),
-    Pass("share_nodes", _share_nodes),
-)
-"""What looks at the whole graph instead of a pattern. Dead nodes are removed first and last, the rest every round."""
+
+
+def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
+    """Passes over the whole graph. Dead nodes are removed first and last, the rest every round."""
+    return (
+        Pass(_DEAD, _remove_dead_nodes),
+        Pass("fold_constants", _folding(chip)),
+        Pass("share_constants", _share_constants),
+        Pass("share_nodes", _share_nodes),
+    )
 
 
 def _stage(stage: str, disabled: Collection[str]) -> Pass:

@@ -22,7 +22,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.graph_copy import copied
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.types import Array, Chip
 
 Feed = Mapping[str, Array]
 Results = list[dict[str, Array]]
@@ -33,6 +33,14 @@ TOLERANCE = 1e-4
 
 _SHARE = 0.01
 """Of the largest number: a range below that is rounding rather than information."""
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A graph with the chip whose arithmetic counts, which is what a session runs."""
+
+    graph: Graph
+    chip: Chip
 
 
 @dataclass(frozen=True)
@@ -47,14 +55,16 @@ class Validator(Observer):
     Args:
         feeds: samples; random ones, those of the user, or both.
         tolerance: how far an output may move in one pass, as a part of its range.
+        chip: the target, whose arithmetic the graph is run with.
 
     Attributes:
         checked: how many runs of a pass were compared.
     """
 
-    def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE) -> None:
+    def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE, *, chip: Chip = Chip.BM1686) -> None:
         self._feeds = list(feeds)
         self._tolerance = tolerance
+        self._chip = chip
         self._before: Graph | None = None
         self._expected: Results = []
         self.checked = 0
@@ -83,7 +93,7 @@ class Validator(Observer):
     def _run(self, graph: Graph) -> Results:
         """The outputs. Legalization into real numbers makes a graph of its own, so that a copy is left as it is."""
         is_annotated = any(value.quant is not None for value in graph.values)
-        with Session(as_float(copied(graph)) if is_annotated else graph) as session:
+        with Session(_Program(as_float(copied(graph)) if is_annotated else graph, self._chip)) as session:
             return [session.run(feed) for feed in self._feeds]
 
     def _difference(self, results: Results) -> _Difference | None:
@@ -126,8 +136,8 @@ class Validator(Observer):
         """The first tensor, in running order, that both graphs have and that differs."""
         graph = copied(before)
         step.run(graph, Trace(), None)
-        expected = _tensors(before, self._feeds[0])
-        for name, array in _tensors(graph, self._feeds[0]).items():
+        expected = _tensors(_Program(before, self._chip), self._feeds[0])
+        for name, array in _tensors(_Program(graph, self._chip), self._feeds[0]).items():
             if name in expected and distance(expected[name], array) > self._tolerance:
                 return name
         return ""
@@ -153,12 +163,12 @@ def distance(want: Array, found: Array) -> float:
     return float(np.abs(a - b).max()) / span
 
 
-def _tensors(graph: Graph, feed: Feed) -> dict[str, Array]:
+def _tensors(program: _Program, feed: Feed) -> dict[str, Array]:
     found: dict[str, Array] = {}
 
     def note(value: Value, array: Array) -> None:
         found[value.name] = array.copy()
 
-    with Session(graph, backend="reference") as session:
+    with Session(program, backend="reference") as session:
         session.run(feed, observe=note)
     return found

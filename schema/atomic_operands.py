@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpuconvert.schema.errors import ShapeError
+import numpy as np
+
+from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.op import Op, Operand
 from tpuconvert.schema.shape_checks import check_extent, listed
-from tpuconvert.schema.types import Dim, DType, Shape, TensorType
+from tpuconvert.schema.types import Array, Dim, DType, Shape, TensorType
 
 LARGEST_EXTENT = 65535
 LAYOUT = "NCHW, 64-byte aligned, every extent 1..65535"
@@ -55,6 +57,19 @@ def check_offset(op: Op, offset: int, narrow: DType, wide: DType, of: DType) -> 
     limit = narrow if of.is_signed else wide
     if not limit.holds(offset):
         raise ShapeError(f"{op.name}: with {of.value} the offset is {limit.value}, found {offset}")
+
+
+def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
+    """Check a parameter that is given per channel.
+
+    Raises:
+        UsageError: when a value is outside of low..high; the message has the first.
+    """
+    wrong = np.flatnonzero((values < low) | (values > high))
+    if wrong.size:
+        raise UsageError(
+            f"{op.name}: the {name} of channel {wrong[0]} is {values.flat[wrong[0]]}, expected {low}..{high}"
+        )
 
 
 Expands = Callable[[int], bool]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from math import prod
 
 from tpuconvert.schema.composite import Composite, expansion
-from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError
+from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError, UsageError
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind, operands_given
-from tpuconvert.schema.types import Chip, DType, TensorType
+from tpuconvert.schema.types import Chip, DType, TensorType, format_shape
 
 
 class Status(enum.Enum):
@@ -67,6 +68,9 @@ def check(
     for case in support.cases:
         miss = _miss(case, assignment)
         if miss is None:
+            refused = refused_constants(op, inputs, coeffs)
+            if refused:
+                return Verdict(Status.ILLEGAL, f"{op.name}: {next(iter(refused.values()))}")
             used = {dtype for dtype in assignment.d.values() if dtype in support.todo_dtypes}
             if support.todo or op.is_unfinished():
                 return Verdict(Status.WARNING, f"the vendor marks {op.name} as unfinished on {chip.value}")
@@ -82,17 +86,54 @@ def check(
 
 
 def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> Verdict:
-    """A composite is as legal as its expansion for these types; the reason is that of an operator inside it."""
+    """A composite is as legal as its expansion for these types; the reason is that of an operator inside it.
+
+    Its own operands say where it takes constants; inside, what is computed of constants only is constant.
+    """
     try:
         nodes = expansion(op, inputs, coeffs).nodes
     except ShapeError as error:
         return Verdict(Status.ILLEGAL, str(error))
+    refused = refused_constants(op, inputs, coeffs)
     verdicts = [check_use(node, chip) for node in nodes]
     for status in (Status.ILLEGAL, Status.WARNING):
         for verdict in verdicts:
             if verdict.status is status:
                 return Verdict(status, f"{op.name} consists of other operators: {verdict.reason}")
+        if refused:
+            return Verdict(Status.ILLEGAL, f"{op.name}: {next(iter(refused.values()))}")
     return LEGAL
+
+
+def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> dict[int, str]:
+    """Which constants an operator does not take where they are, by the number of the operand, and why.
+
+    Those of a custom operator are what its plugin makes of them.
+    """
+    if op.kind is OpKind.CUSTOM:
+        return {}
+    refused: dict[int, str] = {}
+    chosen = ""
+    for index, (operand, type_) in enumerate(zip(operands_given(op.inputs, len(inputs)), inputs, strict=False)):
+        if type_ is None or index >= len(coeffs) or not coeffs[index]:
+            continue
+        if not operand.coeff:
+            refused[index] = f"{operand.name} must not be constant"
+        elif operand.single and prod(type_.static_shape) != 1:
+            refused[index] = f"a constant {operand.name} must have one element, found {format_shape(type_.shape)}"
+        elif operand.name in op.one_constant_of and chosen:
+            refused[index] = f"at most one of {' and '.join(op.one_constant_of)} may be constant"
+        elif operand.name in op.one_constant_of:
+            chosen = operand.name
+    return refused
+
+
+def constants_refused_by(node: Node) -> dict[int, str]:
+    """Which operands of a node are constants that it does not take, by number, and why."""
+    if all(value is None or value.data is None for value in node.inputs):  # as of nearly all nodes
+        return {}
+    inputs, _, coeffs = _use(node)
+    return refused_constants(node.op, inputs, coeffs)
 
 
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
@@ -101,9 +142,12 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
     latest: dict[int, tuple[_Use, Verdict]] = {}  # of an operator, which nodes that are alike mostly share
     for node in graph.nodes:
         use = _use(node)
+        wrong = _wrong_values(node)
         known = latest.get(id(node.op))
         verdict = known[1] if known is not None and known[0] == use else check(node.op, chip, *use)
         latest[id(node.op)] = use, verdict
+        if verdict.status is not Status.ILLEGAL and wrong:
+            verdict = Verdict(Status.ILLEGAL, wrong)
         if verdict.status is Status.WARNING:
             warnings.append((node, verdict.reason))
         elif verdict.status is Status.ILLEGAL:
@@ -113,14 +157,21 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
                 source.op if source else node.op.name,
                 source.node if source else node.name,
                 verdict.reason,
-                _next_step(node, chip),
+                "change these parameters in the source" if verdict.reason == wrong else _next_step(node, chip),
             )
     return warnings
 
 
 def check_use(node: Node, chip: Chip) -> Verdict:
-    """The verdict for one node of a graph."""
-    return check(node.op, chip, *_use(node))
+    """The verdict for one node of a graph that is not finished yet.
+
+    A constant that the operator does not take where it is counts as a tensor: ``optimizer.constant_operands`` makes it
+    one.
+    """
+    inputs, outputs, coeffs = _use(node)
+    for index in refused_constants(node.op, inputs, coeffs):
+        coeffs[index] = False
+    return check(node.op, chip, inputs, outputs, coeffs)
 
 
 _Use = tuple[list[TensorType | None], list[TensorType], list[bool]]
@@ -134,6 +185,19 @@ def _use(node: Node) -> _Use:
         [value.type for value in node.outputs],
         [value is not None and value.data is not None for value in node.inputs],
     )
+
+
+def _wrong_values(node: Node) -> str:
+    """Why the operator does not take the elements of constant operands; empty when it does."""
+    if node.op.check_values is None:
+        return ""
+    types = tuple(None if value is None else value.type for value in node.inputs)
+    arrays = tuple(None if value is None else value.data for value in node.inputs)
+    try:
+        node.op.check_values(types, arrays)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _next_step(node: Node, chip: Chip) -> str:
@@ -177,7 +241,8 @@ def _assignment(
 def _miss(case: Case, assignment: Assignment) -> tuple[int, str] | None:
     """None when the case matches, else how far it got and what was missing."""
     if case.when is not None and not case.when(assignment.op):
-        return 0, f"{assignment.op} has no legal form on {assignment.chip.value} with these parameters"
+        needed = f", which need: {case.when_text}" if case.when_text else ""
+        return 0, f"{assignment.op} has no legal form on {assignment.chip.value} with these parameters{needed}"
     for name, dtype in assignment.d.items():
         listed = case.operands.get(name, case.operands.get(ALL))
         if listed is not None and dtype not in listed:

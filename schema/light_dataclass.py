@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +200,8 @@ def _first_init(cls: Any) -> Any:
     """An ``__init__`` that makes the one of the class when the first object is made."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        init = _init_of(tuple(cls.__items__.values()), hasattr(cls, "__post_init__"))
+        aliases = getattr(cls, "parameter_aliases", None) or {}
+        init = _init_of(tuple(cls.__items__.values()), hasattr(cls, "__post_init__"), aliases)
         if cls.__init__ is __init__:
             cls.__init__ = init
         init(self, *args, **kwargs)
@@ -208,8 +209,8 @@ def _first_init(cls: Any) -> Any:
     return __init__
 
 
-def _init_of(items: tuple[_Item | Field[Any], ...], has_post_init: bool) -> Any:
-    """The ``__init__`` of a class with these fields."""
+def _init_of(items: tuple[_Item | Field[Any], ...], has_post_init: bool, aliases: Mapping[str, str]) -> Any:
+    """The ``__init__`` of a class with these fields; ``aliases`` maps further names of arguments to names of fields."""
     names = frozenset(item.name for item in items)
     positional = tuple(item.name for item in items if not item.kw_only)
     defaults = {item.name: item.default for item in items if item.default is not MISSING}
@@ -223,6 +224,8 @@ def _init_of(items: tuple[_Item | Field[Any], ...], has_post_init: bool) -> Any:
         if args:
             values.update(zip(positional, args, strict=False))
         if kwargs:
+            if aliases and not aliases.keys().isdisjoint(kwargs):
+                kwargs = _without_aliases(aliases, kwargs, items)
             if not names.issuperset(kwargs) or (args and not kwargs.keys().isdisjoint(positional[: len(args)])):
                 raise TypeError(f"{type(self).__name__} takes {_listed(items)}; got {_given(args, kwargs)}")
             values.update(kwargs)
@@ -236,6 +239,17 @@ def _init_of(items: tuple[_Item | Field[Any], ...], has_post_init: bool) -> Any:
             self.__post_init__()
 
     return __init__
+
+
+def _without_aliases(
+    aliases: Mapping[str, str], given: dict[str, Any], items: tuple[_Item | Field[Any], ...]
+) -> dict[str, Any]:
+    """The arguments under the names of their fields."""
+    renamed = {aliases.get(name, name): value for name, value in given.items()}
+    if len(renamed) != len(given):
+        twice = next(name for name in given if name in aliases and aliases[name] in given)
+        raise TypeError(f"{twice} is another name of {aliases[twice]}, and both are given; fields: {_listed(items)}")
+    return renamed
 
 
 def _listed(items: tuple[_Item | Field[Any], ...]) -> str:

@@ -14,6 +14,8 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+
 from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
@@ -27,6 +29,7 @@ class Operand:
         ranks: the ranks that are allowed; empty means any.
         layout: axis order, such as ``NCHW``, or ``any``.
         coeff: whether a constant is accepted.
+        single: whether a constant must have exactly one element.
         optional: whether it may be absent.
         variadic: whether it stands for one or more tensors; at most one operand does. The operands behind it are then
             always given, as None when they are absent.
@@ -39,6 +42,7 @@ class Operand:
     coeff: bool = False
     optional: bool = False
     variadic: bool = False
+    single: bool = False
 
 
 def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
@@ -209,6 +213,10 @@ class OpKind(enum.Enum):
     COMPOSITE = "composite"
 
 
+Types = tuple[TensorType | None, ...]
+Arrays = tuple[Array | None, ...]
+
+
 class Op:
     """Base of all operator definitions, which are frozen dataclasses.
 
@@ -219,6 +227,8 @@ class Op:
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
+    ``one_constant_of`` names operands of which at most one may be constant.
+    ``parameter_aliases`` maps further names of parameters, as the constructor takes them, to their own.
     """
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]  # of every definition; the base has none
@@ -233,6 +243,8 @@ class Op:
     is_pure: ClassVar[bool] = True
     pads_results: ClassVar[bool] = False
     unfinished: ClassVar[bool] = False
+    one_constant_of: ClassVar[tuple[str, ...]] = ()
+    parameter_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     # The parameters differ per definition: present operands as TensorType / Array, absent optional ones as None.
     infer: ClassVar[Callable[..., tuple[TensorType, ...]]]
@@ -250,8 +262,23 @@ class Op:
         """The scalar parameters, which count as operands in the data-type rules."""
         return {name: value for name in _parameters(type(self)) if isinstance(value := getattr(self, name), Scalar)}
 
+    check_values: ClassVar[Callable[[Any, Types, Arrays], None] | None] = None
+    """Check the elements of operands, given their types, where the operator limits them: raise UsageError. The elements
+    of an absent operand, and of one that is computed while the model runs, are None."""
+
     def evaluate(self, *arrays: Array | None, chip: Chip = Chip.BM1686) -> tuple[Array, ...]:
-        """Run the reference for one chip."""
+        """Check the values of the operands and run the reference for one chip.
+
+        Results without elements are made here, so that a reference may rely on having some.
+        """
+        if any(item is not None and item.size == 0 for item in arrays) and self.kind is not OpKind.CUSTOM:
+            types = tuple(None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays)
+            results = self.infer(*types)
+            if results and all(result.is_static and 0 in result.shape for result in results):
+                return tuple(np.empty(result.static_shape, result.dtype.numpy) for result in results)
+        if self.check_values is not None:
+            types = tuple(None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays)
+            self.check_values(types, arrays)
         if self.chip_dependent:
             return self.reference(*arrays, chip=chip)
         return self.reference(*arrays)

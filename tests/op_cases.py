@@ -1,9 +1,13 @@
 """One way to write down what an operator must compute, and to check it on data and on types at once."""
 
+import functools
+import importlib.util
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import contract
 import numpy as np
 
 from tpuconvert.schema.op import Op
@@ -70,6 +74,18 @@ class Case:
                 assert equal_bits(result, expected), f"{self} on {chip.value}: {result} instead of {expected}"
 
 
+@dataclass
+class Use:
+    """An operator with operands that it takes."""
+
+    op: Op
+    inputs: list[Array | None]
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
 def equal_bits(first: Array, second: Array) -> bool:
     """Same bytes, except that every NaN is as good as another."""
     if first.dtype.kind == "f":
@@ -78,3 +94,33 @@ def equal_bits(first: Array, second: Array) -> bool:
             return False
         first, second = np.where(nan, 0, first), np.where(nan, 0, second)
     return first.tobytes() == second.tobytes()
+
+
+OPS = Path(__file__).resolve().parent / "ops"
+
+
+@functools.cache
+def all_cases() -> list[Case]:
+    """Every case of every test file of an operator."""
+    cases: list[Case] = []
+    for path in sorted(OPS.glob("test_*.py")):
+        if "CASES" in path.read_text(encoding="utf-8"):
+            spec = importlib.util.spec_from_file_location(f"cases_of_{path.stem}", path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            cases += [case for case in getattr(module, "CASES", []) if isinstance(case, Case)]
+    return cases
+
+
+@functools.cache
+def all_uses() -> list[Use]:
+    """The operands of every case and of every example of the contract, each operator at least once."""
+    uses = [Use(case.op, case.inputs, str(case)) for case in all_cases()]
+    for entry in contract.defined():
+        for example in entry["examples"]:
+            first = next(iter(contract.results(entry, example).values()))
+            op = contract.build(entry, example["params"], DType.of(first.dtype))
+            uses.append(Use(op, contract.arguments(entry, example), f"{entry['name']}: {example['name']}"))
+    return uses

@@ -1,14 +1,12 @@
 """What holds for every operator. Cases are found in ``CASES`` of ``tests/ops/test_*.py``; there is no list to edit."""
 
-import functools
-import importlib.util
 import inspect
 import os
 from pathlib import Path
 
 import contract
 import pytest
-from op_cases import Case, equal_bits, type_of
+from op_cases import Case, all_cases, equal_bits, type_of
 
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.file_format import FileModel, read_model, write_model
@@ -16,24 +14,8 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip
 
-OPS = Path(__file__).resolve().parent / "ops"
 OPERATORS = {name: definition for name, definition in all_ops().items() if definition.kind is not OpKind.CUSTOM}
 GOLDEN = {entry["name"] for entry in contract.every_entry() if entry["examples"]}
-
-
-@functools.cache
-def all_cases() -> list[Case]:
-    """Every case of every test file of an operator."""
-    cases: list[Case] = []
-    for path in sorted(OPS.glob("test_*.py")):
-        if "CASES" in path.read_text(encoding="utf-8"):
-            spec = importlib.util.spec_from_file_location(f"cases_of_{path.stem}", path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            cases += [case for case in getattr(module, "CASES", []) if isinstance(case, Case)]
-    return cases
 
 
 def chip_of(case: Case) -> Chip:

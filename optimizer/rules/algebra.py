@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
@@ -47,6 +48,8 @@ def product_of_same(graph: Graph, m: Match) -> Replacement:
 @rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize")
 def extremum_of_same(graph: Graph, m: Match) -> Replacement:
     """max(x, x) = min(x, x) = x."""
+    if may_round_integers(m.op):
+        return Skip("INT32 is rounded to binary32 on some chips")
     return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
 
 

@@ -6,6 +6,7 @@ Every squeeze and expand_dims becomes a reshape where one can say it, so that ru
 from __future__ import annotations
 
 from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -29,6 +30,8 @@ def _is_neutral(node: Node) -> bool:
 @rule(p((Adds, Subs, Muls, Divs), "x", name="op", where=_is_neutral), stage="canonicalize")
 def remove_neutral_scalar(graph: Graph, m: Match) -> Replacement:
     """X + 0 = x - 0 = x * 1 = x / 1 = x."""
+    if may_round_integers(m.op):
+        return Skip("INT32 is rounded to binary32 on some chips")
     return _as_operand(m.x, m.op)
 
 

@@ -2,6 +2,9 @@
 
 A matcher is called with a node and answers with the group that ends there, or None. A group may absorb producers whose
 results nobody else reads. What no matcher takes runs its NumPy reference as a step of the plan.
+
+Matchers see no tensors without elements: such results are made without a step, and what else is computed of such
+operands runs its reference. The exception is a matcher with ``takes_empty``.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, OpKind
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.builder import Builder
@@ -70,12 +73,21 @@ class Site:
 Matcher = Callable[[Node, Site], Group | None]
 
 _MATCHERS: dict[str, list[tuple[int, Matcher]]] = {}
+_TAKES_EMPTY: set[str] = set()
 
 
-def ends_with(*names: str, priority: int = 0) -> Callable[[Matcher], Matcher]:
-    """Register a matcher for groups that end with one of these operators; higher priorities are tried first."""
+def ends_with(*names: str, priority: int = 0, takes_empty: bool = False) -> Callable[[Matcher], Matcher]:
+    """Register a matcher for groups that end with one of these operators.
+
+    Args:
+        names: of the operators.
+        priority: higher ones are tried first.
+        takes_empty: whether operands may have no elements, as long as the results have some.
+    """
 
     def register(matcher: Matcher) -> Matcher:
+        if takes_empty:
+            _TAKES_EMPTY.update(names)
         for name in names:
             entries = _MATCHERS.setdefault(name, [])
             entries.append((priority, matcher))
@@ -93,7 +105,13 @@ def native_operators() -> Iterable[str]:
 def group_nodes(site: Site) -> list[Group | Node]:
     """Cover the graph with groups, in running order; nodes that no matcher takes stand for themselves."""
     found: list[Group | Node] = []
-    for node in reversed(site.graph.sorted_nodes()):
+    nodes = site.graph.sorted_nodes()
+    empty = {node: item for node in nodes if (item := _without_elements(node)) is not None}
+    site.taken.update(empty)
+    for node in reversed(nodes):
+        if node in empty:
+            found.append(empty[node])
+            continue
         if node in site.taken:
             continue
         group = next(filter(None, (matcher(node, site) for _, matcher in _MATCHERS.get(node.op.name, ()))), None)
@@ -103,3 +121,19 @@ def group_nodes(site: Site) -> list[Group | Node]:
             site.taken.update(group.nodes)
             found.append(group)
     return found[::-1]
+
+
+def _without_elements(node: Node) -> Group | Node | None:
+    """The group of a node with empty operands or results, or the node itself for its reference; None for others."""
+    results = [0 in value.shape for value in node.outputs]
+    if results and all(results) and node.op.kind is not OpKind.CUSTOM:
+
+        def emit(builder: Builder) -> None:
+            for value in node.outputs:
+                builder.write(value)
+
+        return Group((node,), emit)
+    if any(results):
+        return node
+    is_empty = any(value is not None and 0 in value.shape for value in node.inputs)
+    return node if is_empty and node.op.name not in _TAKES_EMPTY else None

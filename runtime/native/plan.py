@@ -10,6 +10,7 @@ import numpy as np
 from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
 from tpuconvert.runtime.native import arena, precision
 from tpuconvert.runtime.native.builder import ARENA, EXTERNAL, Builder, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.constants import reading_constants
 from tpuconvert.runtime.native.groups import Group, Site, group_nodes
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.results import ResultMemory
@@ -48,6 +49,7 @@ class NativePlan:
     """
 
     def __init__(self, graph: Graph, chip: str, isa: str, threads: int, *, is_observed: bool = False) -> None:
+        graph = graph if is_observed else reading_constants(graph)
         site = Site(graph, chip, isa, set(), precision.deciding_nodes(graph), is_observed)
         builder = Builder(graph, isa)
         self._made: dict[int, list[tuple[Value, Stored]]] = {}

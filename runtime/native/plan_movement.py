@@ -68,7 +68,7 @@ def reshape(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("concat")
+@ends_with("concat", takes_empty=True)
 def concat(node: Node, site: Site) -> Group | None:
     """One copy per operand that was not written to its place."""
     values = [value for value in node.inputs if value is not None]

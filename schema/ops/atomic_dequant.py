@@ -13,13 +13,20 @@ from tpuconvert.schema.atomic_operands import (
     check_atomic,
     check_offset,
     check_per_channel,
+    check_range,
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, rescale_one_rounding, saturate
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import LOCAL, Op, OpKind, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Types, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
-from tpuconvert.schema.ops.atomic_requant import bdc_support, check_multiplier_shift, per_channel
+from tpuconvert.schema.ops.atomic_requant import (
+    HIGHEST_SHIFT,
+    LOWEST_SHIFT,
+    bdc_support,
+    check_multiplier_shift,
+    per_channel,
+)
 from tpuconvert.schema.rescaling import dequantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
 
@@ -84,6 +91,7 @@ class TpuBdcIntPcDequant(Dequantization):
 
     Shapes: x [N, C, H, W], quant [1, C, 1, 3] with offset, multiplier and shift (another order than to requantize), y
     as x.
+    Units: as there; an offset or a shift outside of its range fails the run, and the conversion where it is constant.
     ``out_dtype`` None means INT32.
     """
 
@@ -97,6 +105,14 @@ class TpuBdcIntPcDequant(Dequantization):
         check_atomic(self, x)
         check_per_channel(self, x, quant, 3)
         return (TensorType(self.out_dtype or I32, x.shape),)
+
+    def check_values(self, types: Types, arrays: Arrays) -> None:
+        """Check offsets and shifts."""
+        (x, _), (_, quant) = types, arrays
+        if x is not None and quant is not None:
+            offsets = I16 if x.dtype.is_signed else U16
+            check_range(self, "offset", quant[..., 0], offsets.min, offsets.max)
+            check_range(self, "shift", quant[..., 2], LOWEST_SHIFT, HIGHEST_SHIFT)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         offset, multiplier, shift = (per_channel(quant, place).astype(np.int64) for place in range(3))
@@ -152,6 +168,12 @@ class TpuBdcFp32PcDequant(Dequantization):
         check_per_channel(self, x, quant_offset, 1)
         check_per_channel(self, x, quant_scale, 1)
         return (TensorType(F32, x.shape),)
+
+    def check_values(self, types: Types, arrays: Arrays) -> None:
+        """Check offsets."""
+        (x, *_), (_, offset, _) = types, arrays
+        if x is not None and offset is not None:
+            check_range(self, "offset", offset, x.dtype.min, x.dtype.max)
 
     def reference(self, x: Array, quant_offset: Array, quant_scale: Array) -> tuple[Array]:
         offset, scale = per_channel(quant_offset, 0).astype(np.int64), per_channel(quant_scale, 0)

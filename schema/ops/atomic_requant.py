@@ -13,11 +13,12 @@ from tpuconvert.schema.atomic_operands import (
     check_atomic,
     check_offset,
     check_per_channel,
+    check_range,
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, saturate
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import LOCAL, Op, OpKind, Support, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Support, Types, case, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.rescaling import requantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
@@ -51,8 +52,11 @@ def check_multiplier_shift(op: Op, multiplier: int, shift: int) -> None:
     Raises:
         ValueError: when one is outside.
     """
-    if not I32.holds(multiplier) or not -64 <= shift <= 31:
+    if not I32.holds(multiplier) or not LOWEST_SHIFT <= shift <= HIGHEST_SHIFT:
         raise ValueError(f"{op.name}: multiplier is INT32 and shift -64..31, found {multiplier} and {shift}")
+
+
+LOWEST_SHIFT, HIGHEST_SHIFT = -64, 31
 
 
 def per_channel(quant: Array, place: int) -> Array:
@@ -98,6 +102,7 @@ class TpuBdcIntPcRequant(Requantization):
     """tpu_bdc_int_requant with parameters per channel.
 
     Shapes: x [N, C, H, W], quant [1, C, 1, 3] with multiplier, shift and offset, y as x.
+    Units: as there; a shift or an offset outside of its range fails the run, and the conversion where it is constant.
     """
 
     rounding_mode: RoundingMode
@@ -113,6 +118,14 @@ class TpuBdcIntPcRequant(Requantization):
         check_atomic(self, x)
         check_per_channel(self, x, quant, 3)
         return (TensorType(self.result_dtype, x.shape),)
+
+    def check_values(self, types: Types, arrays: Arrays) -> None:
+        """Check shifts and offsets."""
+        quant = arrays[1]
+        if quant is not None:
+            offsets = I16 if self.result_dtype.is_signed else U16
+            check_range(self, "shift", quant[..., 1], LOWEST_SHIFT, HIGHEST_SHIFT)
+            check_range(self, "offset", quant[..., 2], offsets.min, offsets.max)
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         multiplier, shift, offset = (per_channel(quant, place).astype(np.int64) for place in range(3))

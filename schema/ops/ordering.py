@@ -12,9 +12,14 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, with_extent
-from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, same, tpu_op
+from tpuconvert.schema.light_dataclass import dataclass, replace
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
+
+
+def _unless_stable(case_: Case) -> tuple[Case]:
+    """BM1684 does not promise an order of equal values."""
+    return (replace(case_, when=lambda op: not op.stable, when_text="stable is false"),)
 
 
 class ArgMethod(enum.IntEnum):
@@ -124,13 +129,17 @@ class Topk(Op):
         return np.take_along_axis(x, order, self.axis), order.astype(self.index_dtype.numpy)
 
 
+_SORT = case({"tensor_i": (F32,), "index_o": (I32,), "tensor_o": (F32,)})
+_ARGSORT = case({"tensor_i": (F32,), "index_o": (I32, F32)})
+
+
 @tpu_op("sort")
 @dataclass(frozen=True)
 class Sort(Op):
     """The elements along ``dim`` in rising or falling order, behind their indices.
 
-    ``stable`` changes nothing here: equal values always keep rising indices. ``index_dtype`` is INT32, on BM1682
-    FLOAT32.
+    ``stable`` changes nothing here: equal values always keep rising indices. BM1684 accepts only false.
+    ``index_dtype`` is INT32, on BM1682 FLOAT32.
 
     Shapes: both results as x.
     """
@@ -142,7 +151,7 @@ class Sort(Op):
 
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("index_o"), Operand("tensor_o"))
-    dtypes = on(case({"tensor_i": (F32,), "index_o": (I32,), "tensor_o": (F32,)}), bm1682=(same(F32),))
+    dtypes = on(_SORT, bm1682=(same(F32),), bm1684=_unless_stable(_SORT))
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType, TensorType]:
@@ -161,8 +170,8 @@ class Sort(Op):
 class Argsort(Op):
     """The indices that sort x along ``dim``, in rising or falling order of the values.
 
-    ``stable`` changes nothing here: equal values always keep rising indices. ``out_dtype`` is INT32, or FLOAT32 for
-    the indices as numbers, which is all that BM1682 has.
+    ``stable`` changes nothing here: equal values always keep rising indices. BM1684 accepts only false.
+    ``out_dtype`` is INT32, or FLOAT32 for the indices as numbers, which is all that BM1682 has.
 
     Shapes: as x.
     """
@@ -174,7 +183,7 @@ class Argsort(Op):
 
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("index_o"),)
-    dtypes = on(case({"tensor_i": (F32,), "index_o": (I32, F32)}), bm1682=(same(F32),))
+    dtypes = on(_ARGSORT, bm1682=(same(F32),), bm1684=_unless_stable(_ARGSORT))
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from types import MappingProxyType
 
 import numpy as np
 
@@ -38,6 +39,7 @@ class RequantInt32(Op):
     Shapes: x [...], y the same; with ``is_mul_shift_pc`` and ``is_offset_pc`` the vectors have one value per index of
     axis 1.
     Units: a positive shift is to the left; -64 to 31.
+    ``scale_val`` and ``scale_vec``, the source's names of the shifts, are accepted for ``shift_val`` and ``shift_vec``.
     ``out_dtype`` None means INT8, which all modes can produce.
     Source: section 9.1 of the operator set's semantics.
     """
@@ -54,6 +56,7 @@ class RequantInt32(Op):
     round_mode: RoundingMode = RoundingMode.HALF_UP
     out_dtype: DType | None = None
 
+    parameter_aliases = MappingProxyType({"scale_val": "shift_val", "scale_vec": "shift_vec"})
     inputs = (Operand("tensor_i"),)
     dtypes = on(
         bm1682=None,

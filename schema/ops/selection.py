@@ -34,7 +34,10 @@ class ConditionSelect(Op):
     Shapes: sel0 and sel1 as cond; a constant one has one element.
     """
 
-    inputs = (Operand("tensor_cond"), Operand("tensor_sel0", coeff=True), Operand("tensor_sel1", coeff=True))
+    inputs = (
+        Operand("tensor_cond"),
+        *(Operand(name, coeff=True, single=True) for name in ("tensor_sel0", "tensor_sel1")),
+    )
     dtypes = _CHOICES
     locality = LOCAL
 
@@ -70,7 +73,11 @@ class Select(Op):
 
     select_type: SelectType
 
-    inputs = tuple(Operand(name, coeff=True) for name in ("tensor_a", "tensor_b", "tensor_c", "tensor_d"))
+    inputs = (
+        *(Operand(name, coeff=True) for name in ("tensor_a", "tensor_b")),
+        *(Operand(name, coeff=True, single=True) for name in ("tensor_c", "tensor_d")),
+    )
+    one_constant_of = ("tensor_a", "tensor_b")
     dtypes = _CHOICES
     locality = LOCAL
 

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import contract
+import numpy as np
 import pytest
 from contract import Entry
 
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.errors import ProblemList, UnsupportedError, UsageError
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.legality import Status, check, check_graph
 from tpuconvert.schema.op import ALL, Op, Operand, all_ops
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
@@ -167,6 +170,130 @@ def test_data_types(entry, chip):
     assert judged
 
 
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_constants(entry):
+    """A constant is legal where the contract has ``may_be_coeff``, with the number of elements that it states."""
+    definition = all_ops()[entry["name"]]
+    op, assignment, chip = legal_use(entry, definition)
+    exclusive = re.search(r"At most one of (\w) and (\w) is constant", entry["semantics"])
+    alone = [f"tensor_{name}" for name in exclusive.groups()] if exclusive else []
+    assert list(definition.one_constant_of) == alone
+
+    def is_legal(extent: int, constants: set[str]) -> bool:
+        types = [item and TensorType(item.dtype, (extent,)) for item in assignment.inputs]
+        coeffs = [operand.name in constants for operand in definition.inputs]
+        return check(op, chip, types, assignment.outputs, coeffs).status is not Status.ILLEGAL
+
+    required = {name for case in contract.table(entry, chip)["cases"] for name in case.get("requires_coeff", [])}
+    for operand, given in zip(entry["inputs"], assignment.inputs, strict=False):
+        if given is not None:
+            constants = {operand["name"], *required}
+            has_one_element = "one element when constant" in operand.get("shape", "")
+            assert is_legal(1, constants) == operand["may_be_coeff"], operand["name"]
+            assert is_legal(2, constants) == (operand["may_be_coeff"] and not has_one_element), operand["name"]
+    if alone:
+        assert not is_legal(1, set(alone))
+
+
+def legal_use(entry: Entry, definition: type[Op]) -> tuple[Op, Any, Chip]:
+    """One use of an operator that is legal on a chip."""
+    for chip in reversed(Chip):
+        for op in variants(entry, definition) if contract.table(entry, chip)["supported"] else ():
+            for use in assignments(entry, op, chip):
+                found = op_with(use)
+                if check(found, chip, use.inputs, use.outputs, use.coeffs).status is not Status.ILLEGAL:
+                    return found, use, chip
+    raise AssertionError(f"{entry['name']} is legal nowhere")
+
+
+LIMITED_TO = re.compile(r"(BM\d+) accepts only (true|false)")
+"""The contract's words for a chip that takes one value of a parameter."""
+
+LIMITED_PARAMETERS = [
+    (entry, parameter)
+    for entry in contract.defined()
+    for parameter in entry["params"]
+    if LIMITED_TO.search(parameter["meaning"])
+]
+
+
+@pytest.mark.parametrize(("entry", "parameter"), LIMITED_PARAMETERS, ids=lambda item: item["name"])
+def test_a_chip_takes_the_parameter_values_of_the_contract(entry, parameter):
+    found = LIMITED_TO.search(parameter["meaning"])
+    assert found is not None
+    limited, accepted = Chip[found[1]], found[2] == "true"
+    op, use, _ = legal_use(entry, all_ops()[entry["name"]])
+    for chip in (Chip.BM1684, Chip.BM1686):
+        for value in (False, True):
+            changed = dataclasses.replace(op, **{parameter["name"]: value})
+            verdict = check(changed, chip, use.inputs, use.outputs, use.coeffs)
+            assert (verdict.status is not Status.ILLEGAL) == (chip is not limited or value is accepted), verdict
+
+
+def test_parameters_that_are_limited_on_a_chip():
+    assert [(entry["name"], p["name"]) for entry, p in LIMITED_PARAMETERS] == [
+        ("sort", "stable"),
+        ("argsort", "stable"),
+    ]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_aliases(entry):
+    """The constructor takes the other names of parameters that the contract lists, and no others."""
+    listed = {alias: p["name"] for p in entry["params"] for alias in p.get("aliases", [])}
+    assert dict(all_ops()[entry["name"]].parameter_aliases) == listed
+
+
+PER_CHANNEL = {
+    "tpu_bdc_int_pc_requant": ("multiplier", "shift", "offset"),
+    "tpu_bdc_int_pc_dequant": ("offset", "multiplier", "shift"),
+    "tpu_bdc_fp32_pc_dequant": ("offset",),
+}
+"""Columns of the parameter tensor, in the order of section 9.4 of the operator set's semantics."""
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("name", PER_CHANNEL)
+def test_ranges_of_parameters_per_channel(name, dtype):
+    """The ranges in the contract's text hold when the operator runs, and for constants of a graph."""
+    (entry,) = (item for item in contract.defined() if item["name"] == name)
+    example, text = entry["examples"][0], contract.table(entry, Chip.BM1686)["text"]
+    x, quant, *rest = contract.arguments(entry, example)
+    assert x is not None
+    assert quant is not None
+    if "dequant" in name:
+        x = x.astype(dtype.numpy) if dtype.is_signed else np.abs(x).astype(dtype.numpy)
+    op = contract.build(entry, example["params"], None if "dequant" in name else dtype)
+    ranges = {
+        word: (int(low), int(high)) for word, low, high in re.findall(r"(offset|shift) in (-?\d+)\.\.(\d+)", text)
+    }
+    if "offset lies in the range of the src dtype" in text:
+        ranges["offset"] = (int(np.iinfo(x.dtype).min), int(np.iinfo(x.dtype).max))
+    elif not dtype.is_signed:
+        (ranges["offset"],) = (
+            (int(low), int(high)) for low, high in re.findall(r"(\d+)\.\.(\d+) for an unsigned", text)
+        )
+    assert set(ranges) == set(PER_CHANNEL[name]) - {"multiplier"}
+    for word, (lowest, highest) in ranges.items():
+        for value in (lowest - 1, lowest, highest, highest + 1):
+            given = np.zeros_like(quant)
+            given[0, 1, 0, PER_CHANNEL[name].index(word)] = value
+            graph = Graph("constant parameters")
+            source = graph.input("x", TensorType(DType.of(x.dtype), x.shape))
+            graph.output(graph.add(op, source, *(graph.constant(item) for item in (given, *rest) if item is not None)))
+            problems = ProblemList("f", "BM1686")
+            check_graph(graph, Chip.BM1686, problems)
+            if lowest <= value <= highest:
+                op.evaluate(x, given, *rest)
+                assert not problems
+                continue
+            wanted = rf"the {word} of channel 1 is {value}, expected {lowest}\.\.{highest}"
+            with pytest.raises(UsageError, match=wanted):
+                op.evaluate(x, given, *rest)
+            with pytest.raises(UnsupportedError, match=wanted):
+                problems.raise_if_any()
+
+
 def variants(entry: Entry, definition: type[Op]) -> Iterator[Op]:
     """Uses of an operator with the parameters of its examples, each enumeration parameter taking every legal value."""
     seen = set()
@@ -237,7 +364,7 @@ def assigned(
         outs=[dtypes[operand.name] for operand in outputs],
         inputs=[TensorType(dtypes[o.name], (1,)) if o in inputs else None for o in op.inputs],
         outputs=[TensorType(dtypes[operand.name], (1,)) for operand in outputs],
-        coeffs=[operand.coeff and constant for operand in op.inputs],
+        coeffs=[operand.coeff and constant and operand.name not in op.one_constant_of[1:] for operand in op.inputs],
         constant=constant,
     )
 

@@ -47,7 +47,7 @@ def test_the_cap_is_told():
 def test_the_cap_is_in_the_trace(monkeypatch):
     import tpuconvert.optimizer.pipeline as pipeline
 
-    monkeypatch.setattr(pipeline, "fold_constants", lambda graph: fold_constants(graph, most_bytes=47))
+    monkeypatch.setattr(pipeline, "fold_constants", lambda graph, chip: fold_constants(graph, most_bytes=47))
     graph = graph_of(lambda g, x: g.add(Mul(), x, g.add(RELU, random_constant(g, *SHAPE), name="big")), SHAPE)
     lines = []
     optimize(graph, trace=lines.append)

@@ -1,0 +1,75 @@
+"""Constants at operands that take none: folded where a node reads constants only, else made tensors by ``constdata``.
+
+``constdata`` is free at run time. It has no FLOAT16, and on BM1682 nothing but FLOAT32: there a cast follows it, where
+FLOAT32 has all the values of the constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from tpuconvert.optimizer.constant_folding import fold_constants
+from tpuconvert.schema.graph import Graph, Source, Value
+from tpuconvert.schema.legality import Status, check, constants_refused_by
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.types import F32, Chip, TensorType
+
+
+def provide_tensors(graph: Graph, chip: Chip, disabled: Collection[str] = ()) -> int:
+    """Let operators read a tensor where they do not take a constant, in place.
+
+    Args:
+        graph: any graph.
+        chip: the target.
+        disabled: names of passes that do not run; with ``fold_constants`` among them, nothing is folded.
+
+    Returns:
+        The number of operands that were changed. A constant that the chip cannot make a tensor of stays;
+        ``schema.legality`` reports it.
+    """
+    found = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
+    if found and "fold_constants" not in disabled:
+        fold_constants(graph, chip=chip)
+        found = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
+    tensors: dict[Value, Value | None] = {}
+    changed = 0
+    for node, index in found:
+        constant = node.inputs[index]
+        assert constant is not None
+        if constant not in tensors:
+            tensors[constant] = _tensor(graph, constant, chip, node.sources)
+        tensor = tensors[constant]
+        if tensor is not None:
+            graph.set_input(node, index, tensor)
+            changed += 1
+    if changed:
+        graph.sort()
+    return changed
+
+
+def _tensor(graph: Graph, constant: Value, chip: Chip, sources: tuple[Source, ...]) -> Value | None:
+    """The constant as a tensor; None where the chip has no operators for it."""
+    name = graph.unique(f"{constant.name}:tensor")
+    if _has(Constdata(), chip, constant.type, constant.type):
+        tensor = graph.add(Constdata(), constant, name=name, sources=sources)
+    else:
+        single = TensorType(F32, constant.shape)
+        cast = Cast(constant.dtype)
+        if not (_has(Constdata(), chip, single, single) and _has(cast, chip, single, constant.type)):
+            return None
+        data = constant.array.astype(np.float32)
+        if not np.array_equal(data.astype(np.float64), constant.array.astype(np.float64), equal_nan=True):
+            return None
+        carrier = graph.add(Constdata(), graph.constant(data, constant.name), sources=sources)
+        tensor = graph.add(cast, carrier, name=name, sources=sources)
+    tensor.quant = constant.quant
+    return tensor
+
+
+def _has(op: Op, chip: Chip, x: TensorType, y: TensorType) -> bool:
+    is_constant = isinstance(op, Constdata)
+    return check(op, chip, [x], [y], [is_constant]).status is not Status.ILLEGAL
