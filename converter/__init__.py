@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.border import TensorInfo as TensorInfo
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
-    from tpuconvert.runtime.session import Session as Session
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
     from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import DType as DType
     from tpuconvert.schema.types import QuantParams as QuantParams
     from tpuconvert.schema.types import TensorType as TensorType
+    from tpuconvert.session import Session as Session
 
     __version__: str
 
@@ -63,7 +63,6 @@ _MODULES = {
     "tpuconvert.preprocess": ("Preprocess",),
     "tpuconvert.runtime.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
-    "tpuconvert.runtime.session": ("Session",),
     "tpuconvert.schema.errors": (
         "CorruptInputError",
         "InternalError",
@@ -79,6 +78,7 @@ _MODULES = {
     "tpuconvert.schema.graph": ("Graph",),
     "tpuconvert.schema.op": ("Op", "Operand"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
+    "tpuconvert.session": ("Session",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,7 +4,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 - an array for an input has the input's rank; its first axis counts samples, and is cut into the model's batches;
 - ``uint8`` pictures ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
-  given; every other array is taken as it is, and the session decides whether its type fits.
+  given; the types of all other arrays follow ``schema/input_types.py``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.runtime.batches import one_by_one
+from tpuconvert.runtime.border import numpy_type
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
+from tpuconvert.schema.input_types import converted
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array
 from tpuconvert.wording import several
@@ -33,7 +36,8 @@ CalibrationSource = str | Path | Iterable[Array] | Iterable[Mapping[str, Array]]
 class FeedSource:
     """Feeds that can be gone through several times. Pictures are decoded as they are needed, one batch at a time.
 
-    ``description`` says in words what the feeds come from; nothing that was left out goes unmentioned.
+    ``description`` says in words what the feeds come from; nothing that was left out goes unmentioned. ``left_out`` is
+    how many samples fill no batch.
     """
 
     description: str
@@ -41,6 +45,7 @@ class FeedSource:
     _batches: list[Any]
     _builder: _FeedBuilder
     _rest: tuple[Path, ...] = ()  # pictures that fill no batch
+    left_out: int = 0
 
     @property
     def pictures(self) -> list[str]:
@@ -88,6 +93,22 @@ class FeedSource:
                         file=self._builder.file,
                         hint="leave such samples out, or mend what makes them",
                     )
+
+    def check_complete(self) -> None:
+        """Refuse samples that fill no batch, where every sample counts.
+
+        Raises:
+            UsageError: with the number of samples and what the model takes.
+
+        """
+        if self.left_out:
+            port = next(iter(self._builder.ports.values()))
+            size = self._builder.batch(port)
+            raise UsageError(
+                f"{self.samples + self.left_out} samples for a model that takes {size} at a time",
+                file=self._builder.file,
+                hint=f"give a multiple of {size} samples; {one_by_one(port)}",
+            )
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -221,16 +242,13 @@ class _FeedBuilder:
             if is_pixels:
                 hint = "pixels need --preprocess (size, layout) to become a model's input"
             if array.shape[1:] == port.shape[1:]:
-                hint = batch_hint(port)
+                hint = one_by_one(port)
             looks = f"{array.dtype}{list(array.shape)}"
             raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
-        return array
-
-
-def batch_hint(port: Port) -> str:
-    """How to get a model that takes samples one by one."""
-    wanted = ",".join(map(str, (1, *port.shape[1:])))
-    return f"to take samples one by one, convert the model with --input-shapes {port.name}={wanted}"
+        try:
+            return converted(array, numpy_type(port.dtype), port.name, is_quantized=port.quant is not None)
+        except UsageError as error:
+            raise UsageError(error.message, file=self.file, hint=error.hint) from error
 
 
 def describe(port: Port) -> str:
@@ -295,7 +313,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     batches = [pictures[start : start + size] for start in range(0, len(pictures) - size + 1, size)]
     if not batches:
         message = f"{folder}: {several(len(pictures), 'picture')}, the model takes {size} at a time"
-        raise UsageError(message, hint=batch_hint(port))
+        raise UsageError(message, hint=one_by_one(port))
     used = len(batches) * size
     notes = [
         f"{several(count, what)} left out{why}"
@@ -307,7 +325,7 @@ def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     ]
     name = folder.name or str(folder)
     description = f"{several(used, 'picture')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, list(batches), builder, tuple(pictures[used:])))
+    return _checked(FeedSource(description, used, list(batches), builder, tuple(pictures[used:]), len(pictures) - used))
 
 
 def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> FeedSource:
@@ -320,7 +338,7 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
         port = builder.ports[empty]
         if not len(chosen[empty]):
             raise UsageError(f"{name}: {found} holds no samples for input {describe(port)}")
-        raise UsageError(f"{name}: {found} is less than one batch of input {describe(port)}", hint=batch_hint(port))
+        raise UsageError(f"{name}: {found} is less than one batch of input {describe(port)}", hint=one_by_one(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
         raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})")
@@ -333,7 +351,7 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     if left > 0:
         notes.append(f"{several(left, 'sample')} left out: not a full batch")
     description = f"{several(used, 'sample')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, batches, builder))
+    return _checked(FeedSource(description, used, batches, builder, left_out=max(left, 0)))
 
 
 def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, Array], list[str]]:

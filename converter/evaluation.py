@@ -195,7 +195,9 @@ def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
     """Feeds of the samples; pictures are opened as they are needed."""
     ports = model.graph.input_ports
     if not isinstance(labelled.samples, list):
-        return load_feeds(labelled.samples, ports, rule)
+        source = load_feeds(labelled.samples, ports, rule)
+        source.check_complete()
+        return source
 
     def each() -> Any:
         for picture in labelled.samples:

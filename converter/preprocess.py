@@ -198,6 +198,33 @@ class Preprocess:
             ) from error
         return self._finish(picture)[np.newaxis]
 
+    def load_any(self, image: Any) -> Array:
+        """Make one image, or an array of several, a batch of the model's input.
+
+        Args:
+            image: a path, a PIL image, or a uint8 array in a shape that ``stacked`` takes or [H, W].
+
+        Raises:
+            UsageError: something else.
+            CorruptInputError: the file is not an image.
+
+        """
+        if isinstance(image, Path):
+            return self.load(image)
+        if hasattr(image, "convert") and hasattr(image, "getbands"):  # a PIL image, without importing PIL
+            return self._finish(image.convert("RGB"))[np.newaxis]
+        if not isinstance(image, np.ndarray):
+            raise UsageError(
+                f"not an image: {type(image).__name__}", hint="a path, a PIL image, or a uint8 array [N, H, W, 3]"
+            )
+        if image.ndim == 3 and self.channels == 3 and image.shape[0] == 3 and image.shape[2] != 3:
+            raise self._no_images(image, "channels come last: array.transpose(1, 2, 0)")
+        if image.ndim == 2:
+            image = image[..., np.newaxis]
+        if image.ndim == 3 and image.shape[2] in (1, 3, 4):
+            image = image[np.newaxis]
+        return self.apply(image)
+
     def apply(self, pixels: Array) -> Array:
         """Turn decoded pictures into a batch of the model's input.
 
@@ -210,14 +237,17 @@ class Preprocess:
         """
         pixels = self.stacked(pixels)
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
-            raise UsageError(
-                f"not pictures: {pixels.dtype}{list(pixels.shape)}",
-                hint="pictures are uint8 [N, H, W, 3], [N, H, W, 1], [N, H, W], or one as [H, W, 3]",
-            )
+            is_rgba = pixels.ndim == 4 and pixels.shape[3] == 4
+            raise self._no_images(pixels, "drop the alpha channel: array[..., :3]" if is_rgba else "")
         wanted = self.size or pixels.shape[1:3]
         if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # nothing to resize: no need of an imaging library
         return np.stack([self._resize(picture) for picture in pixels])
+
+    @staticmethod
+    def _no_images(found: Array, hint: str = "") -> UsageError:
+        known = "images are uint8 [N, H, W, 3], [N, H, W, 1], [N, H, W], or one as [H, W, 3]"
+        return UsageError(f"not images: {found.dtype}{list(found.shape)}", hint=f"{hint}; {known}" if hint else known)
 
     def stacked(self, pixels: Array) -> Array:
         """Pictures as [N, H, W, C]: [N, H, W] are grey ones, [H, W, 3] for a model in colour is a single one."""

@@ -17,6 +17,10 @@ from tpuconvert.schema.input_types import converted
 from tpuconvert.schema.types import Array, Dim, Shape, format_shape
 
 
+class InputShapeError(UsageError):
+    """An array has another shape than the input; the number of samples may be all that differs (``batches.py``)."""
+
+
 @dataclass(frozen=True)
 class TensorInfo:
     """Name, NumPy type name and shape of a model input or output; a string in the shape is any extent."""
@@ -101,7 +105,7 @@ def _check_shape(shape: tuple[int, ...], port: Port, bound: dict[str, int]) -> N
         for have, want in zip(shape, port.shape, strict=True):
             fits = fits and have == (bound.setdefault(want, have) if isinstance(want, str) else want)
     if not fits:
-        raise UsageError(
+        raise InputShapeError(
             f"input '{port.name}' has shape {format_shape(shape)}, the model takes {_explain(port.shape, bound)}"
         )
 

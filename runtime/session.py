@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tpuconvert.runtime.border import TensorInfo, from_value, info, to_value
+from tpuconvert.runtime.border import InputShapeError, TensorInfo, from_value, info, to_value
 from tpuconvert.runtime.native.loader import chosen_isa, extension
 from tpuconvert.runtime.plan import Plan, failure, make_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
@@ -114,10 +114,11 @@ class Session:
         return [info(port) for port in self._graph.output_ports]
 
     def run(self, feeds: Mapping[str, Array], *, observe: Observer | None = None) -> dict[str, Array]:
-        """Run the model once.
+        """Run the model once, or batch by batch if there are more samples than it takes at a time.
 
         Args:
-            feeds: one array per input name.
+            feeds: one array per input name. Types are converted where that keeps every value
+                (``schema/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
             observe: called with every input and every value that is computed. The native engine makes a second plan
                 for such runs, in which nothing is fused away.
 
@@ -125,11 +126,17 @@ class Session:
             One array per output name, in the source's order. No later run changes them.
 
         Raises:
-            UsageError: for missing or unknown names, and arrays that do not fit.
+            UsageError: for missing or unknown names, arrays that do not fit, and samples that are no whole batches.
             RunError: naming the node whose operator could not take these values.
         """
         self._check_open()
-        arrays, extents = self._take(feeds)
+        try:
+            arrays, extents = self._take(feeds)
+        except InputShapeError as mismatch:
+            from tpuconvert.runtime import batches  # models are mostly given what they take
+
+            parts = batches.split(feeds, self._graph.input_ports, self._graph.output_ports, mismatch)
+            return batches.join([self.run(part, observe=observe) for part in parts])
         if self._native is None:
             results = self._run_reference(arrays, observe)
         elif observe is None:
@@ -182,7 +189,7 @@ class Session:
         self._is_open = False
         self._native = self._reference = self._file = None
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -11,11 +11,15 @@ import enum
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tpuconvert
+from tpuconvert.schema.input_types import converted
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "python-api.md"
@@ -25,6 +29,16 @@ LONGEST = 100
 """Characters of a call on one line."""
 
 SECTIONS = ("Args", "Returns", "Raises", "Yields")
+
+INPUT_TYPES = (
+    "`Session.run`, calibration, and the commands `run`, `verify` and `evaluate` accept the same types. Rows are the "
+    'types of the input, columns those of the array; lists of Python numbers are int64 or float64. "fits" is accepted '
+    "if the input's type holds every value (floats may be rounded, but not to infinity); a dash is refused. uint8 is "
+    "the type of images: give them to `run_images`, which preprocesses them. Codes of a quantized input are not taken "
+    "from the other 8-bit type."
+)
+WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint8", "quantized int8", "bool")
+GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
     "Convert": ("convert", "load", "Model", "Preprocess"),
@@ -62,7 +76,36 @@ def page() -> str:
         lines += ["", f"## {chapter}"]
         for name in names:
             lines += ["", *_entry(name, exported[name], "###")]
+        if chapter == "Run":
+            lines += ["", *_input_types()]
     return "\n".join(lines) + "\n"
+
+
+def _input_types() -> Iterator[str]:
+    """A table of the types that an input accepts, asked of the program."""
+    yield from ("### Types of inputs", "")
+    yield from textwrap.wrap(INPUT_TYPES, 116)
+    yield ""
+    yield f"| input | {' | '.join(GIVEN_TYPES)} |"
+    yield "|---" * (len(GIVEN_TYPES) + 1) + "|"
+    for wanted in WANTED_TYPES:
+        cells = (_accepts(wanted.removeprefix("quantized "), given, wanted.startswith("q")) for given in GIVEN_TYPES)
+        yield f"| {wanted} | {' | '.join(cells)} |"
+
+
+def _accepts(wanted: str, given: str, is_quantized: bool) -> str:
+    kind = np.dtype(given).kind
+    limits: Any = [0, 1] if kind == "b" else np.iinfo(given) if kind in "iu" else np.finfo(given)
+    extremes = limits if kind == "b" else [limits.min, limits.max]
+    found = []
+    for values in ([0, 1], extremes):
+        try:
+            converted(np.array(values, given), np.dtype(wanted), "x", is_quantized=is_quantized)
+        except tpuconvert.UsageError:
+            found.append(False)
+        else:
+            found.append(True)
+    return "yes" if all(found) else "fits" if found[0] else "-"
 
 
 def _entry(name: str, item: Any, heading: str) -> Iterator[str]:
@@ -77,7 +120,10 @@ def _entry(name: str, item: Any, heading: str) -> Iterator[str]:
     if issubclass(item, enum.Enum):
         yield from ("", "Members: " + ", ".join(f"`{member.name}`" for member in item) + ".")
         return
-    for member, value in sorted(vars(item).items()):
+    members: dict[str, Any] = {}
+    for base in reversed(item.__mro__):  # a public class may extend one of the same name of a part that it is made of
+        members |= vars(base) if base.__name__ == item.__name__ else {}
+    for member, value in sorted(members.items()):
         documented = inspect.getdoc(value)
         if member.startswith("_") or not documented:
             continue

@@ -53,6 +53,7 @@ def command(
     from tpuconvert.model import load
     from tpuconvert.plugins import load_plugins
     from tpuconvert.preprocess import Preprocess
+    from tpuconvert.runtime.batches import check_joinable
     from tpuconvert.runtime.session import Session
 
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
@@ -61,6 +62,9 @@ def command(
     model = load(file)
     rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess
     feeds = load_feeds(_inputs(inputs, [tensor.name for tensor in model.inputs]), model.graph.input_ports, rule)
+    feeds.check_complete()
+    if len(feeds) > 1:
+        check_joinable(model.graph.input_ports, model.graph.output_ports)
     with Session(model, backend=backend, threads=threads) as session:
         results = [session.run(feed) for feed in feeds]
     outputs: dict[str, Array] = results[0]

@@ -67,7 +67,7 @@ def test_unknown_operator(name: str, hint: str, capsys: Captured) -> None:
 
 
 def test_wrong_calls(capsys: Captured) -> None:
-    assert main(["ops", "softmax", "--chip", "bm1688"]) == 2
+    assert main(["ops", "softmax", "--chip", "bm1699"]) == 2
     assert "unknown chip" in capsys.readouterr().err
     assert main(["ops", "softmax", "--format", "onnx"]) == 2
     assert "--format" in capsys.readouterr().err

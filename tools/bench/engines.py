@@ -51,9 +51,7 @@ def read_feeds(job: Job) -> dict[str, Array]:
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
     """Our engine, as the job wants it."""
-    from tpuconvert.runtime.session import Session
-
-    return Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
+    return tc.Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
 
 
 def _ours(job: Job) -> Run:

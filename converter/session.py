@@ -1,0 +1,175 @@
+"""Sessions of the public interface: those of the engine, and images by the preprocessing that a model file stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tpuconvert.runtime import batches, session
+from tpuconvert.runtime.session import Runnable
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.types import Array
+
+if TYPE_CHECKING:
+    from tpuconvert.preprocess import Preprocess
+
+Images = str | os.PathLike[str] | Array | Iterable[Any]
+"""A path (of an image or a folder of images), a PIL image, a uint8 array, or several of them."""
+
+
+OPEN_BATCH = 32
+"""So many images are run at a time by a model that takes any number."""
+
+
+class Session(session.Session):
+    """A model ready to run. Thread-safe: runs share the plan and the constants, which nobody changes.
+
+    A model with open extents takes any numbers for them; the native engine makes a plan for those that are fed, and
+    keeps the few used last.
+
+    Args:
+        model: a model, a graph (which runs as on BM1686), or the path of a ``.tpum`` file, which is memory-mapped.
+            Sessions that have the same file open share its weights and packed plan; while two of them run at the same
+            time, one of them uses the plan's threads and the others one thread each.
+        backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
+        threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
+            executor leaves threads to the BLAS library behind NumPy.
+
+    Raises:
+        UsageError: for an unknown backend, or a native one for a model with extents that depend on data.
+        MissingExtraError: when the native engine is asked for and was not built.
+        CorruptInputError: when the file is damaged.
+    """
+
+    def __init__(
+        self,
+        model: Runnable | Graph | str | os.PathLike[str],
+        *,
+        backend: Literal["auto", "native", "reference"] = "auto",
+        threads: int | None = None,
+    ) -> None:
+        super().__init__(model, backend=backend, threads=threads)
+        content = model if self._file is None else self._file.model
+        content = getattr(content, "content", content)
+        self._stored: Mapping[str, Any] = getattr(content, "preprocessing", {})
+
+    def run_images(
+        self, images: Images, *, preprocess: Preprocess | str | Mapping[str, Any] | None = None
+    ) -> dict[str, Array]:
+        """Run the model on images, preprocessed as the model file states.
+
+        Args:
+            images: a path (of an image or a folder of images), a PIL image, a uint8 array [N, H, W, 3], [N, H, W]
+                or [H, W, 3] in RGB or gray, or several of them. Each may have its own size.
+            preprocess: instead of the model's own.
+
+        Returns:
+            One array per output name; the first axis counts the images in their order.
+
+        Raises:
+            UsageError: the model stores no preprocessing, has several inputs, or takes images in larger batches.
+            CorruptInputError: a file is not an image.
+        """
+        self._check_open()
+        port = self._image_port(None)
+        rule = self._rule(preprocess).with_size_of(port.shape)
+        step = port.shape[0] if isinstance(port.shape[0], int) else OPEN_BATCH
+        results, waiting = [], list[Array]()
+        for image in _each(images):
+            waiting.append(_as_declared(rule.load_any(image), port))
+            if sum(map(len, waiting)) % step == 0:
+                results.append(self.run({port.name: np.concatenate(waiting)}))
+                waiting.clear()
+        if waiting:
+            results.append(self.run({port.name: np.concatenate(waiting)}))
+        if not results:
+            raise _none_given()
+        if len(results) > 1:
+            batches.check_joinable([port], self._graph.output_ports)
+        return batches.join(results)
+
+    def preprocess(
+        self,
+        images: Images,
+        *,
+        preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+        input: str | None = None,
+    ) -> dict[str, Array]:
+        """Turn images into a feed of :meth:`run`, as the model file states.
+
+        Args:
+            images: as in :meth:`run_images`.
+            preprocess: instead of the model's own.
+            input: name of the input that takes images, of a model with several: the feed holds this one.
+
+        Raises:
+            UsageError: the model stores no preprocessing, or has several inputs.
+            CorruptInputError: a file is not an image.
+        """
+        port = self._image_port(input)
+        rule = self._rule(preprocess).with_size_of(port.shape)
+        arrays = [rule.load_any(image) for image in _each(images)]
+        if not arrays:
+            raise _none_given()
+        return {port.name: _as_declared(np.concatenate(arrays), port)}
+
+    def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
+        from tpuconvert.preprocess import Preprocess
+
+        if isinstance(given, Preprocess):
+            return given
+        if given is not None:
+            return Preprocess.parse(given) if isinstance(given, str) else Preprocess.from_mapping(given)
+        if not self._stored:
+            raise UsageError(
+                "the model stores no preprocessing, images cannot become its input",
+                hint="convert it with --preprocess color=RGB,mean=...,scale=... (the numbers used in training), "
+                "or give preprocess= here",
+            )
+        return Preprocess.from_mapping(self._stored)
+
+    def _image_port(self, name: str | None) -> Port:
+        ports = {port.name: port for port in self._graph.input_ports}
+        if name is None:
+            if len(ports) == 1:
+                return next(iter(ports.values()))
+            hint = "session.run({**session.preprocess(images, input=NAME), OTHER: array})"
+            raise UsageError(f"the model has {len(ports)} inputs: {', '.join(ports)}; expected one", hint=hint)
+        if name not in ports:
+            hint = did_you_mean(name, ports) or f"its inputs: {', '.join(ports)}"
+            raise UsageError(f"the model has no input '{name}'", hint=hint)
+        return ports[name]
+
+
+def _as_declared(x: Array, port: Port) -> Array:
+    """Preprocessed images are floats; a quantized input takes them with the model's own scale."""
+    return port.quant.quantize(x) if port.quant is not None and np.dtype(port.dtype).kind in "iu" else x
+
+
+def _none_given() -> UsageError:
+    return UsageError("no images were given", hint="a path, a PIL image, a uint8 array, or a list of them")
+
+
+def _each(images: Images) -> Iterable[Any]:
+    """Return single images, or arrays of several."""
+    if isinstance(images, str | os.PathLike):
+        path = Path(images)
+        if path.is_dir():
+            from tpuconvert.preprocess import PICTURE_SUFFIXES
+
+            found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
+            if not found:
+                raise UsageError(f"{path}: no images in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
+            return found
+        return [path]
+    if isinstance(images, np.ndarray) or hasattr(images, "convert"):
+        return [images]
+    if isinstance(images, Iterable):
+        return [Path(each) if isinstance(each, str) else each for each in images]
+    return [images]
