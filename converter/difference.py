@@ -100,7 +100,9 @@ class Difference:
 
     @property
     def cosine(self) -> float:
-        """Cosine similarity; 1 for two tensors of zeros."""
+        """Cosine similarity; 1 for two tensors of zeros, NaN without a finite element."""
+        if self.not_finite and self.not_finite == self._size:
+            return math.nan
         if math.isinf(self._noise_power):
             return 0.0
         norm = math.sqrt(self._source_power) * math.sqrt(self._model_power)

@@ -1,13 +1,24 @@
-"""What a finished graph is held to: its chip, and a budget of transposes."""
+"""Checks of a whole graph: finite constants, legality on its chip, and a budget of transposes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tpuconvert.schema.errors import ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.light_dataclass import replace
+from tpuconvert.schema.op import Op, non_finite_parameters
+from tpuconvert.schema.types import Array, Chip
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.origins import Origin
+
+ConstantArrays = Mapping[int, "weakref.ref[Array]"]
+"""Arrays of constants by their identity."""
 
 
 def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
@@ -38,6 +49,51 @@ def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequenc
         file=graph.file,
         hint=f"name tensors that operators compute, or leave {option} out",
     )
+
+
+def constant_arrays(graph: Graph) -> ConstantArrays:
+    """Remember the arrays of all constants, without keeping them alive."""
+    return {id(value.data): weakref.ref(value.data) for value in graph.values if value.data is not None}
+
+
+def check_finite(
+    graph: Graph, find_origin: Callable[[str], Origin | None] | None = None, known: ConstantArrays | None = None
+) -> None:
+    """Refuse constants that are NaN, or infinite where that has no meaning.
+
+    Args:
+        graph: of a frontend, or after the optimizer.
+        find_origin: looks up a constant's name in the source file.
+        known: arrays that were checked before the optimizer ran; what it made of them is checked now.
+
+    Raises:
+        UnsupportedError: naming every tensor, the node that reads it, and the first index.
+
+    """
+    arrays = [value.data for value in graph.values if value.data is not None]
+    if known is not None:
+        arrays = [array for array in arrays if id(array) not in known or known[id(array)]() is not array]
+    ops = {id(node.op): node.op for node in graph.nodes}
+    if all(map(is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
+        return
+    from tpuconvert.non_finite import (  # only where something was found
+        OPTIMIZER,
+        find_non_finite,
+        problems_of,
+        trace_to_source,
+    )
+
+    found = find_non_finite(graph)
+    if find_origin is not None:
+        found = trace_to_source(found, find_origin)
+    elif known is not None:
+        found = [replace(item, made_by=OPTIMIZER) for item in found]
+    problems_of(graph, found).raise_if_any()
+
+
+def has_non_finite_parameters(op: Op) -> bool:
+    """Return True if a float parameter of an operator is NaN or infinite."""
+    return next(non_finite_parameters(op), None) is not None
 
 
 def check_transposes(graph: Graph, most: int | None) -> None:

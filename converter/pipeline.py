@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpuconvert.final_checks import check_legality, check_not_empty, check_transposes
+from tpuconvert.final_checks import check_finite, check_legality, check_not_empty, check_transposes, constant_arrays
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.progress import SILENT, Progress
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpuconvert.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.frontends.origins import Origin
     from tpuconvert.preprocess import Preprocess
     from tpuconvert.ranges_file import MeasuredRanges
     from tpuconvert.watching import Watch
@@ -57,6 +58,7 @@ class Options:
         local_memory: on-chip memory to plan for, as ``64x256K@64``; None for that of the chip.
         reading: how a TFLite file is read.
         max_transposes: how many transposes the result may have; None for any number.
+        allow_non_finite: accept constants that are NaN, or infinite without a meaning; in float only.
         fix_inputs: values of inputs that become constants: numbers, or nested tuples of them.
         allow_root: a directory that external data may be in besides the model's folder. Not part of the recipe.
 
@@ -77,6 +79,7 @@ class Options:
     max_transposes: int | None = None
     fix_inputs: Mapping[str, Any] = field(default_factory=dict)
     allow_root: str | None = None
+    allow_non_finite: bool = False
 
     @staticmethod
     def of(
@@ -99,6 +102,7 @@ class Options:
         max_transposes: int | None = None,
         fix_inputs: Mapping[str, Any] | None = None,
         allow_root: str | os.PathLike[str] | None = None,
+        allow_non_finite: bool = False,
     ) -> Options:
         """Check what a caller wrote and put it into one form.
 
@@ -145,6 +149,9 @@ class Options:
             from tpuconvert.fixed_inputs import read_fixed
 
             fixed = read_fixed(fix_inputs)
+        if allow_non_finite and mode is not None:
+            found = f"allow_non_finite with quantize={mode}: integers have no NaN and no infinity"
+            raise UsageError(found, hint="convert in float, or repair the constants")
         if allow_root is not None and not os.path.isdir(allow_root):
             hint = "--allow-root names the directory that holds the files of external data"
             raise UsageError(f"allow_root: {os.fspath(allow_root)} is not a directory", hint=hint)
@@ -164,6 +171,7 @@ class Options:
             max_transposes,
             fixed,
             None if allow_root is None else os.fspath(allow_root),
+            allow_non_finite,
         )
 
 
@@ -195,6 +203,7 @@ def convert(
     max_transposes: int | None = None,
     fix_inputs: Mapping[str, Any] | None = None,
     allow_root: str | os.PathLike[str] | None = None,
+    allow_non_finite: bool = False,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a model file.
@@ -226,6 +235,8 @@ def convert(
         tflite_rounding: of a quantized TFLite model: ``double`` gives the integers of its reference kernels, ``single``
             those of engines that round once.
         max_transposes: how many transposes the result may have.
+        allow_non_finite: accept constants that are NaN, or infinite where that has no meaning; in float only. By
+            default they are refused with the tensor, the node and the index.
         fix_inputs: values of inputs that become constants, as ``{"sr": 16000}``: a number, a list, an array or the
             name of an ``.npy`` file. The model has no such inputs.
         allow_root: a directory that files with external data of an ONNX model may be in besides the model's folder,
@@ -262,6 +273,7 @@ def convert(
         max_transposes=max_transposes,
         fix_inputs=fix_inputs,
         allow_root=allow_root,
+        allow_non_finite=allow_non_finite,
     )
     model = convert_source(source, weights, options, calibration, watch=watch)
     from tpuconvert.schema.mapped_pages import own_constants
@@ -358,7 +370,28 @@ def load_source(
     """
     graph = _load(source, weights, options, require_weights=require_weights)
     check_not_empty(graph, options.inputs, options.outputs)
+    if not options.allow_non_finite:
+        check_finite(graph, lambda name: _origin(source, weights, options, name))
     return graph
+
+
+def _origin(
+    source: str | os.PathLike[str], weights: str | os.PathLike[str] | None, options: Options, name: str
+) -> Origin | None:
+    """The tensor of a source file that makes a constant of its graph not finite."""
+    kind = source_format(source)
+    # The file is read again, only where something is wrong.
+    if kind == "onnx":
+        from tpuconvert.frontends.onnx.origins import find_origin as in_onnx
+
+        return in_onnx(source, name, options.allow_root)
+    if kind == "tflite":
+        from tpuconvert.frontends.tflite.origins import find_origin as in_tflite
+
+        return in_tflite(source, name)
+    from tpuconvert.frontends.caffe.origins import find_origin as in_caffe
+
+    return None if weights is None else in_caffe(weights, name)
 
 
 def _load(
@@ -431,7 +464,10 @@ def finish(
     """
     from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
 
+    known = constant_arrays(graph)
     improve(graph, options, progress, watch)
+    if not options.allow_non_finite:
+        check_finite(graph, known=known)
     check_not_empty(graph, options.inputs, options.outputs)
     notes = [Note("source", "", note) for note in graph.notes]
     metadata = graph.metadata

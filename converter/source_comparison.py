@@ -95,5 +95,6 @@ def verify_source(
         origin=origin,
         oracle=said,
         is_quantized_source=is_quantized,
+        allow_nan=options.allow_non_finite,
         progress=progress.advance,
     )

@@ -122,6 +122,7 @@ UNKNOWN_SHAPE = ProblemKind("TC3104", "shape not known")
 INVALID_NODE = ProblemKind("TC3105", "invalid node")
 ILLEGAL_ON_CHIP = ProblemKind("TC3106", "not on this chip")
 TOO_LARGE = ProblemKind("TC3107", "too large")
+NOT_FINITE = ProblemKind("TC3108", "not finite")
 
 
 @dataclass(frozen=True)

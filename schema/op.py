@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from tpuconvert.schema.finite import InfinityUse, is_finite
 from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
@@ -226,6 +228,7 @@ class Op:
     ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
+    ``infinity`` says which meaning an infinite constant has for the definition.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
     ``one_constant_of`` names operands of which at most one may be constant.
     ``parameter_aliases`` maps further names of parameters, as the constructor takes them, to their own.
@@ -242,6 +245,7 @@ class Op:
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
     pads_results: ClassVar[bool] = False
+    infinity: ClassVar[InfinityUse] = InfinityUse.NONE
     unfinished: ClassVar[bool] = False
     one_constant_of: ClassVar[tuple[str, ...]] = ()
     parameter_aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -301,6 +305,21 @@ def _parameters(definition: type[Op]) -> tuple[str, ...]:
     if names is None:
         names = _PARAMETERS[definition] = tuple([item.name for item in fields(definition)])
     return names
+
+
+def non_finite_parameters(op: Op) -> Iterator[tuple[str, Array]]:
+    """Find the float parameters of an operator that have NaN or infinities."""
+    for name in _parameters(type(op)):
+        parameter = getattr(op, name)
+        if isinstance(parameter, Scalar):
+            parameter = parameter.value
+        if isinstance(parameter, float):
+            if not math.isfinite(parameter):
+                yield name, np.asarray(parameter)
+        elif isinstance(parameter, tuple | np.ndarray) and len(parameter) and isinstance(parameter[0], float):
+            array = np.asarray(parameter, np.float64)
+            if not is_finite(array):
+                yield name, array
 
 
 OpClass = TypeVar("OpClass", bound=type[Op])

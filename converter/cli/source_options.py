@@ -47,6 +47,12 @@ def source_options(function: F) -> F:
                 help="Make an input a constant: a number, true, a list as [1,2], or FILE.npy. Several: repeat it.",
             ),
             allow_root_option,
+            click.option(
+                "--allow-non-finite",
+                is_flag=True,
+                default=False,
+                help="Accept constants that are NaN, or infinite without a meaning; in float only.",
+            ),
             click.option("--signature", metavar="NAME", help="Of a TFLite file with several: the one to take."),
             click.option(
                 "--state",

@@ -7,6 +7,7 @@ from typing import ClassVar
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import broadcast_shapes
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, TensorType
@@ -75,6 +76,8 @@ class Add(FreeBinaryArithmetic):
     Shapes: x0 and x1 broadcast against each other.
     """
 
+    infinity = InfinityUse.ADDED
+
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.ADD
@@ -88,6 +91,8 @@ class Sub(FreeBinaryArithmetic):
 
     Shapes: x0 and x1 broadcast against each other.
     """
+
+    infinity = InfinityUse.ADDED
 
     out_dtype: DType | None = None
 
@@ -134,6 +139,8 @@ class Max(BinaryArithmetic):
     Shapes: x0 and x1 broadcast against each other.
     """
 
+    infinity = InfinityUse.DEFINED
+
     arithmetic = Arithmetic.MAX
     dtypes = _CHOICE
 
@@ -145,6 +152,8 @@ class Min(BinaryArithmetic):
 
     Shapes: x0 and x1 broadcast against each other.
     """
+
+    infinity = InfinityUse.DEFINED
 
     arithmetic = Arithmetic.MIN
     dtypes = _CHOICE

@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import merge_shapes
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
@@ -160,6 +161,8 @@ class Rdivs(ScalarArithmetic):
 class Maxs(ScalarArithmetic):
     """y = the larger of x and scalar, NaN where x is NaN."""
 
+    infinity = InfinityUse.DEFINED
+
     scalar: Scalar
 
     arithmetic = Arithmetic.MAX
@@ -170,6 +173,8 @@ class Maxs(ScalarArithmetic):
 @dataclass(frozen=True)
 class Mins(ScalarArithmetic):
     """y = the smaller of x and scalar, NaN where x is NaN."""
+
+    infinity = InfinityUse.DEFINED
 
     scalar: Scalar
 

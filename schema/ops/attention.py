@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Operand, OpKind, tpu_op
@@ -42,6 +43,7 @@ class Attention(Composite):
 
     scale: float | None = None
 
+    infinity = InfinityUse.DEFINED
     inputs = (
         Operand("query", _RANKS),
         Operand("key", _RANKS),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Scalar, TensorType
@@ -20,6 +21,7 @@ class Clamp(Op):
     min: Scalar
     max: Scalar
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     dtypes = on(*_WITH_FIXED_POINT, bm1682=(same(F32), same(I32, compute="FLOAT32")))
     locality = LOCAL

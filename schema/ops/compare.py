@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from tpuconvert.schema.extents import broadcast_shapes
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Scalar, TensorType
@@ -44,6 +45,7 @@ _DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SMALL), bm1686=(same(F32), same(
 class TensorComparison(Op):
     """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
     dtypes = _DTYPES
     locality = LOCAL
@@ -109,6 +111,7 @@ class Ne(TensorComparison):
 class ScalarComparison(Op):
     """Every element of a tensor and one number."""
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0"),)
     dtypes = _DTYPES
     locality = LOCAL

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
@@ -61,6 +62,7 @@ class CustomedOps(Op):
 
     is_pure = False  # what a registered function does is its own business
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i", variadic=True),)
     outputs = (Operand("tensor_o", variadic=True),)
     dtypes = on(case({ALL: (F32,)}), bm1684=(_ANY,), bm1686=todo(_ANY))

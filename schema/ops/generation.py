@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import unknown
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
@@ -44,6 +45,7 @@ class NumberLike(Op):
 
     scalar_i: Scalar
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_like"),)
     dtypes = on(*_filled(*_FIXED), bm1682=_filled(F32))
     locality = GLOBAL

@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType, format_shape
@@ -49,6 +50,7 @@ class DetectionOutput(Op):
     variance_encoded_in_target: bool = False
     confidence_threshold: float = -math.inf
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("loc"), Operand("conf"), Operand("prior", coeff=True))
     pads_results = True
     dtypes = on(F32)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, shapes_of, unknown
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, tpu_op
 from tpuconvert.schema.ops.ordering import falling_order
@@ -44,6 +45,7 @@ def _kept(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
 class Suppression(Op):
     """Boxes in order of falling scores; one is taken when it overlaps no box that is taken already too much."""
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("boxes", ranks=(2,)), Operand("scores", ranks=(1,)))
     outputs = (Operand("tensor_o", ranks=(1,)),)
     pads_results = True

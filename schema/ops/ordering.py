@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, with_extent
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
@@ -68,6 +69,7 @@ class Arg(Op):
     method: ArgMethod = ArgMethod.max
     out_dtype: DType = I32
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     dtypes = on(*_ARG, bm1682=(same(F32),))
     locality = limited_local(_is_local, "local when axis, counted from the front, is above 1")
@@ -103,6 +105,7 @@ class Topk(Op):
     descending: bool = True
     index_dtype: DType = I32
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("tensor_val"), Operand("tensor_idx"))
     dtypes = on(case({"tensor_i": (F32,), "tensor_val": (F32,), "tensor_idx": (I32,)}), bm1682=(same(F32),))
@@ -149,6 +152,7 @@ class Sort(Op):
     descending: bool = False
     index_dtype: DType = I32
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("index_o"), Operand("tensor_o"))
     dtypes = on(_SORT, bm1682=(same(F32),), bm1684=_unless_stable(_SORT))
@@ -181,6 +185,7 @@ class Argsort(Op):
     descending: bool = False
     out_dtype: DType = I32
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("index_o"),)
     dtypes = on(_ARGSORT, bm1682=(same(F32),), bm1684=_unless_stable(_ARGSORT))

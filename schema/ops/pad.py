@@ -10,6 +10,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME, PADVAL_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, plus, shapes_of, unknown
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, Scalar, TensorType
@@ -82,6 +83,7 @@ class Pad(Op):
     paddings: tuple[int, ...]
     pad_mode: PadType = PadType.PAD_CONSTANT
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(F32, F16, I32, I8, U8, I16, U16))
     locality = limited_local(_is_local, "local only when axes 0 and 1 are not padded")
@@ -111,6 +113,7 @@ class PadV2(Op):
     pad_val: Scalar
     pad_mode: PadType = PadType.PAD_CONSTANT
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"), Operand("paddings", ranks=(1,), coeff=True))
     dtypes = on(
         bm1682=(case({"tensor_i": (F32,), "paddings": (I32,), "pad_val": (F32,), "tensor_o": (F32,)}, IO_SAME),),

@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of, unknown
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, DType, Shape, TensorType
@@ -34,6 +35,7 @@ class ConditionSelect(Op):
     Shapes: sel0 and sel1 as cond; a constant one has one element.
     """
 
+    infinity = InfinityUse.DEFINED
     inputs = (
         Operand("tensor_cond"),
         *(Operand(name, coeff=True, single=True) for name in ("tensor_sel0", "tensor_sel1")),
@@ -73,6 +75,7 @@ class Select(Op):
 
     select_type: SelectType
 
+    infinity = InfinityUse.DEFINED
     inputs = (
         *(Operand(name, coeff=True) for name in ("tensor_a", "tensor_b")),
         *(Operand(name, coeff=True, single=True) for name in ("tensor_c", "tensor_d")),
@@ -115,6 +118,7 @@ class MaskedSelect(Op):
     extent depends on the data.
     """
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"), Operand("mask"))
     outputs = (Operand("tensor_o", ranks=(1,)),)
     dtypes = on(bm1682=(F32,), bm1684=(_masked(F32, I32),), bm1686=todo(_masked(F32, I32, F16)))
@@ -143,6 +147,7 @@ class Where(Op):
     Shapes: [number of elements, rank of x], of which the first depends on the data.
     """
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("tensor_o", ranks=(2,)),)
     dtypes = on(_WHERE, bm1686=todo(_WHERE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.schema.extents import normalize_axis
+from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
@@ -20,6 +21,7 @@ class Softmax(Op):
 
     axis: int
 
+    infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
