@@ -16,6 +16,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
+    from tpuconvert.diagnosis.doctor import doctor as doctor
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
     from tpuconvert.model import load as load
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _MODULES = {
+    "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),
     "tpuconvert.optimizer.engine": ("Skip",),

@@ -9,7 +9,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,16 @@ class FeedSource:
     def pictures(self) -> list[str]:
         """Names of the pictures, in order; none where the samples come from elsewhere."""
         return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
+
+    @property
+    def are_images(self) -> bool:
+        """Return True if the preprocessing applies to every sample."""
+        return all(isinstance(batch, list) or self._builder.takes_pixels(batch) for batch in self._batches)
+
+    def remade(self, ports: list[Port], preprocess: Preprocess) -> FeedSource:
+        """The same images for other inputs and another preprocessing."""
+        builder = _FeedBuilder(ports, preprocess, self._builder.file)
+        return FeedSource(self.description, self.samples, self._batches, builder)
 
     def digest(self) -> str:
         """Digest of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
@@ -155,6 +165,21 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     return FeedSource(several(len(items), "sample"), len(items), batches, builder)
 
 
+def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess | None) -> FeedSource:
+    """Feeds of image files, as many at a time as the model takes; the rest of the last batch is left out.
+
+    Raises:
+        UsageError: there are fewer images than the model takes, or they do not fit.
+
+    """
+    builder = _FeedBuilder(ports, preprocess)
+    size = builder.batch(builder.only_port)
+    batches = [list(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]
+    if not batches:
+        raise UsageError(f"{several(len(paths), 'image')}, the model takes {size} at a time")
+    return _checked(FeedSource(several(len(batches) * size, "image"), len(batches) * size, list(batches), builder))
+
+
 class _FeedBuilder:
     """Turns one batch (a list of pictures, an array, or arrays by name) into a feed of the model's inputs."""
 
@@ -220,6 +245,11 @@ class _FeedBuilder:
                 hint="--preprocess color=RGB,mean=...,scale=...,layout=NCHW (the numbers used in training)",
             )
         return self.preprocess.with_size_of(port.shape)
+
+    def takes_pixels(self, batch: Any) -> bool:
+        """Return True for one array, with or without its name, that the preprocessing applies to."""
+        arrays = list(batch.values()) if isinstance(batch, Mapping) else [batch]
+        return len(arrays) == len(self.ports) == 1 and self.is_pictures(self.only_port, arrays[0])
 
     def is_pictures(self, port: Port, array: Array) -> bool:
         """Whether the preprocessing applies to an array."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpuconvert.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.diagnosis.network import Expected
     from tpuconvert.frontends.origins import Origin
     from tpuconvert.preprocess import Preprocess
     from tpuconvert.ranges_file import MeasuredRanges
@@ -465,6 +466,11 @@ def finish(
     from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
 
     known = constant_arrays(graph)
+    expected: Mapping[str, Expected] = {}
+    if options.quantize is not None:
+        from tpuconvert.diagnosis.network import expectations
+
+        expected = expectations(graph)  # the optimizer folds what states them
     improve(graph, options, progress, watch)
     if not options.allow_non_finite:
         check_finite(graph, known=known)
@@ -478,7 +484,7 @@ def finish(
     if options.quantize is not None or any(value.quant is not None for value in graph.values):
         from tpuconvert.quantizing import in_integers
 
-        graph, more = in_integers(graph, options, calibration, ranges, progress)
+        graph, more = in_integers(graph, options, calibration, ranges, progress, expected)
         notes += more
     if options.strict_set:
         expand_composites(graph, is_expandable)  # the others are illegal, which the check below says

@@ -14,6 +14,7 @@ from tpuconvert.wording import several
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.diagnosis.network import Expected
     from tpuconvert.optimizer.quantize import Range
     from tpuconvert.ranges_file import MeasuredRanges
 
@@ -29,9 +30,13 @@ def in_integers(
     calibration: CalibrationSource | None,
     measured: MeasuredRanges | None,
     progress: Progress,
+    expected: Mapping[str, Expected] | None = None,
 ) -> tuple[Graph, list[Note]]:
-    """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it."""
-    from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
+    """An annotated graph with the chip's integers, or a float graph that is to get them; and notes about it.
+
+    ``expected`` are the distributions that batch norm stated before the optimizer folded it.
+    """
+    from tpuconvert.optimizer.quantize import legalize, prepare, quantize, refine
 
     notes: list[Note] = []
     reasons: Mapping[str, str] = {}
@@ -48,8 +53,10 @@ def in_integers(
         elif feeds is not None:
             notes += few_samples(feeds.samples)
             progress.stage("calibrate", len(feeds))
-            ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
-        notes += constant_inputs(graph, ranges)
+            ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, expected or {}, progress)
+            notes += warnings
+        if feeds is None or measured is not None:
+            notes += constant_inputs(graph, ranges)
         progress.stage("quantize")
         reasons = quantize(graph, ranges, options.chip)
     progress.stage("legalize")
@@ -60,6 +67,20 @@ def in_integers(
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=known)
     notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     return legalized.graph, notes
+
+
+def calibrate_and_check(
+    graph: Graph, feeds: FeedSource, method: str, expected: Mapping[str, Expected], progress: Progress
+) -> tuple[dict[str, Range], list[Note]]:
+    """Ranges of all tensors, and warnings about samples that do not fit what the network expects."""
+    from tpuconvert.diagnosis.network import check_activations
+    from tpuconvert.diagnosis.samples import SampleStatistics
+    from tpuconvert.optimizer.quantize import calibrate
+
+    statistics = SampleStatistics(graph.input_ports, feeds.pictures)
+    ranges = calibrate(graph, statistics.watch(feeds), method, progress=progress.advance)
+    findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
+    return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]
 
 
 def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:

@@ -126,9 +126,10 @@ def measure_ranges(
         UsageError: the source is quantized already, or the samples do not fit.
 
     """
-    from tpuconvert.optimizer.quantize import calibrate, prepare
+    from tpuconvert.diagnosis.network import expectations
+    from tpuconvert.optimizer.quantize import prepare
     from tpuconvert.pipeline import improve, is_quantized_source, load_source, with_preprocessing_of
-    from tpuconvert.quantizing import calibration_feeds
+    from tpuconvert.quantizing import calibrate_and_check, calibration_feeds
 
     progress.stage("load")
     graph = load_source(source, weights, options)
@@ -136,11 +137,14 @@ def measure_ranges(
     if is_quantized_source(graph):
         raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
     feeds = calibration_feeds(graph, options, calibration)
+    expected = expectations(graph)  # the optimizer folds what states them
     improve(graph, options, progress)
     progress.tell(f"calibration: {feeds.description}")
     prepare(graph, options.disabled)
     progress.stage("calibrate", len(feeds))
-    ranges = calibrate(graph, feeds, options.calibration_method, progress=progress.advance)
+    ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, expected, progress)
+    for note in warnings:
+        progress.tell(f"check the samples: {note.message}")
     return MeasuredRanges(digests(source, weights, *graph.files), options.calibration_method, feeds.samples, ranges)
 
 

@@ -12,6 +12,7 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.wording import counted, shortened
 
 HEADINGS = {
+    "preprocessing": "check the samples",
     "source": "about the source",
     "calibration": "calibration",
     "float": "stays in float",

@@ -32,6 +32,11 @@ CALLS: dict[str, list[list[str]]] = {
         ["evaluate", "net.tpum", "--data", "labelled.npz"],
         ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1"],
     ],
+    "doctor": [
+        ["doctor", "digits.onnx", "--data", "labelled.npz", *PIXELS],
+        ["doctor", "digits.onnx", "--data", "labelled.npz", "--preprocess", "color=GRAY,scale=16"],
+        ["doctor", "net.tpum", "--data", "calibration.npz"],
+    ],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
     "ops": [

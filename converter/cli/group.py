@@ -20,6 +20,7 @@ COMMANDS = (
     "calibrate",
     "quantize",
     "evaluate",
+    "doctor",
     "reproduce",
     "ci",
     "ops",

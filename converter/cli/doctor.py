@@ -1,0 +1,68 @@
+"""``tpuconvert doctor``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.source_options import (
+    calibration_method_option,
+    conversion_options,
+    make_options,
+    progress_option,
+)
+
+
+@click.command("doctor", short_help="Check samples and their preprocessing against a model.")
+@conversion_options
+@click.option(
+    "--data",
+    required=True,
+    metavar="SAMPLES",
+    help="A folder of images, an .npz or .npy file; with labels: an array 'labels', or a folder per class.",
+)
+@click.option("--labels", metavar="FILE", help="Labels beside the samples: .npy, .npz, or text with one per line.")
+@click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
+@click.option("--strict", is_flag=True, help="Fail (exit code 5) with a warning.")
+@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@calibration_method_option
+@progress_option
+@json_option
+def command(
+    model: str,
+    weights: str | None,
+    data: str,
+    labels: str | None,
+    scores: str | None,
+    strict: bool,
+    backend: Any,
+    threads: int | None,
+    plugins: tuple[str, ...],
+    progress_mode: str,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Check SAMPLES and --preprocess against what MODEL (a source or a .tpum file) expects, and name what to change.
+
+    \b
+    tpuconvert doctor net.onnx --data validation/ --preprocess mean=127.5,scale=0.0078125
+    tpuconvert doctor net.onnx --data images.npz --labels labels.npy
+    """
+    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.terminal import echo_text
+    from tpuconvert.diagnosis.doctor import diagnose
+    from tpuconvert.plugins import load_plugins
+
+    load_plugins(plugins)
+    settings = make_options(**options)
+    with drawn_progress(progress_mode) as progress:
+        found = diagnose(model, weights, settings, data, labels, scores, backend, threads, progress)
+    if as_json:
+        print_json(found.to_mapping())
+    else:
+        echo_text("\n".join(found.lines()))
+    if strict:
+        found.check()

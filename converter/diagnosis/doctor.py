@@ -1,0 +1,302 @@
+"""The doctor: everything that can be measured about samples and their preprocessing, in one report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from tpuconvert.calibration_data import FeedSource, image_feeds, load_arrays, load_feeds
+from tpuconvert.diagnosis.calibration import Sufficiency, lone_findings, measure
+from tpuconvert.diagnosis.finding import Finding
+from tpuconvert.diagnosis.network import Expected, check_activations, expectations
+from tpuconvert.diagnosis.samples import SampleStatistics
+from tpuconvert.diagnosis.trial import Predict, Trial, compare_variants
+from tpuconvert.diagnosis.variants import TrialSamples, short
+from tpuconvert.evaluation import LABELS, Labelled, load_labelled
+from tpuconvert.model import Model, load
+from tpuconvert.pipeline import Options, finish, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.preprocess import Preprocess
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.types import Array
+from tpuconvert.wording import several
+
+SHOWN = 5
+"""Variants that the text report shows."""
+
+Backend = Literal["auto", "native", "reference"]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The report of the doctor.
+
+    Args:
+        file: the model.
+        samples: number of samples.
+        preprocess: the present preprocessing as ``--preprocess`` takes it, empty without one.
+        findings: the warnings.
+        trial: the comparison of variants, where the model is a classifier of images.
+        calibration: whether the samples are enough for quantization; None for a quantized model.
+
+    """
+
+    file: str
+    samples: int
+    preprocess: str
+    findings: list[Finding] = field(default_factory=list)
+    trial: Trial | None = None
+    calibration: Sufficiency | None = None
+
+    def check(self) -> None:
+        """Turn warnings into an error.
+
+        Raises:
+            ThresholdError: there is a warning.
+
+        """
+        if self.findings:
+            raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The report as plain values, as ``doctor --json`` prints it."""
+        trial, found = self.trial, self.calibration
+        return {
+            "file": self.file,
+            "samples": self.samples,
+            "preprocess": self.preprocess,
+            "warnings": [finding.to_mapping() for finding in self.findings],
+            "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
+            "calibration": None
+            if found is None
+            else {
+                "samples": found.samples,
+                "enough": found.enough,
+                "moved": {str(count): share for count, share in found.moved.items()},
+                "lone_samples": {str(index): names for index, names in found.lone.items()},
+            },
+        }
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        lines = [f"{self.file} on {several(self.samples, 'sample')}: {several(len(self.findings), 'warning')}"]
+        if self.preprocess:
+            lines.append(f"  preprocessing: {self.preprocess}")
+        for finding in self.findings:
+            lines += [
+                f"  warning[{finding.id}]: {finding.seen}",
+                f"    expected: {finding.expected}",
+                f"    change:   {finding.advice}",
+            ]
+        return lines + self._trial_lines() + self._calibration_lines()
+
+    def _trial_lines(self) -> list[str]:
+        if self.trial is None:
+            return []
+        lines = ["  variants (top-1 with labels, entropy of the predictions in nats):"]
+        for item in (self.trial.current, *self.trial.variants[:SHOWN]):
+            top1 = "" if item.right is None else f"{item.right / item.samples:7.1%} "
+            lines.append(f"    {top1}{item.entropy:6.3f}  {item.name} ({several(item.samples, 'sample')})")
+        return lines
+
+    def _calibration_lines(self) -> list[str]:
+        found = self.calibration
+        if found is None or not found.moved:
+            return []
+        if found.enough is not None:
+            return [f"  calibration: {found.enough} samples are enough: 95 % of the thresholds move by less than 1 %"]
+        count, share = max(found.moved.items())
+        text = f"{share:.0%} of the thresholds move by more than 1 % from {count} to {found.samples} samples"
+        return [f"  calibration: {text}: more samples help"]
+
+
+def doctor(
+    source: str | os.PathLike[str] | Model,
+    data: Any,
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    labels: Any = None,
+    scores: str | None = None,
+    backend: Literal["auto", "native", "reference"] = "auto",
+    threads: int | None = None,
+    **options: Any,
+) -> Diagnosis:
+    """Check samples and their preprocessing against what a model expects.
+
+    Args:
+        source: an ONNX or TFLite file, a Caffe prototxt, a ``.tpum`` file, or a model.
+        data: samples as ``convert`` takes them for calibration, or labelled samples as ``evaluate`` takes them.
+        weights: the caffemodel that belongs to a prototxt.
+        labels: index of the class of each sample: an array, or a file (.npy, .npz, or text with one per line).
+        scores: the output with the scores of the classes; the first when None.
+        backend: ``auto``, ``native`` or ``reference``.
+        threads: of the native engine.
+        options: as ``convert`` takes them: preprocess, input_shapes, calibration_method ...
+
+    Raises:
+        UsageError: samples or labels that do not fit the model.
+        TpuConvertError: as ``convert`` does.
+
+    """
+    return diagnose(source, weights, Options.of(**options), data, labels, scores, backend, threads)
+
+
+def diagnose(
+    source: str | os.PathLike[str] | Model,
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    data: Any,
+    labels: Any = None,
+    scores: str | None = None,
+    backend: Backend = "auto",
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> Diagnosis:
+    """As :func:`doctor`, with the options in one piece."""
+    progress.stage("load")
+    expected: dict[str, Expected] | None = None
+    is_source = not isinstance(source, Model) and Path(source).suffix.lower() != ".tpum"
+    if is_source:
+        assert not isinstance(source, Model)
+        graph = load_source(source, weights, options)
+        options = with_preprocessing_of(graph, options)
+        expected = None if is_quantized_source(graph) else expectations(graph)
+        model = finish(graph, options, progress=progress)
+    else:
+        model = source if isinstance(source, Model) else load(source)
+        if weights is not None:
+            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+    rule = options.preprocess if options.preprocess is not None else model.preprocess
+    ports = model.graph.input_ports
+    output = _scores_port(model, scores)
+    feeds, classes = _labelled(data, labels, ports, rule, output)
+    progress.stage("calibrate", len(feeds))
+    method = options.calibration_method
+    findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
+    trial = None
+    if output is not None and len(ports) == 1 and (classes is not None or len(model.graph.output_ports) == 1):
+        samples = TrialSamples(feeds, ports[0], rule)
+        if samples.are_images:
+            progress.stage("compare variants")
+            with Session(model, backend=backend, threads=threads) as session:
+                words = "as the samples are" if samples.rule is None else short(samples.rule)
+                trial = compare_variants(samples, predictor(session, ports[0], output), classes, words)
+            findings += trial.findings
+    text = short(rule) if rule is not None else ""
+    name = model.graph.name if isinstance(source, Model) else os.fspath(source)
+    return Diagnosis(name, feeds.samples, text, findings, trial, sufficiency)
+
+
+def check_statistics(
+    graph: Graph, feeds: FeedSource, expected: Mapping[str, Expected] | None, method: str, *, threads: int | None
+) -> tuple[list[Finding], Sufficiency | None]:
+    """Make the checks that need neither labels nor variants.
+
+    Args:
+        graph: the graph to run.
+        feeds: the samples.
+        expected: of ``expectations``; None for a quantized graph, whose activations are not compared.
+        method: of the thresholds.
+        threads: of the native engine.
+
+    """
+    statistics = SampleStatistics(graph.input_ports, feeds.pictures)
+    if expected is None:
+        for feed in feeds:
+            statistics.add(feed)
+        return statistics.findings(), None
+    ranges, sufficiency = measure(graph, statistics.watch(feeds), method, threads=threads)
+    names = feeds.pictures if len(feeds.pictures) == len(feeds) else []
+    findings = statistics.findings() + check_activations(graph, ranges, expected)
+    inputs = [port.name for port in graph.input_ports]
+    return findings + lone_findings(sufficiency, len(ranges), inputs, names), sufficiency
+
+
+def _scores_port(model: Model, name: str | None) -> Port | None:
+    """The output with one score per class, if there is one."""
+    ports = {port.name: port for port in model.graph.output_ports}
+    if name is not None and name not in ports:
+        raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")
+    port = next(iter(ports.values())) if name is None else ports[name]
+    extents = [extent for extent in port.shape[1:] if extent != 1]
+    return port if len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= 2 else None
+
+
+def _classes(port: Port) -> int:
+    (count,) = (extent for extent in port.shape[1:] if isinstance(extent, int) and extent != 1)
+    return count
+
+
+def _labelled(
+    data: Any, labels: Any, ports: list[Port], rule: Preprocess | None, output: Port | None
+) -> tuple[FeedSource, Array | None]:
+    """Samples, and the index of the class of each where labels are given."""
+    given: Array | None = None
+    if labels is not None:
+        if output is None:
+            raise UsageError("labels for a model without an output of scores", hint="scores names another output")
+        given = _read_labels(labels)
+    elif output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
+        found: Labelled = load_labelled(data, _classes(output))
+        data, given = found.samples, found.labels.astype(np.int64)
+    is_images = isinstance(data, list) and data and all(isinstance(item, Path) for item in data)
+    feeds = image_feeds(data, ports, rule) if is_images else load_feeds(data, ports, rule)
+    if given is None:
+        return feeds, None
+    assert output is not None
+    if len(given) < feeds.samples or len(given) - feeds.samples >= max(1, feeds.samples // max(1, len(feeds))):
+        raise UsageError(f"{len(given)} labels for {several(feeds.samples, 'sample')}", hint="give one per sample")
+    if given.size and (given.min() < 0 or given.max() >= _classes(output)):
+        raise UsageError(f"labels from {given.min()} to {given.max()}, expected 0 to {_classes(output) - 1}")
+    return feeds, given[: feeds.samples]
+
+
+def _has_labels(path: Path) -> bool:
+    if path.is_dir():
+        return any(entry.is_dir() for entry in path.iterdir())
+    return path.suffix.lower() == ".npz" and path.is_file() and LABELS in load_arrays(path)
+
+
+def _read_labels(labels: Any) -> Array:
+    if isinstance(labels, str | os.PathLike):
+        path = Path(labels)
+        if path.suffix.lower() in (".npy", ".npz"):
+            arrays = load_arrays(path)
+            labels = arrays.get(LABELS, next(iter(arrays.values())))
+        else:
+            try:
+                labels = [int(line) for line in path.read_text(encoding="utf-8").split()]
+            except (OSError, ValueError) as error:
+                hint = "a .npy or .npz file, or text with one number per line, in the order of the samples"
+                raise UsageError(f"{path}: holds no labels ({error})", hint=hint) from None
+    array = np.asarray(labels).reshape(-1)
+    if array.dtype.kind not in "iu":
+        raise UsageError(f"labels are {array.dtype}, expected integers")
+    return array.astype(np.int64)
+
+
+def predictor(session: Session, port: Port, output: Port) -> Predict:
+    """The scores of samples as a function, in batches of the model."""
+
+    def predict(x: Array) -> Array:
+        size = port.shape[0] if port.shape and isinstance(port.shape[0], int) else 1
+        results = []
+        for start in range(0, len(x), size):
+            batch = x[start : start + size]
+            missing = size - len(batch)
+            padded = np.concatenate([batch, np.repeat(batch[:1], missing, axis=0)]) if missing else batch
+            found = session.run({port.name: padded})[output.name]
+            results.append(found.reshape(size, -1)[: len(batch)])
+        scores = np.concatenate(results)
+        if output.quant is not None and scores.dtype.kind in "iu":
+            scores = output.quant.dequantize(scores)
+        return scores.astype(np.float64)
+
+    return predict

@@ -1,0 +1,31 @@
+"""A warning of the doctor."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A warning: what was seen, what was expected, and what to change.
+
+    Args:
+        id: stable name of the check, for programs.
+        seen: the measured fact, with its figures.
+        expected: what a right preprocessing gives.
+        advice: the option or the samples to change.
+
+    """
+
+    id: str
+    seen: str
+    expected: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.seen}; expected {self.expected}; {self.advice}"
+
+    def to_mapping(self) -> dict[str, str]:
+        """The fields as plain values."""
+        return dataclasses.asdict(self)

@@ -1,0 +1,33 @@
+"""The doctor on all models of the data set with their right preprocessing: no warning."""
+
+import pytest
+from data_models import names
+from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
+
+import tpuconvert as tc
+
+QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
+
+
+def findings(root, name):
+    """Warnings about the inputs that the reference results were made with, or about calibration images."""
+    entry = entries(root)[name]
+    source, weights = model_files(root, entry)
+    samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
+    if "labels" in entry:
+        samples = [[x] for x in labelled_set(root, entry).calibration[:64]]
+    model = tc.convert(source, weights=weights, input_shapes=input_shapes(entry))
+    inputs = [port.name for port in model.inputs]
+    feeds = [dict(zip(inputs, sample, strict=True)) for sample in samples]
+    return tc.doctor(source, feeds, weights, input_shapes=input_shapes(entry), threads=1).findings
+
+
+@pytest.mark.parametrize("name", [name for name in QUICK if name in names()])
+def test_right_preprocessing_of_a_trained_model_gives_no_warning(name, data_root):
+    assert findings(data_root, name) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in names() if name not in QUICK])
+def test_right_preprocessing_of_every_trained_model_gives_no_warning(name, data_root):
+    assert findings(data_root, name) == []
