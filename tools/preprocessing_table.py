@@ -102,12 +102,12 @@ def measure(root: Path, entry: Entry, part: str) -> Row:
         given = hand_over(subject, right(images))
         if given is None or (way == "arrays" and "images" in row and given[0][0].size > MOST_ELEMENTS):
             continue
-        best, *warned = examine(subject, *given, labels=images.labels)
+        best, *warned = examine(subject, given[0], given[1], images.labels)
         row[way] = {RIGHT: {"cost": 0.0, "labels": warned[0], "statistics": warned[1]}}
         for name, mistake in cases(images):
             samples = None if mistake is None else hand_over(subject, mistake)
             if samples is not None:
-                top1, *found = examine(subject, *samples, labels=images.labels)
+                top1, *found = examine(subject, samples[0], samples[1], images.labels)
                 row[way][name] = {"cost": best - top1, "labels": found[0], "statistics": found[1]}
     return row
 
