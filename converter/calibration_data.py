@@ -22,6 +22,7 @@ from tpuconvert.runtime.border import numpy_type
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
+from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.input_types import converted
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array
@@ -296,6 +297,7 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
         return _from_folder(path, builder)
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
+    note_input(path)
     suffix = path.suffix.lower()
     if suffix in PICTURE_SUFFIXES:
         return _checked(FeedSource(path.name, 1, [[path]], builder))
@@ -316,6 +318,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
     """
     import zipfile  # with every kind of compression
 
+    note_input(path)
     try:
         loaded = np.load(path, allow_pickle=False, mmap_mode="r" if path.suffix.lower() == ".npy" else None)
         if isinstance(loaded, np.ndarray):
@@ -336,6 +339,8 @@ def load_arrays(path: Path) -> dict[str, Array]:
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
     pictures = [entry for entry in entries if entry.suffix.lower() in PICTURE_SUFFIXES]
+    for entry in pictures:
+        note_input(entry)
     if not pictures:
         raise UsageError(f"{folder}: no pictures in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
     port = builder.only_port

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
@@ -23,10 +24,12 @@ class Model:
 
     Args:
         content: what the file holds.
+        sources: files that it was converted from, which ``save`` does not replace. No part of the file.
 
     """
 
     content: FileModel
+    sources: tuple[str, ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -80,11 +83,12 @@ class Model:
         It is not waited for the disk: after a loss of power a new file may be short, which its digest tells.
 
         Raises:
-            UsageError: the file cannot be written there.
+            UsageError: the file cannot be written there, or the model was converted from it.
 
         """
         from tpuconvert.schema.file_writer import write_model
 
+        refuse_input(path, self.sources)
         write_model(path, self.content)
 
     def summary(self) -> str:

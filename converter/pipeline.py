@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
+from tpuconvert.schema.input_files import note_input, noting_inputs
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array, Chip, Dim, Shape, format_shape
 
@@ -39,6 +41,7 @@ SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caff
 """What a file is recognised as -> the frontend that reads it."""
 
 Shapes = Mapping[str, Sequence[Dim]]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,19 @@ def _shape(extents: Sequence[Dim]) -> Shape:
     return tuple(extent if isinstance(extent, str) else int(extent) for extent in extents)
 
 
+def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
+    """Decorator that gives the model the files that were read for it."""
+
+    @functools.wraps(function)
+    def convert_with_sources(*arguments: P.args, **keywords: P.kwargs) -> Model:
+        with noting_inputs() as files:
+            model = function(*arguments, **keywords)
+        return replace(model, sources=tuple(files))
+
+    return convert_with_sources
+
+
+@_with_sources
 def convert(
     source: str | os.PathLike[str],
     weights: str | os.PathLike[str] | None = None,
@@ -283,6 +299,7 @@ def convert(
     return model
 
 
+@_with_sources
 @rarely_collected()
 def convert_source(
     source: str | os.PathLike[str],
@@ -402,6 +419,9 @@ def _load(
     *,
     require_weights: bool,
 ) -> Graph:
+    for path in (source, weights):
+        if path is not None:
+            note_input(path)
     kind = source_format(source)
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
     if named and kind != "onnx":

@@ -7,15 +7,19 @@ loaded.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 from tpuconvert.installed import may_have_entry_points
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
 
 if TYPE_CHECKING:
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
     from tpuconvert.optimizer.quantize.calibrators import Collector
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
+
+ENVIRONMENT = "TPUCONVERT_PLUGINS"
+"""``none``, or names of installed plugins with commas: those that are loaded, and have to be. Unset: all of them."""
+
+_none_installed: ContextVar[bool] = ContextVar("no installed plugins", default=False)
 _MODULE_PREFIX = "tpuconvert_plugin_"
 
 OpClass = TypeVar("OpClass", bound=type[Op])
@@ -109,11 +118,18 @@ def register_metric(name: str) -> Callable[[Metric], Metric]:
     return add_metric(name)
 
 
+class PluginWarning(UserWarning):
+    """The plugin of an installed package failed, and the program goes on without it."""
+
+
 def load_plugins(files: Iterable[str | Path] = ()) -> None:
     """Import the plugins of installed packages and then those in ``files``; each is imported once per process.
 
+    A plugin that fails is left out with a :class:`PluginWarning` where it is only installed. One that is asked for by
+    name, in ``files`` or in TPUCONVERT_PLUGINS, has to load.
+
     Raises:
-        UsageError: a file is missing, or a plugin fails; the message has the plugin and the line.
+        UsageError: a file is missing, or a plugin that was asked for fails; the message has the plugin and the line.
 
     """
     _load_installed()
@@ -121,16 +137,65 @@ def load_plugins(files: Iterable[str | Path] = ()) -> None:
         _load_file(os.fspath(file))
 
 
-@functools.cache
+@contextlib.contextmanager
+def without_installed_plugins() -> Iterator[None]:
+    """Load no installed plugin in the block. What the process loaded before stays."""
+    token = _none_installed.set(True)
+    try:
+        yield
+    finally:
+        _none_installed.reset(token)
+
+
+def wanted_plugins() -> tuple[str, ...] | None:
+    """Names of the installed plugins to load; None for all of them."""
+    if _none_installed.get():
+        return ()
+    text = os.environ.get(ENVIRONMENT, "").strip()
+    if text.lower() == "none":
+        return ()
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or None
+
+
 def _load_installed() -> None:
+    _load_entry_points(wanted_plugins())
+
+
+@functools.cache
+def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
     """Looking through the installed packages takes time, and they do not change while a program runs."""
-    for entry_point in _installed():
+    if wanted == ():
+        return
+    found = _installed()
+    for name in wanted or ():
+        if name not in [entry_point.name for entry_point in found]:
+            known = ", ".join(entry_point.name for entry_point in found) or "no plugin"
+            raise UsageError(f"{ENVIRONMENT} names '{name}', which is not installed", hint=f"there is {known}")
+    for entry_point in found:
+        if wanted is not None and entry_point.name not in wanted:
+            continue
         try:
-            entry_point.load()
-        except TpuConvertError:
+            with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+                entry_point.load()
+        except (KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as error:
-            raise _failed(f"{entry_point.name} ({entry_point.value})", error, None) from error
+        except BaseException as error:  # SystemExit too: a plugin does not end the program
+            failure = _failed(f"{entry_point.name} ({entry_point.value})", error, None)
+            if wanted is not None:
+                raise failure from error
+            warnings.warn(f"{failure.message}; going on without it", PluginWarning, stacklevel=1)
+
+
+def installed_modules() -> dict[str, str]:
+    """Modules of the installed plugins that are loaded, by the names of the plugins."""
+    wanted = wanted_plugins()
+    if wanted == ():
+        return {}
+    return {
+        entry_point.name: entry_point.module
+        for entry_point in _installed()
+        if entry_point.module in sys.modules and (wanted is None or entry_point.name in wanted)
+    }
 
 
 def operators_of_file(file: str | Path) -> list[type[Op]]:
@@ -158,6 +223,7 @@ def _load_file(path: str) -> str:
     """Import a file once; returns the name of its module."""
     if not os.path.isfile(path):
         raise UsageError(f"{path}: no such plugin file")
+    note_input(path)
     name = _MODULE_PREFIX + os.path.splitext(os.path.basename(path))[0]
     installed = _installed_as(path)
     if installed is not None:  # the plugin of an installed package, named once more
@@ -175,12 +241,12 @@ def _load_file(path: str) -> str:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     try:
-        spec.loader.exec_module(module)
-    except TpuConvertError:
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
+            spec.loader.exec_module(module)
+    except BaseException as error:
         del sys.modules[name]
-        raise
-    except Exception as error:
-        del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            raise
         raise _failed(path, error, path) from error
     return name
 
@@ -203,13 +269,18 @@ def _installed() -> list[metadata.EntryPoint]:
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda item: item.name)
 
 
-def _failed(plugin: str, error: Exception, path: str | None) -> UsageError:
+def _failed(plugin: str, error: BaseException, path: str | None) -> UsageError:
     """The error for a plugin that raised one, with the line it happened in."""
-    import traceback
+    import traceback  # only where one fails
 
-    frames = traceback.extract_tb(error.__traceback__)
     file = None if path is None else os.path.abspath(path)
-    last = [frame for frame in frames if file in (None, frame.filename)][-1:]
-    line = "".join(f" at line {frame.lineno} of {os.path.basename(frame.filename)}" for frame in last)
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((os.path.abspath(error.filename or ""), error.lineno))
+    last = [(name, line) for name, line in places if file in (None, name)][-1:]
+    where = "".join(f" at line {line} of {os.path.basename(name)}" for name, line in last)
+    hint = "mend it, or leave it out" if path is not None else "mend it, or leave it out with --no-plugins"
+    if isinstance(error, TpuConvertError):
+        return UsageError(f"plugin {plugin} failed{where}: {error.message}", hint=error.hint or hint)
     text = str(error) or type(error).__name__
-    return UsageError(f"plugin {plugin} failed{line}: {type(error).__name__}: {text}", hint="mend it, or leave it out")
+    return UsageError(f"plugin {plugin} failed{where}: {type(error).__name__}: {text}", hint=hint)

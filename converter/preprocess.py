@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
+from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
@@ -28,7 +29,7 @@ CROP_SHARE = (7, 8)
 
 INSTALL_PILLOW = "pip install 'tpuconvert[images]'"
 
-_YAML_SUFFIXES = (".yaml", ".yml", ".json")
+YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Preprocess:
             UsageError: unknown keys, impossible values, a file that is not such a YAML file.
 
         """
-        if text.lower().endswith(_YAML_SUFFIXES):
+        if text.lower().endswith(YAML_SUFFIXES):
+            note_input(text)
             return Preprocess.from_mapping(_read_yaml(Path(text)))
         values: dict[str, list[str]] = {}
         key = ""

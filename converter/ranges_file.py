@@ -14,6 +14,7 @@ from tpuconvert.optimizer.quantize.ranges import Channels, Range
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.wording import several
 
@@ -156,6 +157,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
         CorruptInputError: it is damaged, or something else.
 
     """
+    note_input(path)
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
+from tpuconvert.schema.input_files import refuse_input
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -23,9 +24,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A file to write to, which takes the place of ``path`` when the block ends well.
 
     Raises:
-        UsageError: the file cannot be written there.
+        UsageError: the file cannot be written there, or is one that the call reads.
         ResourceLimitError: the disk is full.
     """
+    refuse_input(path)
     target = os.path.realpath(path)  # a link stays one
     if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")

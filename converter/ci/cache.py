@@ -1,8 +1,12 @@
 """Models that were made already, by the content of everything that decides what they are.
 
-The key of a model is the SHA-256 of its source with all files that belong to it, its samples, its options and the
-program itself. Names, places and dates of files do not matter, limits neither: a limit that was changed is looked at
-anew, and nothing is made again.
+The key of a model is the SHA-256 of its source with all files that belong to it, its samples, its options, the program
+itself and installed plugins. Names, places and dates of files do not matter, limits neither: a limit that was changed
+is compared with the stored measures, and nothing is made again.
+
+An entry is a model file and a JSON file with what was measured, the SHA-256 of both, and the key. It is used only if
+all of these fit, and the recipe in the model file is that of the job; otherwise it is made again. This finds damage and
+mistakes. It does not find a forgery: who may write to the folder decides what is delivered.
 """
 
 from __future__ import annotations
@@ -10,20 +14,56 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import mmap
 import os
-import tempfile
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tpuconvert.ci.manifest import Job
+from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.model import load
+from tpuconvert.pipeline import Options, source_format
+from tpuconvert.plugins import installed_modules
+from tpuconvert.preprocess import PICTURE_SUFFIXES
+from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.schema.content_digest import ALGORITHM
+from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
+from tpuconvert.schema.input_files import note_input
 
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
-_FORM = 1
+_FORM = 2
 """Of what is kept; another number makes everything anew."""
+
+_MOST_BYTES = 1 << 20
+"""Of the JSON file of an entry."""
+
+_NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
+"""Measures that every entry has, as numbers."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A finished model.
+
+    Args:
+        model: its file.
+        sha256: of that file, in hexadecimal digits.
+        measures: what was measured of it.
+    """
+
+    model: Path
+    sha256: str
+    measures: dict[str, Any]
+
+
+class DamagedEntry(Exception):
+    """An entry that is not what was written for its key; the text says why."""
 
 
 class Cache:
@@ -33,39 +73,128 @@ class Cache:
         self.folder = folder
 
     def model(self, key: str) -> Path:
-        """Where the model of a key lies, or is to lie."""
+        """Path of the model of a key."""
         return self.folder / key[:2] / f"{key}.tpum"
 
-    def measures(self, key: str) -> dict[str, Any] | None:
-        """What was measured of a model; None where the model is not there."""
-        path = self.model(key).with_suffix(".json")
-        try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not there, or half-written by a program that was killed: it is made again
-            return None
-        return found if self.model(key).is_file() else None
+    def new_model(self, key: str) -> Path:
+        """Path of a file to write the model of a key to; :meth:`keep` makes an entry of it."""
+        folder = self.model(key).parent
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f".{key}.{os.urandom(8).hex()}.tpum"
 
-    def keep(self, key: str, measures: dict[str, Any]) -> None:
-        """Keep what was measured; the model was written before."""
+    def find(self, key: str, job: Job) -> Entry | None:
+        """The entry of a key; None where there is none.
+
+        Raises:
+            DamagedEntry: there is one that cannot be used.
+        """
         path = self.model(key).with_suffix(".json")
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-            json.dump(measures, file, indent=1, sort_keys=True)
-        os.replace(file.name, path)
+        if not os.path.lexists(path) and not os.path.lexists(self.model(key)):
+            return None
+        try:
+            with _opened(path) as file:
+                content = json.loads(file.read(_MOST_BYTES))
+            written, digest = content["entry"], content["sha256"]
+            key_of_entry, sha256, measures = written["key"], written["model"], written["measures"]
+            are_numbers = all(isinstance(measures[name], int | float) for name in _NEEDED)
+        except FileNotFoundError:  # a program that is writing it, or was killed
+            return None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
+        if digest != _digest(written) or key_of_entry != key or not are_numbers:
+            raise DamagedEntry("its description is damaged, or that of another model")
+        entry = Entry(self.model(key), sha256, measures)
+        _check_model(entry, job)
+        return entry
+
+    def keep(self, key: str, made: Path, measures: dict[str, Any]) -> Entry:
+        """Make an entry of a model file, which is moved, and what was measured of it."""
+        model = self.model(key)
+        sha256 = content(made).hex()
+        os.replace(made, model)  # not through a link, as opening the file for writing would
+        written = {"key": key, "model": sha256, "measures": measures}
+        text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1, sort_keys=True)
+        description = model.with_suffix(".json")
+        temporary = description.with_name(f".{description.name}.{os.urandom(8).hex()}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, description)
+        return Entry(model, sha256, measures)
+
+
+def _digest(written: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+
+
+def _opened(path: Path) -> Any:
+    """A file of the cache for reading: a regular file and no link, which could lead anywhere.
+
+    Raises:
+        OSError: it is something else, or cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file")
+    return open(descriptor, "rb")
+
+
+def _check_model(entry: Entry, job: Job) -> None:
+    """Compare the file with its digest, and its recipe with the job.
+
+    Raises:
+        DamagedEntry: they do not fit.
+    """
+    try:
+        with _opened(entry.model) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DamagedEntry(f"its model is a link, no regular file, or cannot be read ({error.strerror})") from error
+    if found != entry.sha256:
+        raise DamagedEntry("its model has another SHA-256 than when it was written")
+    try:
+        model = load(entry.model)
+    except TpuConvertError as error:
+        raise DamagedEntry(f"its model cannot be loaded ({error.message})") from error
+    recipe = model.metadata.get("recipe")
+    if not isinstance(recipe, Mapping) or recipe_of(job) != {name: recipe.get(name) for name in recipe_of(job)}:
+        raise DamagedEntry("its model was made from another source, or with other options")
+    import tpuconvert
+
+    options = Options.of(**job.options)
+    if (model.content.tool_version, model.chip) != (tpuconvert.__version__, options.chip):
+        raise DamagedEntry("its model was made for another chip, or by another version")
+
+
+def recipe_of(job: Job) -> dict[str, Any]:
+    """Those parts of the recipe of a job's model that are known before it is made."""
+    source = job.files["source"]
+    found: dict[str, Any] = {
+        "source": {"format": source_format(source), ALGORITHM: file_digest(source)},
+        "options": write_options(Options.of(**job.options)),
+    }
+    if "weights" in job.files:
+        found["weights"] = {ALGORITHM: file_digest(job.files["weights"])}
+    return found
 
 
 def key_of(job: Job) -> str:
-    """The key of a job, in hexadecimal digits.
+    """The key of a job, in hexadecimal digits. The files that decide it are noted as inputs.
 
     Raises:
         OSError: a file cannot be read.
+        UsageError: a file is a pipe or a device.
+        CorruptInputError: the source names external data that may not be read.
     """
-    digest = hashlib.sha256(f"{_FORM} {program()} {job.samples}\n".encode())
-    options = {name: value for name, value in job.options.items() if name != "allow_root"}  # a place, not a content
-    digest.update(json.dumps(options, sort_keys=True, default=str).encode())
+    options = Options.of(**job.options)
+    digest = hashlib.sha256(f"{_FORM} {program()} {job.samples} {options.chip.value}\n".encode())
+    digest.update(json.dumps(write_options(options), sort_keys=True).encode())
+    preprocess = options.preprocess.to_mapping() if options.preprocess is not None else None
+    digest.update(json.dumps(preprocess, sort_keys=True).encode())
     for key in KEYED_FILES:
         if key in job.files:
             digest.update(f"\n{key} ".encode())
-            for path in (job.files[key], *(_external(job.files[key]) if key == "source" else ())):
+            others = _external(job.files[key], options.allow_root) if key == "source" else ()
+            for path in (job.files[key], *others):
                 digest.update(content(path))
     for plugin in job.plugins:
         digest.update(content(plugin))
@@ -73,19 +202,31 @@ def key_of(job: Job) -> str:
 
 
 def content(path: Path) -> bytes:
-    """Digest of a file, or of the names and contents of all files under a folder."""
+    """Digest of a file, or of the names and contents of all images under a folder.
+
+    Raises:
+        UsageError: a pipe or a device, which may have no end.
+    """
     if path.is_dir():
         digest = hashlib.sha256()
-        for member in sorted(member for member in path.rglob("*") if member.is_file()):
+        members = (member for member in path.rglob("*") if member.suffix.lower() in PICTURE_SUFFIXES)
+        for member in sorted(member for member in members if member.is_file()):
             digest.update(member.relative_to(path).as_posix().encode() + b"\0" + content(member))
         return digest.digest()
+    if path.exists() and not path.is_file():
+        raise UsageError("is a pipe or a device, not a file", file=str(path), hint="save it to a file first")
+    note_input(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _external(source: Path) -> Iterable[Path]:
-    """Files beside an ONNX model that hold its weights: those whose names it contains."""
-    if source.suffix != ".onnx" or b"location" not in source.read_bytes():
+def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
+    """Files that hold the weights of an ONNX model, where a conversion may read them.
+
+    Raises:
+        CorruptInputError: it names one that may not be read.
+    """
+    if not source.is_file() or source_format(source) != "onnx" or not _contains(source, b"location"):
         return
     import onnx
     from google.protobuf.message import DecodeError
@@ -94,37 +235,71 @@ def _external(source: Path) -> Iterable[Path]:
         model = onnx.load(str(source), load_external_data=False)
     except DecodeError:  # what is wrong with it, the conversion will say
         return
-    names = {
-        entry.value for tensor in _tensors(model.graph) for entry in tensor.external_data if entry.key == "location"
-    }
+    names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
     for name in sorted(names):
-        place = source.parent / name
-        if place.is_file():
+        if not name or "\0" in name:
+            raise CorruptInputError("has external data without a location", file=source.name)
+        place = Path(external_file(source, name, allow_root))
+        if place.is_file():  # otherwise the conversion says that it is missing
             yield place
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
+def _contains(path: Path, part: bytes) -> bool:
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return mapped.find(part) >= 0
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    """All tensors of a model, also those of subgraphs and functions."""
+    yield from _of_graph(model.graph)
+    for function in model.functions:
+        yield from _of_nodes(function.node)
+
+
+def _of_graph(graph: Any) -> Iterator[Any]:
     yield from graph.initializer
-    for node in graph.node:
+    for tensor in graph.sparse_initializer:
+        yield from (tensor.values, tensor.indices)
+    yield from _of_nodes(graph.node)
+
+
+def _of_nodes(nodes: Iterable[Any]) -> Iterator[Any]:
+    for node in nodes:
         for attribute in node.attribute:
-            yield attribute.t
-            yield from attribute.tensors
+            yield from (attribute.t, *attribute.tensors)
+            for tensor in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (tensor.values, tensor.indices)
             for inner in (attribute.g, *attribute.graphs):
-                if inner.node or inner.initializer:
-                    yield from _tensors(inner)
+                if inner.node or inner.initializer or inner.sparse_initializer:
+                    yield from _of_graph(inner)
+
+
+def program() -> str:
+    """Digest of what makes the models: this package, its tables and compiled engine, and installed plugins."""
+    digest = hashlib.sha256()
+    for name in (*PACKAGES, *sorted({module.partition(".")[0] for module in installed_modules().values()})):
+        digest.update(name.encode() + _digest_of_package(name))
+    return digest.hexdigest()
 
 
 @cache
-def program() -> str:
-    """Digest of the program that makes the models: of its Python files, its tables and its compiled engine."""
+def _digest_of_package(name: str) -> bytes:
     digest = hashlib.sha256()
-    seen: set[Path] = set()
-    for name in PACKAGES:
-        spec = importlib.util.find_spec(name)
-        for place in spec.submodule_search_locations or () if spec is not None else ():
-            members = (member for member in Path(place).rglob("*") if member.suffix in (".py", ".json", ".so", ".pyd"))
-            for member in sorted(members):
-                if member not in seen and "build" not in member.parts:
-                    seen.add(member)
-                    digest.update(member.name.encode() + content(member))
-    return digest.hexdigest()
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return b""
+    for place in spec.submodule_search_locations or ():
+        members = (member for member in Path(place).rglob("*") if member.suffix in (".py", ".json", ".so", ".pyd"))
+        for member in sorted(members):
+            if "build" not in member.relative_to(place).parts:
+                digest.update(member.name.encode() + _file_digest(member))
+    if not spec.submodule_search_locations and spec.origin is not None:
+        digest.update(_file_digest(Path(spec.origin)))
+    return digest.digest()
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -16,14 +16,18 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.pipeline import Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
@@ -91,6 +95,7 @@ class Job:
         limits: by key.
         samples: how many samples are compared with the source.
         plugins: absolute paths.
+        missing: a file that the manifest names and that does not exist, in words; the model cannot be made.
     """
 
     name: str
@@ -99,6 +104,12 @@ class Job:
     limits: Mapping[str, float]
     samples: int = DEFAULT_SAMPLES
     plugins: tuple[Path, ...] = ()
+    missing: str = ""
+
+    @property
+    def inputs(self) -> list[Path]:
+        """Files and folders that the manifest names for reading."""
+        return [*(place for key, place in self.files.items() if key != "output"), *self.plugins]
 
 
 def read_manifest(path: Path) -> list[Job]:
@@ -134,6 +145,7 @@ class _Reader:
         if not isinstance(plugins, list):
             raise self._wrong("plugins: is not a list of files")
         places = tuple(self._place(name) for name in plugins)
+        load_plugins(places)  # options may name what they register
         jobs = [self._job(str(name), defaults, self._mapping(entry, f"models.{name}"), places)
                 for name, entry in models.items()]  # fmt: skip
         self._check_outputs(jobs)
@@ -149,9 +161,6 @@ class _Reader:
         if "source" not in given:
             raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
         files = {key: self._place(given.pop(key)) for key in FILES if given.get(key) is not None}
-        for key, place in files.items():
-            if key != "output" and not place.exists():
-                raise self._wrong(f"{where}.{key}: there is no {place}")
         for limit in LIMITS:
             if limit.key in limits and limit.needs and limit.needs not in files:
                 raise self._wrong(f"{where}: the limit '{limit.key}' needs '{limit.needs}'")
@@ -160,6 +169,12 @@ class _Reader:
             raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples")
         if given.get("allow_root") is not None:
             given["allow_root"] = str(self._place(given["allow_root"]))
+        preprocess = given.get("preprocess")
+        if isinstance(preprocess, str) and preprocess.lower().endswith(YAML_SUFFIXES):
+            given["preprocess"] = str(self._place(preprocess))
+        missing = self._missing(files, given)
+        if missing:
+            return Job(name, files, {}, limits, samples, plugins, missing)
         try:
             if "fix_inputs" in given:  # the values of files, so that they are part of the cache's key
                 given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
@@ -169,6 +184,15 @@ class _Reader:
         return Job(
             name, files, {key: value for key, value in given.items() if key not in FILES}, limits, samples, plugins
         )
+
+    def _missing(self, files: Mapping[str, Path], given: Mapping[str, Any]) -> str:
+        """The first file that a model needs and that does not exist, in words."""
+        places = {key: place for key, place in files.items() if key != "output"}
+        if given.get("allow_root") is not None:
+            places["allow_root"] = Path(given["allow_root"])
+        if str(given.get("preprocess")).lower().endswith(YAML_SUFFIXES):
+            places["preprocess"] = Path(str(given["preprocess"]))
+        return next((f"{key}: there is no {place}" for key, place in places.items() if not place.exists()), "")
 
     def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
         limits = self._mapping(entry.get("limits") or {}, f"{where}.limits")
@@ -202,11 +226,17 @@ class _Reader:
                 raise self._wrong(f"{where}: unknown key '{key}'", hint=hint)
 
     def _check_outputs(self, jobs: list[Job]) -> None:
-        taken: dict[Path, str] = {}
+        taken: dict[str, str] = {}
         for job in jobs:
             place = job.files.get("output")
-            if place is not None and taken.setdefault(place, job.name) != job.name:
-                raise self._wrong(f"models.{job.name}.output: {taken[place]} writes the same file")
+            if place is None:
+                continue
+            if place.suffix.lower() in SOURCE_SUFFIXES:
+                hint = f"name it {place.stem}.tpum"
+                raise self._wrong(f"models.{job.name}.output: what is written is not a {place.suffix} file", hint)
+            real = os.path.normcase(os.path.realpath(place))
+            if taken.setdefault(real, job.name) != job.name:
+                raise self._wrong(f"models.{job.name}.output: {taken[real]} writes the same file")
 
     def _wrong(self, message: str, hint: str = "") -> UsageError:
         return UsageError(message, file=str(self.path), hint=hint)

@@ -41,7 +41,6 @@ def make(job: Job, target: Path) -> Measures:
     started = time.perf_counter()
     model = convert_source(job.files["source"], job.files.get("weights"), options, job.files.get("calibration"))
     seconds = time.perf_counter() - started
-    target.parent.mkdir(parents=True, exist_ok=True)
     model.save(target)
     model = load(target)
     nodes = model.graph.nodes

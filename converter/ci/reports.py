@@ -34,6 +34,7 @@ def to_json(outcomes: Sequence[Outcome]) -> str:
             "measures": {name: _finite(value) for name, value in outcome.measures.items()},
             "limits": outcome.limits,
             "misses": [_miss(miss) for miss in outcome.misses],
+            "note": outcome.note,
             "error": None if outcome.trouble is None else {"id": outcome.trouble.id, "message": outcome.trouble.text},
         }
         for outcome in outcomes
@@ -46,6 +47,8 @@ def to_text(outcome: Outcome) -> str:
     line = f"{outcome.status:6} {one_line(outcome.name)}"
     if outcome.measures:
         line += f"  ({_facts(outcome)})"
+    if outcome.note:
+        line += f"\n       note: {outcome.note}"
     reasons = [str(miss) for miss in outcome.misses]
     if outcome.trouble is not None:
         reasons = outcome.trouble.text.splitlines()

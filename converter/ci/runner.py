@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import multiprocessing
 import os
-import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from tpuconvert.ci.cache import Cache, content, key_of
+from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
-from tpuconvert.schema.errors import TpuConvertError, UsageError
+from tpuconvert.cli.entry import as_ours
+from tpuconvert.plugins import ENVIRONMENT, PluginWarning, wanted_plugins
+from tpuconvert.schema.content_digest import CHUNK
+from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.wording import against_limit
 
 Measures = dict[str, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,7 @@ class Outcome:
         measures: by name; empty without a model.
         limits: what it was held to.
         trouble: why there is no model.
+        note: why an entry of the cache was not used; empty in most cases.
     """
 
     name: str
@@ -67,6 +75,7 @@ class Outcome:
     measures: Measures = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     trouble: Trouble | None = None
+    note: str = ""
 
     @property
     def misses(self) -> list[Miss]:
@@ -105,7 +114,7 @@ def chosen(jobs: Sequence[Job], patterns: Sequence[str]) -> list[Job]:
 
 
 def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list[Outcome]:
-    """Bring all models up to date.
+    """Bring all models up to date. An error of one model keeps no other from being made.
 
     Args:
         jobs: the models.
@@ -117,26 +126,69 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
         One outcome per job, in their order.
     """
     outcomes: dict[str, Outcome] = {}
+
+    def tell(outcome: Outcome) -> None:
+        outcomes[outcome.name] = outcome
+        watch(outcome)
+
+    keys = {job.name: _attempt(_checked_key, job) for job in jobs}  # before anything is written: they note the inputs
     waiting: list[tuple[Job, str]] = []
+    notes: dict[str, str] = {}
     for job in jobs:
-        try:
-            key = key_of(job)
-        except OSError as error:
-            problem = UsageError(f"cannot be read ({error.strerror or error})", file=str(error.filename))
-            _tell(outcomes, _failed(job, Trouble.of(problem)), watch)
-            continue
-        measures = cache.measures(key)
-        if measures is None or any(limit.measure not in measures for limit in LIMITS if limit.key in job.limits):
-            waiting.append((job, key))
+        key = keys[job.name]
+        found = key if isinstance(key, Trouble) else _attempt(_found, job, key, cache, notes)
+        if isinstance(found, Trouble):
+            tell(_failed(job, found))
+        elif found is None:
+            waiting.append((job, str(key)))
         else:
-            _tell(outcomes, _finished(job, cache, key, measures, is_cached=True), watch)
+            tell(_finished(job, found, is_cached=True))
     for job, key, made in _made(waiting, cache, processes):
-        if isinstance(made, Trouble):
-            _tell(outcomes, _failed(job, made), watch)
+        entry = made if isinstance(made, Trouble) else _attempt(_kept, job, key, cache, *made)
+        if isinstance(entry, Trouble):
+            tell(_failed(job, entry, notes.get(job.name, "")))
         else:
-            cache.keep(key, made)
-            _tell(outcomes, _finished(job, cache, key, made, is_cached=False), watch)
+            tell(_finished(job, entry, is_cached=False, note=notes.get(job.name, "")))
     return [outcomes[job.name] for job in jobs]
+
+
+def _attempt(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | Trouble:
+    """What a function returns, or its error: whatever happens with one model, the others are made."""
+    try:
+        return function(*arguments, **keywords)
+    except Exception as error:
+        return Trouble.of(as_ours(error))
+
+
+def _checked_key(job: Job) -> str:
+    if job.missing:
+        raise UsageError(job.missing, hint="correct the manifest, or make the file first")
+    return key_of(job)
+
+
+def _found(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | None:
+    """The model in the cache, where it can be used; a note says why one cannot."""
+    output = job.files.get("output")
+    if output is not None:
+        refuse_input(output)  # before a conversion that takes minutes
+    try:
+        entry = cache.find(key, job)
+    except DamagedEntry as error:
+        notes[job.name] = f"the cache has an entry that cannot be used: {error}; made again"
+        return None
+    if entry is None or any(limit.measure not in entry.measures for limit in LIMITS if limit.key in job.limits):
+        return None
+    return entry
+
+
+def _kept(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> Entry:
+    """Put a new model into the cache, unless one of its files changed while it was made."""
+    try:
+        if key_of(job) != key:
+            raise UsageError("a file that it is made from changed meanwhile", hint="run the command again")
+        return cache.keep(key, made, measures)
+    finally:
+        made.unlink(missing_ok=True)
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
@@ -145,16 +197,18 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
     return errors[0] if errors else 5 if any(outcome.misses for outcome in outcomes) else 0
 
 
-def _made(waiting: Sequence[tuple[Job, str]], cache: Cache, processes: int) -> Any:
+def _made(
+    waiting: Sequence[tuple[Job, str]], cache: Cache, processes: int
+) -> Iterator[tuple[Job, str, tuple[Path, Measures] | Trouble]]:
     if len(waiting) <= 1 or processes == 1:
         for job, key in waiting:
-            yield job, key, _make(job, cache.model(key))
+            yield job, key, _make(job, cache, key)
         return
     context = multiprocessing.get_context("spawn")  # threads of the engine do not survive a fork
-    with ProcessPoolExecutor(min(processes, len(waiting)), mp_context=context) as pool:
-        running: dict[Future[Measures | Trouble], tuple[Job, str]] = {
-            pool.submit(_make, job, cache.model(key)): (job, key) for job, key in waiting
-        }
+    plugins = wanted_plugins()
+    names = None if plugins is None else ",".join(plugins) or "none"
+    with ProcessPoolExecutor(min(processes, len(waiting)), context, _begin_process, (names,)) as pool:
+        running = {pool.submit(_make, job, cache, key): (job, key) for job, key in waiting}
         for future in as_completed(running):
             job, key = running[future]
             try:
@@ -164,37 +218,67 @@ def _made(waiting: Sequence[tuple[Job, str]], cache: Cache, processes: int) -> A
                 yield job, key, Trouble(TpuConvertError.id, TpuConvertError.exit_code, text)
 
 
-def _make(job: Job, target: Path) -> Measures | Trouble:
+def _begin_process(plugins: str | None) -> None:
+    """Load the same plugins in a further process; the first one has told which fail."""
+    warnings.simplefilter("ignore", PluginWarning)
+    if plugins is not None:
+        os.environ[ENVIRONMENT] = plugins
+
+
+def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
     from tpuconvert.ci.measures import make
 
-    try:
-        return make(job, target)
-    except TpuConvertError as error:
-        return Trouble.of(error)
+    target: Path | None = None
+
+    def made() -> tuple[Path, Measures]:
+        nonlocal target
+        target = cache.new_model(key)
+        return target, make(job, target)
+
+    found = _attempt(made)
+    if isinstance(found, Trouble) and target is not None:
+        target.unlink(missing_ok=True)
+    return found
 
 
-def _finished(job: Job, cache: Cache, key: str, measures: Measures, *, is_cached: bool) -> Outcome:
+def _finished(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outcome:
     output = job.files.get("output")
     if output is not None:
-        try:
-            _bring(cache.model(key), output)
-        except OSError as error:
-            problem = UsageError(f"cannot be written ({error.strerror or error})", file=str(output))
-            return _failed(job, Trouble.of(problem))
-    return Outcome(job.name, _shown(job), is_cached, measures, dict(job.limits))
+        trouble = _attempt(_bring, entry, output)
+        if isinstance(trouble, Trouble):
+            return _failed(job, trouble, note)
+    return Outcome(job.name, _shown(job), is_cached, entry.measures, dict(job.limits), note=note)
 
 
-def _failed(job: Job, trouble: Trouble) -> Outcome:
-    return Outcome(job.name, _shown(job), limits=dict(job.limits), trouble=trouble)
+def _failed(job: Job, trouble: Trouble, note: str = "") -> Outcome:
+    return Outcome(job.name, _shown(job), limits=dict(job.limits), trouble=trouble, note=note)
 
 
-def _bring(model: Path, output: Path) -> None:
-    """Copy a model out of the cache, unless it is there already."""
-    if output.is_file() and output.stat().st_size == model.stat().st_size and content(output) == content(model):
+def _bring(entry: Entry, output: Path) -> None:
+    """Copy a model out of the cache, unless it is there already.
+
+    Raises:
+        CorruptInputError: another program changed the entry after it was verified.
+    """
+    if output.is_file() and content_of(output) == entry.sha256:
         return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(output) as target, model.open("rb") as source:
-        shutil.copyfileobj(source, target)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror or error})", file=str(output)) from error
+    digest = hashlib.sha256()
+    with replacing(output) as target, entry.model.open("rb") as source:
+        while part := source.read(CHUNK):
+            digest.update(part)
+            target.write(part)
+        if digest.hexdigest() != entry.sha256:
+            raise CorruptInputError("changed in the cache while it was copied", file=str(entry.model))
+
+
+def content_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _shown(job: Job) -> str:
@@ -205,7 +289,3 @@ def _shown(job: Job) -> str:
     except ValueError:
         return Path(os.path.relpath(source)).as_posix()
 
-
-def _tell(outcomes: dict[str, Outcome], outcome: Outcome, watch: Watch) -> None:
-    outcomes[outcome.name] = outcome
-    watch(outcome)

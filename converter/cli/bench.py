@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import plugin_option
@@ -28,8 +29,10 @@ NAMES_SHOWN = 3
 
 
 @click.command("bench", short_help="Measure how long a .tpum file runs.")
-@click.argument("file")
-@click.option("--input", "source", metavar="INPUT", help="Instead of random numbers: .npz, .npy, a picture.")
+@click.argument("file", type=InputFile())
+@click.option(
+    "--input", "source", type=InputFile(), metavar="INPUT", help="Instead of random numbers: .npz, .npy, a picture."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import (
@@ -22,10 +23,14 @@ SUFFIX = ".json"
 @click.command("calibrate", short_help="Measure the range of every tensor.")
 @conversion_options
 @click.option(
-    "--calibration", required=True, metavar="DATA", help="Samples: a folder of pictures, an .npz or .npy file."
+    "--calibration",
+    type=InputFile(),
+    required=True,
+    metavar="DATA",
+    help="Samples: a folder of pictures, an .npz or .npy file.",
 )
 @calibration_method_option
-@click.option("-o", "--output", required=True, metavar="RANGES.json", help="The file to write.")
+@click.option("-o", "--output", type=OutputFile(), required=True, metavar="RANGES.json", help="The file to write.")
 @progress_option
 @json_option
 def command(
@@ -50,7 +55,7 @@ def command(
     from tpuconvert.wording import several
 
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
-    ensure_writable(output, model, weights, calibration)
+    ensure_writable(output)
     load_plugins(plugins)
     settings = make_options(quantize="int8", **options)
     with drawn_progress(progress_mode) as progress:

@@ -7,27 +7,36 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
+from tpuconvert.cli.source_options import no_plugins_option
 from tpuconvert.cli.terminal import echo, write_commands
 
 DEFAULT = "tpuconvert.yaml"
 
 
 @click.command("ci", short_help="Make all models of a manifest and hold them to limits.")
-@click.argument("manifest", default=DEFAULT, metavar=f"[{DEFAULT}]")
+@click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Models by name, such as 'face*'. Several: repeat it.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Models made at once. Default: one per processor.")
 @click.option(
     "--cache",
     "folder",
+    type=OutputFolder(),
     default=".tpuconvert-cache",
     show_default=True,
     metavar="FOLDER",
     help="Where finished models are kept, by the content of all that they are made from.",
 )
-@click.option("--junit", metavar="FILE", help="Write the outcome as JUnit XML.")
-@click.option("--sarif", metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
-@click.option("--markdown", metavar="FILE", help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.")
+@click.option("--junit", type=OutputFile(), metavar="FILE", help="Write the outcome as JUnit XML.")
+@click.option("--sarif", type=OutputFile(), metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
+@click.option(
+    "--markdown",
+    type=OutputFile(),
+    metavar="FILE",
+    help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.",
+)
+@no_plugins_option
 @json_option
 @click.pass_context
 def command(
@@ -49,12 +58,19 @@ def command(
     from tpuconvert.ci.cache import Cache
     from tpuconvert.ci.manifest import read_manifest
     from tpuconvert.ci.runner import Outcome, chosen, exit_code, run
-    from tpuconvert.cli.problems import ensure_writable
+    from tpuconvert.cli.problems import ensure, ensure_writable
     from tpuconvert.schema.file_replacement import replacing
+    from tpuconvert.schema.input_files import note_input, refuse_input
 
+    jobs_of_all = read_manifest(Path(manifest))
+    for place in (place for job in jobs_of_all for place in job.inputs):
+        note_input(place)
+    made = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
     for path in (junit, sarif, markdown):
-        ensure_writable(path, manifest)
-    wanted = chosen(read_manifest(Path(manifest)), only)
+        ensure_writable(path)
+        name = None if path is None else made.get(os.path.realpath(path))
+        ensure(name is None, f"{path}: is the output of the model '{name}'", hint="name another file for the report")
+    wanted = chosen(jobs_of_all, only)
 
     def watch(outcome: Outcome) -> None:
         echo(reports.to_text(outcome), err=as_json)
@@ -69,6 +85,7 @@ def command(
                 file.write(form(outcomes).encode("utf-8"))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
+        refuse_input(summary)
         with open(summary, "a", encoding="utf-8") as page:
             page.write(reports.to_markdown(outcomes))
     if os.environ.get("GITHUB_ACTIONS") == "true":

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuconvert.schema.input_files import note_input
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILES = (
@@ -54,6 +56,7 @@ def config_options(function: F) -> F:
 
 def _take_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
     if path is not None:
+        note_input(path)
         context.meta[_FILE] = _read(context, Path(path))
         _set_defaults(context)
 

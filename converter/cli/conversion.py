@@ -49,9 +49,8 @@ class Files:
             UsageError: with what is wrong.
 
         """
-        read = (self.model, self.weights, self.calibration, self.ranges)
-        ensure_model_name(self.target, *read)
-        ensure_report_name(self.report, *read)
+        ensure_model_name(self.target)
+        ensure_report_name(self.report)
         same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)
         ensure(not same, f"{self.report}: named for the model and for the report")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.source_options import (
     calibration_method_option,
@@ -20,7 +21,13 @@ from tpuconvert.cli.source_options import (
 
 @click.command("convert", short_help="Convert a source model to a .tpum file.")
 @conversion_options
-@click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="OUT.tpum",
+    help="The file to write. Default: the model's name with .tpum.",
+)
 @click.option(
     "--quantize",
     type=click.Choice(["none", "int8"]),
@@ -28,7 +35,12 @@ from tpuconvert.cli.source_options import (
     show_default=True,
     help="Arithmetic of the model; none is float, and leaves a quantized source as it is.",
 )
-@click.option("--calibration", metavar="DATA", help="Samples for int8: a folder of pictures, an .npz or .npy file.")
+@click.option(
+    "--calibration",
+    type=InputFile(),
+    metavar="DATA",
+    help="Samples for int8: a folder of pictures, an .npz or .npy file.",
+)
 @calibration_method_option
 @click.option(
     "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more are left."
@@ -55,6 +67,7 @@ from tpuconvert.cli.source_options import (
 @click.option(
     "--dump-after",
     "dumps",
+    type=OutputFile(is_named=True),
     multiple=True,
     metavar="NAME[=FILE]",
     help="Tell on stderr what the graph is after a rule or pass, or write it as .tpum or text. Several: repeat it.",
@@ -62,11 +75,12 @@ from tpuconvert.cli.source_options import (
 @click.option("--validate", is_flag=True, help="Run the graph around every pass; name the rule that changed it.")
 @click.option(
     "--validate-on",
+    type=InputFile(),
     metavar="DATA",
     help="As --validate, on samples of yours besides random numbers: pictures, an .npz or .npy file.",
 )
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
-@click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
 @progress_option
 @json_option
 def command(

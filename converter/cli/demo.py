@@ -6,17 +6,25 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.file_parameters import OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import progress_option
+from tpuconvert.cli.source_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
 
 
 @click.command("demo", short_help="Go the whole way on the bundled example.")
 @click.option(
-    "-o", "--output", metavar="FOLDER", default="tpuconvert-demo", show_default=True, help="For models and report."
+    "-o",
+    "--output",
+    type=OutputFolder(),
+    metavar="FOLDER",
+    default="tpuconvert-demo",
+    show_default=True,
+    help="For models and report.",
 )
 @click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help="The target: bm1684 or bm1686.")
 @progress_option
+@no_plugins_option
 @json_option
 def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING
 
 from tpuconvert.cli.answer import Answer
 from tpuconvert.cli.terminal import echo
+from tpuconvert.schema.input_files import noting_inputs
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
@@ -22,6 +24,13 @@ COMPLETION = "_TPUCONVERT_COMPLETE"
 def run(arguments: list[str]) -> int:
     """Run one command line. Every error is one text on stderr, and a document on stdout where JSON was asked for."""
     answer = Answer("--json" in arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning  # type: ignore[assignment]  # takes any further arguments
+        with noting_inputs():
+            return _run(arguments, answer)
+
+
+def _run(arguments: list[str], answer: Answer) -> int:
     try:
         if COMPLETION in os.environ:
             from tpuconvert.cli.group import complete
@@ -62,6 +71,10 @@ def run(arguments: list[str]) -> int:
             except OSError as further:
                 echo(explain(as_ours(further)), err=True)
         return known.exit_code
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    echo(f"warning: {message}", err=True)
 
 
 def _without_a_reader() -> int:

@@ -6,15 +6,17 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
 
 
 @click.command("evaluate", short_help="Count what a classifier gets right.")
-@click.argument("file")
+@click.argument("file", type=InputFile())
 @click.option(
     "--data",
+    type=InputFile(),
     required=True,
     metavar="LABELLED",
     help="An .npz file with an array 'labels', or a folder with a folder of pictures per class.",
@@ -31,7 +33,9 @@ from tpuconvert.cli.terminal import echo
 @click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below, as 0.95.")
 @click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below.")
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
-@click.option("--preprocess", metavar="KEY=VALUE,...", help="Instead of the model's own: see convert.")
+@click.option(
+    "--preprocess", type=InputFile(), metavar="KEY=VALUE,...", help="Instead of the model's own: see convert."
+)
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
 @plugin_option

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import plugin_option
 from tpuconvert.cli.terminal import echo
 
 
 @click.command("inspect", short_help="Show what is in a .tpum file or a source model.")
-@click.argument("file")
-@click.argument("weights", required=False)
+@click.argument("file", type=InputFile())
+@click.argument("weights", type=InputFile(), required=False)
 @json_option
-@click.option("--html", "page", metavar="OUT.html", help="Write one self-contained page instead.")
+@click.option("--html", "page", type=OutputFile(), metavar="OUT.html", help="Write one self-contained page instead.")
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
 @click.option("--signature", metavar="NAME", help="Of a TFLite source with several: the one to show.")
@@ -43,7 +44,7 @@ def command(
     from tpuconvert.report import node_lines, summary_text
 
     ensure(not (as_json and page), "--json and --html exclude each other")
-    ensure_writable(page, file, weights)
+    ensure_writable(page)
     if page is not None:
         ensure(page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
     load_plugins(plugins)

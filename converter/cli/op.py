@@ -6,7 +6,9 @@ import dataclasses
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.source_options import no_plugins_option
 
 
 @click.group("op", short_help="Test an operator of your own.", context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,7 +17,8 @@ def command() -> None:
 
 
 @command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
-@click.argument("file", metavar="PLUGIN.py")
+@click.argument("file", type=InputFile(), metavar="PLUGIN.py")
+@no_plugins_option
 @json_option
 @click.option("--require-native", is_flag=True, help="Fail when a native kernel is not built.")
 def op_test(file: str, as_json: bool, require_native: bool) -> None:

@@ -44,7 +44,10 @@ def convert_plainly(files: Files) -> None:
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.pipeline import Options
     from tpuconvert.plugins import load_plugins
+    from tpuconvert.schema.input_files import note_input
 
+    for path in filter(None, (files.model, files.weights)):
+        note_input(path)
     files.check()
     load_plugins()
     with drawn_progress() as progress:

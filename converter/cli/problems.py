@@ -8,14 +8,14 @@ SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
 REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
 
 
-def ensure_model_name(path: str | None, *inputs: str | None) -> None:
+def ensure_model_name(path: str | None) -> None:
     """Say early that a model file cannot be written under a name: as :func:`ensure_writable`, or a source's suffix.
 
     Raises:
         UsageError: with what is wrong.
 
     """
-    ensure_writable(path, *inputs)
+    ensure_writable(path)
     if path is not None:
         stem, suffix = os.path.splitext(path)
         ensure(
@@ -25,14 +25,14 @@ def ensure_model_name(path: str | None, *inputs: str | None) -> None:
         )
 
 
-def ensure_report_name(path: str | None, *inputs: str | None) -> None:
+def ensure_report_name(path: str | None) -> None:
     """Say early that a report cannot be written: as :func:`ensure_writable`, or a form that does not exist.
 
     Raises:
         UsageError: with what is wrong.
 
     """
-    ensure_writable(path, *inputs)
+    ensure_writable(path)
     if path is not None:
         known = ", ".join(REPORT_SUFFIXES)
         ensure(
@@ -42,7 +42,7 @@ def ensure_report_name(path: str | None, *inputs: str | None) -> None:
         )
 
 
-def ensure_writable(path: str | None, *inputs: str | None) -> None:
+def ensure_writable(path: str | None) -> None:
     """Say early that a file cannot be written: its folder does not exist, or it is one of the files that are read.
 
     Raises:
@@ -53,13 +53,9 @@ def ensure_writable(path: str | None, *inputs: str | None) -> None:
         return
     folder = os.path.dirname(path) or os.curdir
     ensure(os.path.isdir(folder), f"{path}: there is no folder {folder}", hint="create it first")
-    for other in inputs:
-        if other is not None and os.path.exists(path) and os.path.exists(other):
-            ensure(
-                not os.path.samefile(path, other),
-                f"{path}: this file is read, and would be replaced by the result",
-                hint="name another file to write",
-            )
+    from tpuconvert.schema.input_files import refuse_input
+
+    refuse_input(path)
 
 
 def ensure(condition: bool, message: str, hint: str = "") -> None:

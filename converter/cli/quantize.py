@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.source_options import (
@@ -20,17 +21,24 @@ from tpuconvert.cli.source_options import (
 
 @click.command("quantize", short_help="Convert a source model to INT8, with ranges or samples.")
 @conversion_options
-@click.option("-o", "--output", metavar="OUT.tpum", help="The file to write. Default: the model's name with .tpum.")
-@click.option("--ranges", metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="OUT.tpum",
+    help="The file to write. Default: the model's name with .tpum.",
+)
+@click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")
 @click.option(
     "--calibration",
+    type=InputFile(),
     metavar="DATA",
     help="Samples: a folder of pictures, an .npz or .npy file. Beside --ranges they only refine the weights.",
 )
 @calibration_method_option
 @strict_set_option
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
-@click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
 @progress_option
 @json_option
 def command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.source_options import allow_root_option, plugin_option, progress_option
@@ -11,10 +12,10 @@ from tpuconvert.cli.terminal import echo
 
 
 @click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")
-@click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@click.option("--calibration", metavar="DATA", help="The samples that the file was quantized with.")
-@click.option("--ranges", metavar="RANGES.json", help="The ranges that the file was quantized with.")
-@click.option("-o", "--output", metavar="OUT.tpum", help="Keep the file that is made.")
+@click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
+@click.option("--calibration", type=InputFile(), metavar="DATA", help="The samples that the file was quantized with.")
+@click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="The ranges that the file was quantized with.")
+@click.option("-o", "--output", type=OutputFile(), metavar="OUT.tpum", help="Keep the file that is made.")
 @allow_root_option
 @progress_option
 @json_option
@@ -45,7 +46,7 @@ def command(
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
     if output is not None:
-        ensure_model_name(output, *files, calibration, ranges)
+        ensure_model_name(output)
     load_plugins(plugins)
     measured = None if ranges is None else read_ranges(ranges)
     with drawn_progress(progress_mode) as progress:

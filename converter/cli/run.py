@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.source_options import plugin_option
@@ -20,12 +21,18 @@ BEST = 5
 
 
 @click.command("run", short_help="Run a .tpum file on inputs.")
-@click.argument("file")
-@click.argument("inputs", nargs=-1, metavar="[NAME=]INPUT...", required=True)
+@click.argument("file", type=InputFile())
+@click.argument("inputs", type=InputFile(is_named=True), nargs=-1, metavar="[NAME=]INPUT...", required=True)
 @click.option(
-    "-o", "--output", metavar="OUT.npz", help="Write all outputs; several samples are joined on the first axis."
+    "-o",
+    "--output",
+    type=OutputFile(),
+    metavar="OUT.npz",
+    help="Write all outputs; several samples are joined on the first axis.",
 )
-@click.option("--preprocess", metavar="KEY=VALUE,...", help="Instead of the model's own: see convert.")
+@click.option(
+    "--preprocess", type=InputFile(), metavar="KEY=VALUE,...", help="Instead of the model's own: see convert."
+)
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
 @json_option
@@ -57,7 +64,7 @@ def command(
     from tpuconvert.runtime.session import Session
 
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
-    ensure_writable(output, *(text.rpartition("=")[2] for text in inputs))
+    ensure_writable(output)
     load_plugins(plugins)
     model = load(file)
     rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess

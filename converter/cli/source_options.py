@@ -10,6 +10,7 @@ import click
 
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.drawn_progress import MODES
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ CHIPS = "bm1682, bm1684 or bm1686 (also for bm1684x and bm1688)"
 
 def model_arguments(function: F) -> F:
     """Add MODEL and WEIGHTS."""
-    return click.argument("model")(click.argument("weights", required=False)(function))
+    return click.argument("model", type=InputFile())(
+        click.argument("weights", type=InputFile(), required=False)(function)
+    )
 
 
 def source_options(function: F) -> F:
@@ -42,6 +45,7 @@ def source_options(function: F) -> F:
             click.option(
                 "--fix-input",
                 "fix_inputs",
+                type=InputFile(is_named=True),
                 metavar="NAME=VALUE",
                 multiple=True,
                 help="Make an input a constant: a number, true, a list as [1,2], or FILE.npy. Several: repeat it.",
@@ -76,6 +80,7 @@ def source_options(function: F) -> F:
             ),
             click.option(
                 "--preprocess",
+                type=InputFile(),
                 metavar="KEY=VALUE,...",
                 help="How pictures become the input: mean, scale, color, layout, size, fit; or a YAML file.",
             ),
@@ -156,10 +161,34 @@ def progress_option(function: F) -> F:
 
 
 def plugin_option(function: F) -> F:
-    """Add --plugin."""
+    """Add --plugin and --no-plugins."""
     return click.option(
-        "--plugin", "plugins", multiple=True, metavar="FILE.py", help="Operators and converters of your own."
+        "--plugin",
+        "plugins",
+        type=InputFile(),
+        multiple=True,
+        metavar="FILE.py",
+        help="Operators and converters of your own.",
+    )(no_plugins_option(function))
+
+
+def no_plugins_option(function: F) -> F:
+    """Add --no-plugins."""
+    return click.option(
+        "--no-plugins",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_leave_plugins_out,
+        help="Load no plugins of installed packages; TPUCONVERT_PLUGINS=none does the same.",
     )(function)
+
+
+def _leave_plugins_out(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from tpuconvert.plugins import without_installed_plugins
+
+        context.with_resource(without_installed_plugins())
 
 
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
@@ -242,7 +271,7 @@ def make_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str
     for text in dumps:
         name, _, file = text.partition("=")
         ensure(name not in sinks, f"--dump-after {name} is given twice")
-        ensure_writable(file or None, samples)
+        ensure_writable(file or None)
         sinks[name] = Path(file) if file else tell
     return Watch(tell if trace else None, sinks, validate, samples)
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.source_options import make_options, plugin_option, progress_option, source_options
@@ -15,10 +16,15 @@ from tpuconvert.cli.terminal import echo
 
 
 @click.command("verify", short_help="Compare a .tpum file with its source.")
-@click.argument("files", nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
+@click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @source_options
 @config_options
-@click.option("--data", metavar="DATA", help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.")
+@click.option(
+    "--data",
+    type=InputFile(),
+    metavar="DATA",
+    help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.",
+)
 @click.option(
     "--samples", type=click.IntRange(min=1), default=4, show_default=True, help="How many to compare at most."
 )
@@ -54,7 +60,7 @@ from tpuconvert.cli.terminal import echo
 )
 @progress_option
 @json_option
-@click.option("--report", metavar="FILE", help="Also write a report: .html, .json, or text.")
+@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
 @plugin_option
 def command(
     files: tuple[str, ...],
@@ -97,7 +103,7 @@ def command(
         hint="tpuconvert verify MODEL [WEIGHTS] FILE.tpum",
     )
     model, weights, file = files[0], files[1] if len(files) == 3 else None, files[-1]
-    ensure_report_name(report, *files, data)
+    ensure_report_name(report)
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
     measures = [MetricLimit.parse(text) for text in metrics]

@@ -19,6 +19,7 @@ from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array
 
@@ -198,6 +199,7 @@ class TensorReader:
                 raise ResourceLimitError(
                     f"{size} bytes, more than {self._limits.max_file_bytes}", file=os.path.basename(resolved)
                 )
+            note_input(resolved)
             with open(resolved, "rb") as file:
                 self._maps[resolved] = np.frombuffer(map_file(file.fileno(), resolved) if size else b"", np.uint8)
         return self._maps[resolved]

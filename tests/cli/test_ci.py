@@ -227,7 +227,6 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
         ("models: {}", "names no models"),
         ("models: {a: {sorce: x}}", "'source' perhaps"),
         ("models: {a: {chip: bm1684}}", "models.a: has no source"),
-        ("models: {a: {source: none.onnx}}", "there is no"),
         ("models: {a: {source: m.onnx, chip: bm99}}", "models.a: "),
         ("models: {a: {source: m.onnx, limits: {cosin: 1}}}", "'cosine' perhaps"),
         ("models: {a: {source: m.onnx, limits: {size: big}}}", "is not a size"),
