@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.schema.errors import ProblemList, ThresholdError, UsageError
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph
@@ -108,6 +108,27 @@ def check_transposes(graph: Graph, most: int | None) -> None:
         named = ", ".join(f"'{name}'" for name in left)
         hint = "inputs and outputs of a TFLite model need none as NCHW: --nchw-io"
         raise ThresholdError(f"transposes: {len(left)} left, {most} allowed: {named}", hint=hint)
+
+
+def check_expanded(graph: Graph) -> None:
+    """Refuse composite operators that are left where the model is to consist of operators of the set alone.
+
+    Raises:
+        UnsupportedError: naming every composite whose expansion depends on an extent that is symbolic.
+
+    """
+    from tpuconvert.schema.composite import Composite
+
+    problems = ProblemList(graph.file, "--strict-set")
+    for node in graph.nodes:
+        if isinstance(node.op, Composite):
+            source = node.sources[0] if node.sources else None
+            types = ", ".join(str(value.type) for value in node.inputs if value is not None)
+            text = f"{node.op.name} can only be expanded for extents that are numbers, got {types}"
+            hint = "set numbers with --input-shapes, or leave --strict-set out"
+            name = (source.op, source.node) if source else (node.op.name, node.name)
+            problems.add(UNKNOWN_SHAPE, *name, text, hint)
+    problems.raise_if_any()
 
 
 def check_legality(graph: Graph, chip: Chip) -> list[Note]:

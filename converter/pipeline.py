@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from tpuconvert.final_checks import check_finite, check_legality, check_not_empty, check_transposes, constant_arrays
+from tpuconvert.final_checks import (
+    check_expanded,
+    check_finite,
+    check_legality,
+    check_not_empty,
+    check_transposes,
+    constant_arrays,
+)
 from tpuconvert.model import Model
 from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.progress import SILENT, Progress
@@ -507,7 +514,8 @@ def finish(
         graph, more = in_integers(graph, options, calibration, ranges, progress, expected)
         notes += more
     if options.strict_set:
-        expand_composites(graph, is_expandable)  # the others are illegal, which the check below says
+        expand_composites(graph, is_expandable)
+        check_expanded(graph)
     provide_tensors(graph, options.chip, options.disabled)
     notes += check_legality(graph, options.chip)
     check_transposes(graph, options.max_transposes)

@@ -12,6 +12,7 @@ from math import prod
 
 from tpuconvert.schema.composite import Composite, expansion
 from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError, UsageError
+from tpuconvert.schema.extents import factorize
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind, operands_given
@@ -89,9 +90,10 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
     """A composite is as legal as its expansion for these types; the reason is that of an operator inside it.
 
     Its own operands say where it takes constants; inside, what is computed of constants only is constant.
+    Symbolic extents have numbers when the composite is expanded, so the expansion is checked with numbers.
     """
     try:
-        nodes = expansion(op, inputs, coeffs).nodes
+        nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in inputs], coeffs).nodes
     except ShapeError as error:
         return Verdict(Status.ILLEGAL, str(error))
     refused = refused_constants(op, inputs, coeffs)
@@ -134,6 +136,14 @@ def constants_refused_by(node: Node) -> dict[int, str]:
         return {}
     inputs, _, coeffs = _use(node)
     return refused_constants(node.op, inputs, coeffs)
+
+
+def _with_numbers(type_: TensorType) -> TensorType:
+    """Return the type with 2 for each symbolic extent: equal extents stay equal, and 1 would broadcast."""
+    if type_.is_static:
+        return type_
+    factors = [factorize((extent,)) for extent in type_.shape]
+    return TensorType(type_.dtype, tuple(number * 2 ** names.total() for number, names in factors))
 
 
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
@@ -208,6 +218,8 @@ def _next_step(node: Node, chip: Chip) -> str:
         for other in Chip
         if other is not chip and check(node.op, other, inputs, outputs).status is not Status.ILLEGAL
     ]
+    if isinstance(node.op, Composite) and not all(type_.is_static for type_ in inputs if type_ is not None):
+        return "set numbers for its extents (--input-shapes): other operators may take its place then"
     if others:
         return f"choose a chip that has it (--chip {' or '.join(others)}), or end the model before it (--outputs)"
     return "end the model before it (--outputs), or register a custom operator (--plugin)"

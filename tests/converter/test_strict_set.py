@@ -83,10 +83,18 @@ def test_the_command_line(tmp_path: Path, plugin: str, capsys: pytest.CaptureFix
     assert ": 3 nodes" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("strict_set", [False, True])
-def test_what_cannot_be_expanded_is_told(strict_set: bool) -> None:
+def open_product() -> Graph:
     graph = Graph("g", "g.onnx")
     x = graph.input("x", TensorType(F32, ("N", 3, 3)))
     graph.output(graph.add(BatchMatmul(), x, x))
-    with pytest.raises(UnsupportedError, match="can only be expanded for extents that are numbers"):
-        finish(graph, Options.of(strict_set=strict_set))
+    return graph
+
+
+def test_open_extents_keep_a_composite_operator_whole() -> None:
+    assert composites(finish(open_product(), Options.of())) == ["batch_matmul"]
+
+
+def test_a_composite_that_open_extents_keep_whole_is_refused() -> None:
+    message = r"batch_matmul can only be expanded for extents that are numbers(.|\n)*--input-shapes"
+    with pytest.raises(UnsupportedError, match=message):
+        finish(open_product(), Options.of(strict_set=True))

@@ -319,11 +319,13 @@ def test_legality_tells_the_operator_inside():
     assert verdict.reason == "gelu consists of other operators: the vendor marks div as unfinished on BM1686"
 
 
-def test_symbolic_extents_that_an_expansion_has_to_know():
-    shapes = [("N", 3, 4), ("N", 4, 5)]
+def test_symbolic_extents_are_as_legal_as_numbers():
+    shapes = [("N", 3, "4*T"), ("N", "4*T", 5)]
     verdict = check(BatchMatmul(), Chip.BM1684, types(shapes), BatchMatmul().infer(*types(shapes)))
-    assert verdict.status is Status.ILLEGAL
-    assert "batch_matmul can only be expanded for extents that are numbers" in verdict.reason
+    assert verdict.status is Status.LEGAL
+    shapes = [("N", 3, 4), ("N", "T", 4), ("N", "T", 6)]
+    verdict = check(Attention(), Chip.BM1682, types(shapes), types([("N", 3, 6)]))
+    assert "BM1682 does not have softmax" in verdict.reason
     x = types([("N", 4)])
     assert check(LayerNorm(), Chip.BM1684, x, x).status is Status.LEGAL
 
