@@ -30,7 +30,7 @@ CALLS: dict[str, list[list[str]]] = {
     "quantize": [["quantize", "digits.onnx", *PIXELS, "--ranges", "ranges.json", "-o", "ranged.tpum"]],
     "evaluate": [
         ["evaluate", "net.tpum", "--data", "labelled.npz"],
-        ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1"],
+        ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1", "--doctor"],
     ],
     "doctor": [
         ["doctor", "digits.onnx", "--data", "labelled.npz", *PIXELS],

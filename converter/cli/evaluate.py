@@ -38,6 +38,7 @@ from tpuconvert.cli.terminal import echo
 )
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@click.option("--doctor", "with_doctor", is_flag=True, help="Also look for a preprocessing that classifies better.")
 @plugin_option
 @progress_option
 @json_option
@@ -51,6 +52,7 @@ def command(
     preprocess: str | None,
     backend: Any,
     threads: int | None,
+    with_doctor: bool,
     plugins: tuple[str, ...],
     progress_mode: str,
     as_json: bool,
@@ -60,7 +62,7 @@ def command(
     Folders are classes by their number where their names are numbers, else in the order of their names.
 
     \b
-    tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75
+    tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
     """
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.evaluation import evaluate
@@ -73,9 +75,11 @@ def command(
     least = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
     asked = tuple(dict.fromkeys((*metrics, *least)))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None
+    model = load(file)
+    examined = None
     with drawn_progress(progress_mode) as progress:
         found = evaluate(
-            load(file),
+            model,
             data,
             metrics=asked,
             output=scores,
@@ -84,6 +88,11 @@ def command(
             threads=threads,
             progress=progress,
         )
+        if with_doctor:
+            from tpuconvert.diagnosis.doctor import diagnose  # with everything that runs variants
+            from tpuconvert.pipeline import Options
+
+            examined = diagnose(model, None, Options(preprocess=rule), data, None, scores, backend, threads, progress)
     if as_json:
         print_json(
             {
@@ -93,10 +102,15 @@ def command(
                 "samples": found.samples,
                 "accuracy": {name: found.share(name) for name in asked},
                 "right": found.right,
+                "doctor": None if examined is None else examined.to_mapping(),
             }
         )
     else:
         echo(f"{file} on {several(found.samples, 'sample')}, scores '{found.output}', {found.backend} backend")
         for name in asked:
             echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
+        if examined is not None:
+            from tpuconvert.cli.terminal import echo_text
+
+            echo_text("\n".join(examined.lines()))
     found.check(least)

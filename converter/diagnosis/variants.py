@@ -186,7 +186,8 @@ class TrialSamples:
             if rule is not None and len(set(rule.mean)) + len(set(rule.scale)) > 2:
                 other = dataclasses.replace(rule, color=_other_color(rule.color))
                 yield self._by_rule("R and B exchanged, mean and scale as given", other)
-            yield Variant("axes read as another layout", _LAYOUT_ADVICE, True, self._other_layout)
+            yield Variant("memory read as [C, H, W]", _LAYOUT_ADVICE, True, of_image(_from_channels_first))
+            yield Variant("memory read as [H, W, C]", _LAYOUT_ADVICE, True, of_image(_from_channels_last))
         high = self._to_image(self.current).max(axis=(0, 1, 2))
         low = self._to_image(self.current).min(axis=(0, 1, 2))
         advice = "invert the samples: 255 - pixel"
@@ -209,14 +210,16 @@ class TrialSamples:
             variant = self._by_rule(f"fit={fit}", other)
             yield dataclasses.replace(variant, same_values=True)
 
-    def _other_layout(self, indices: Array) -> Array:
-        """The memory of [C, H, W] read as [H, W, C], or the other way round."""
-        x = self.current[indices]
-        if self._layout == "NCHW":
-            count, channels, height, width = x.shape
-            return np.ascontiguousarray(x.reshape(count, height, width, channels).transpose(0, 3, 1, 2))
-        count, height, width, channels = x.shape
-        return np.ascontiguousarray(x.reshape(count, channels, height, width).transpose(0, 2, 3, 1))
+
+def _from_channels_first(images: Array) -> Array:
+    """Memory of [C, H, W] that was taken as [H, W, C]."""
+    count, height, width, channels = images.shape
+    return np.ascontiguousarray(images).reshape(count, channels, height, width).transpose(0, 2, 3, 1)
+
+
+def _from_channels_last(images: Array) -> Array:
+    """Memory of [H, W, C] that was taken as [C, H, W]."""
+    return np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(images.shape)
 
 
 _LAYOUT_ADVICE = "transpose the arrays between NHWC and NCHW (numpy.transpose) instead of reshaping them"

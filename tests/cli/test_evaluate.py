@@ -96,3 +96,11 @@ def test_wrong_calls(capsys: Captured) -> None:
 def test_ranks() -> None:
     scores = np.array([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [np.nan, 0.0, 1.0], [np.nan, 0.0, 1.0]])
     assert ranks_of(scores, np.array([2, 0, 1, 0, 2])).tolist() == [1, 0, 1, 3, 1]
+
+
+def test_the_doctor_names_the_preprocessing_that_classifies_better(right: int, capsys: Captured) -> None:
+    call = ["evaluate", "net.tpum", "--data", "test.npz", "--threads", "1", "--doctor"]
+    assert main(call) == 0
+    assert "0 warnings" in capsys.readouterr().out
+    assert main([*call, "--preprocess", "color=GRAY,mean=16,scale=-0.0625"]) == 0
+    assert "change:   --preprocess fit=stretch,color=GRAY,mean=0,scale=0.0625" in capsys.readouterr().out

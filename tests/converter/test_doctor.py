@@ -7,8 +7,10 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.calibration_data import load_feeds
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.diagnosis.trial import binomial_tail, paired_test, probabilities, sign_test
+from tpuconvert.diagnosis.variants import TrialSamples
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 
@@ -80,9 +82,15 @@ def test_a_conversion_warns_of_a_wrong_scale_by_batch_norm(scale, word, digits):
         calibration=digits / "calibration.npz",
         preprocess=f"color=GRAY,scale={scale}",
     )
-    (note,) = (note for note in model.notes if note.kind == "preprocessing")
-    assert "batch norm 'conv1/bn'" in note.message
+    notes = [note for note in model.notes if note.kind == "preprocessing"]
+    (note,) = (note for note in notes if "batch norm 'conv1/bn'" in note.message)
     assert f"a {word} --preprocess scale" in note.message
+
+
+@pytest.mark.parametrize("factor", [65536, 1 / 65536])
+def test_magnitudes_that_no_normalization_gives_are_found(factor):
+    (warning,) = statistics([factor * feed for feed in noise(10)], PORT)
+    assert warning.id == "implausible-range"
 
 
 def test_a_conversion_with_right_preprocessing_has_no_warning(digits):
@@ -147,6 +155,18 @@ def test_an_input_that_never_changes_is_dead():
     (first,) = noise(1)
     warnings = statistics([first] * 5, PORT)
     assert "dead-input" in [warning.id for warning in warnings]
+
+
+@pytest.mark.parametrize(("shape", "wrong"), [((1, 3, 8, 8), "last"), ((1, 8, 8, 3), "first")])
+def test_reshaped_images_are_among_the_variants(shape, wrong):
+    """The memory of an image in one layout, taken as the other: one variant restores it."""
+    port = Port("x", "float32", shape)
+    images = np.random.default_rng(2).normal(size=(4, 8, 8, 3)).astype(np.float32)
+    right = images.transpose(0, 3, 1, 2) if wrong == "last" else images
+    memory = images if wrong == "last" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    source = load_feeds(memory.reshape(4, *shape[1:]), [port])
+    variants = TrialSamples(source, port, None).variants()
+    assert any(np.array_equal(variant.make(np.arange(4)), right) for variant in variants)
 
 
 def test_saturated_integers_are_found():
