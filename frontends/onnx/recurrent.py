@@ -13,6 +13,7 @@ from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.activation import leaky, scaled_elu, softplus_of
 from tpuconvert.frontends.onnx.clipping import clamp
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.open_extents import is_open
 from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -127,7 +128,8 @@ def _initial(node: OnnxNode, layer: _Layer, index: int, direction: int) -> Value
     """A state before the first step, [batch, hidden]."""
     g, shape = node.graph, (layer.batch, layer.hidden)
     if not node.has_input(index):
-        return g.constant(np.zeros(shape, np.float32), name="initial_state")
+        rows = 1 if is_open(layer.batch) else layer.batch  # the first step broadcasts it
+        return g.constant(np.zeros((rows, layer.hidden), np.float32), name="initial_state")
     state = emit.floats(node.input(index))
     axis = 1 if layer.batch_first else 0
     return emit.reshape(g, _part(g, state, axis, direction, direction + 1), shape)
@@ -145,6 +147,15 @@ def _inputs(g: Graph, layer: _Layer, direction: int, bias: Array) -> Value:
     flat = emit.reshape(g, layer.x, (steps * batch, size))
     weight = emit.float_constant(g, np.ascontiguousarray(layer.w[direction].T), "input_weight")
     return matrix_product(g, flat, weight, emit.float_constant(g, bias[None], "bias"))
+
+
+def _step_inputs(g: Graph, layer: _Layer, inputs: Value, position: int) -> Value:
+    """Return the rows of one step: [batch, gates * hidden]."""
+    if not is_open(layer.batch):
+        return emit.cut(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
+    rows = (layer.batch, emit.extents(inputs)[1])
+    steps = emit.reshape(g, inputs, (layer.sequence, *rows))
+    return emit.reshape(g, emit.cut(g, steps, 0, position, position + 1), rows)
 
 
 def _columns(g: Graph, x: Value, index: int, hidden: int) -> Value:
@@ -166,7 +177,7 @@ def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Va
     order = range(layer.sequence)
     found: list[list[Value]] = []
     for position in reversed(order) if layer.reverse[direction] else order:
-        part = emit.cut(g, inputs, 0, position * layer.batch, (position + 1) * layer.batch)
+        part = _step_inputs(g, layer, inputs, position)
         goes_on = None if layer.lengths is None else (position < layer.lengths).astype(np.float32)[:, None]
         if goes_on is None or goes_on.all():
             states = step(part, states)

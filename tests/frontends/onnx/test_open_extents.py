@@ -123,6 +123,26 @@ def picture() -> onnx.ModelProto:
     return opened(nodes, constants, "N", 1, 3, "H", "W")
 
 
+def recurrent() -> onnx.ModelProto:
+    """Both directions, open in sequences: an LSTM without initial states, and a GRU that begins with its last state."""
+    sizes = {"l": 4, "g": 3}
+    nodes = [
+        node("LSTM", "x lw lr lb", "ly lh", hidden_size=3, direction="bidirectional"),
+        node("Transpose", "ly", "t", perm=[0, 2, 1, 3]), node("Reshape", "t rows", "rows_of_both"),
+        node("GRU", "rows_of_both gw gr gb  lh", "gy", hidden_size=3, direction="bidirectional"),
+        node("ReduceSum", "gy one", "y", keepdims=0),
+    ]  # fmt: skip
+    nodes[0].output[:] = ["ly", "lh"]
+    nodes[3].input[:] = ["rows_of_both", "gw", "gr", "gb", "", "lh"]
+    constants: dict[str, Array] = {"rows": i64(0, 0, 6), "one": i64(1)}
+    for name, gates in sizes.items():
+        width = 2 if name == "l" else 6
+        constants[f"{name}w"] = ramp(2, gates * 3, width, seed=1, low=-1, high=1)
+        constants[f"{name}r"] = ramp(2, gates * 3, 3, seed=2, low=-1, high=1)
+        constants[f"{name}b"] = ramp(2, gates * 6, seed=3, low=-1, high=1)
+    return opened(nodes, constants, 4, "N", 2)
+
+
 NETWORKS = {
     "picture": (picture, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
     "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
@@ -130,6 +150,7 @@ NETWORKS = {
     "mixer": (mixer, [(1, 5, 8), (3, 5, 8)]),
     "upscaler": (upscaler, [(1, 2, 6, 6), (3, 2, 6, 6)]),
     "attention": (attention, [(1, 5, 8), (3, 7, 8)]),
+    "recurrent": (recurrent, [(4, 1, 2), (4, 3, 2)]),
 }
 
 
