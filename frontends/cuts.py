@@ -55,13 +55,20 @@ def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Va
             broken.update(step.makes)
             wanted.update(step.reads)
     found: dict[Value, str] = {}
+    last = ""
     for name in made:
-        value = find(name) if name in wanted and name == name.strip() and name and "," not in name else None
-        if value is not None and value.producer is not None:
+        # Caffe layers write in place: a name that a step with a problem writes too is no place to end.
+        is_nameable = bool(name) and name == name.strip() and "," not in name
+        value = find(name) if is_nameable and name not in broken else None
+        if value is None or value.producer is None:
+            continue
+        if name in wanted:
             found.setdefault(value, name)
-    if not any(computes(value) for value in found):
-        return []
-    return list(found.values())[-MOST_NAMES:]
+        if computes(value):
+            last = name
+    if any(computes(value) for value in found):
+        return list(found.values())[-MOST_NAMES:]
+    return [last] if last else []
 
 
 def computes(value: Value) -> bool:

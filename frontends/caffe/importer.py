@@ -25,6 +25,7 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     CorruptInputError,
     InternalError,
+    Problem,
     ProblemList,
     ResourceLimitError,
     ShapeError,
@@ -92,10 +93,21 @@ class _Importer:
         for item in self._net.unknown:
             path = ".".join(str(step) for step in item.path)
             self._problem(UNSUPPORTED_ATTRIBUTE, "network", self._net.name, f"{path} (line {item.line})", "remove it")
-        for layer in self._needed_layers():
+        layers = self._needed_layers()
+        failed: set[int] = set()
+        values: dict[str, Value] = {}  # the last value of each blob before a layer with a problem writes it
+        for layer in layers:
+            before = len(self._problems)
             self._convert(layer)
+            if len(self._problems) != before:
+                failed.add(id(layer))
+            for top in _tops(layer.message):
+                if top in self._blobs and (value := self._blobs[top].value) is not None:
+                    values[top] = value
         self._check_names()
         self._declare_outputs()
+        if len(self._problems):
+            self._complete_hints(layers, failed, values)
         self._problems.raise_if_any()
         if self._findings.without_weights and self._options.require_weights:
             count = len(dict.fromkeys(self._findings.without_weights))
@@ -338,6 +350,28 @@ class _Importer:
         return name in self._input_names and (value is None or any(value is given for given in self._graph.inputs))
 
     # Reports
+
+    def _complete_hints(
+        self, layers: Sequence[LayerDescription], failed: set[int], values: Mapping[str, Value]
+    ) -> None:
+        """Write where the network can end into problems of layers that have no converter."""
+        from tpuconvert.frontends import cuts
+
+        steps = [
+            cuts.Step(frozenset(layer.message.bottom), tuple(_tops(layer.message)), id(layer) not in failed)
+            for layer in layers
+        ]
+        made = [top for step in steps for top in step.makes]
+        read = {name for step in steps for name in step.reads}
+        ends = cuts.ends(steps, [name for name in made if name not in read], values.get)
+        end = cuts.advice(ends)
+
+        def revised(problem: Problem) -> Problem:
+            if problem.kind is not NO_OPERATOR:
+                return problem
+            return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
+
+        self._problems.revise(revised)
 
     def _problem(self, kind: Any, op: str, name: str, message: str, hint: str = "") -> None:
         self._problems.add(kind, op, name, message, hint)

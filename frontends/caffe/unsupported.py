@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.frontends.registry import registry
 
-_LOSS = "measures a loss, and another layer reads it", "delete both, or end the network before it: --outputs BLOB"
-_PLUGIN = "end the network before it (--outputs BLOB), or give a plugin that converts it (--plugin file.py)"
+_LOSS = "measures a loss, and another layer reads it", "delete both"
+_PLUGIN = "give a plugin that converts it (--plugin file.py)"
 _YOLO = "forks decode boxes and drop overlapping ones in different ways"
 REASONS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -34,6 +35,11 @@ registry("caffe").refuse({name: message for name, (message, _) in REASONS.items(
 def why_unsupported(layer: Any) -> tuple[str, str]:
     """Message and next step for a layer whose type has no converter."""
     message, hint = REASONS.get(layer.type, ("", _PLUGIN))
+    if layer.type not in REASONS:
+        from tpuconvert.schema.spelling import did_you_mean  # few networks have unknown layers
+
+        meant = did_you_mean(layer.type, (*caffe_op.names(), *REASONS))
+        hint = f"{meant}\n{hint}" if meant else hint
     if layer.type == "Python":
         message += f": {layer.python_param.layer or '(no layer)'} of module '{layer.python_param.module}'"
     return message, hint

@@ -24,6 +24,7 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
+    Problem,
     ProblemList,
     ShapeError,
     UsageError,
@@ -57,9 +58,14 @@ def import_model(
     importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
     tflite_op.discover()  # the evaluators of constants stand among the converters
     importer.add_inputs(dict(input_shapes or {}), fixed or {})
+    failed: dict[int, int] = {}
     for operator in cut.operators:
+        before = len(importer.problems)
         importer.convert(operator)
+        failed[id(operator)] = len(importer.problems) - before
     importer.add_outputs()
+    if len(importer.problems):
+        importer.complete_hints(failed)
     importer.problems.raise_if_any()
     graph.metadata, notes = read_metadata(file, chosen.subgraph)
     graph.notes += notes
@@ -68,6 +74,14 @@ def import_model(
     graph.prune()
     graph.sort()
     return graph
+
+
+def _alike(op_type: str) -> str:
+    """The known operator whose name is like that of a custom one; empty where there is none."""
+    from tpuconvert.schema.spelling import nearest  # few models have custom operators
+
+    custom = op_type.removeprefix(CUSTOM_PREFIX)
+    return nearest(custom, tflite_op.names(domain=None)) if op_type.startswith(CUSTOM_PREFIX) else ""
 
 
 def _cut(
@@ -86,7 +100,12 @@ def _cut(
             return default
         for name in names:
             if name not in by_name:
-                raise UsageError(f"{file.path}: there is no tensor '{name}' to be an {what}")
+                from tpuconvert.schema.spelling import did_you_mean
+
+                own = subgraph.inputs if what == "input" else subgraph.outputs
+                listed = ", ".join(subgraph.tensors[index].name for index in own)
+                hint = did_you_mean(name, by_name) or f"the model's own {what}s: {listed}"
+                raise UsageError(f"{file.path}: there is no tensor '{name}' to be an {what}", hint=hint)
         return tuple(by_name[name] for name in names)
 
     first = indices(inputs, subgraph.inputs, "input")
@@ -259,8 +278,7 @@ class _Importer:
         for index in range(node.input_count):
             if node.has_input(index) and not self.tensors.is_sized(node.tensor(index)) and node.op_type != "CAST":
                 message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"
-                hint = f"end the model before it (--outputs {self._names_before(node)})"
-                raise node.fail(UNKNOWN_SHAPE, message, hint)
+                raise node.fail(UNKNOWN_SHAPE, message)
 
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result
@@ -287,8 +305,7 @@ class _Importer:
     def _converted(self, node: TfliteNode) -> tuple[Converted, ...]:
         found = self._converter(node.operator)
         if found is None:
-            end = f"end the model before it (--outputs {self._names_before(node)})"
-            raise node.fail(NO_OPERATOR, *explained(node.op_type, node.operator.version, end))
+            raise node.fail(NO_OPERATOR, *explained(node.op_type, node.operator.version, _alike(node.op_type)))
         result = found.converter(node, self.graph)
         results: tuple[Converted, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
         if len(results) != len(node.operator.outputs):
@@ -340,9 +357,42 @@ class _Importer:
         array = self.tensors.array(tensor)
         return self.tensors.value(tensor) if array is None or self.tensors.quant(tensor) is not None else array
 
-    def _names_before(self, node: TfliteNode) -> str:
-        names = [node.tensor(i).name for i in range(node.input_count) if node.has_input(i) and not node.is_constant(i)]
-        return ",".join(names) or "..."
+    def complete_hints(self, problems: Mapping[int, int]) -> None:
+        """Write where the model can end into problems of operators that have no converter.
+
+        Args:
+            problems: identities of operators of the main graph -> how many problems they have.
+        """
+        from tpuconvert.frontends import cuts
+
+        names = [tensor.name for tensor in self.called.tensors]
+
+        def name(index: int) -> str:
+            known = self.work.signature.outputs.get(index, names[index])
+            return known if names.count(known) <= 1 else ""  # a name of several tensors means the last one
+
+        def find(wanted: str) -> Value | None:
+            index = next((i for i in range(len(names)) if name(i) == wanted), None)
+            return None if index is None else self.tensors.made_value(index)
+
+        steps = [
+            cuts.Step(
+                frozenset(name(i) for i in operator.inputs if i >= 0),
+                tuple(name(i) for i in operator.outputs),
+                not problems.get(id(operator)),
+            )
+            for operator in self.called.operators
+        ]
+        outputs = [name(index) for index in self.called.outputs]
+        end = cuts.advice(cuts.ends(steps, outputs, find))
+
+        def revised(problem: Problem) -> Problem:
+            is_unsized = problem.kind is UNKNOWN_SHAPE and not problem.hint
+            if problem.kind is not NO_OPERATOR and not is_unsized:
+                return problem
+            return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
+
+        self.problems.revise(revised)
 
     def _stand_in(self, operator: Operator) -> None:
         """Go on behind an operator that failed with the types that the file declares, to find the other problems."""

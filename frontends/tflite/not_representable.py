@@ -20,22 +20,23 @@ REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
 """Per builtin operator, why it cannot be converted."""
 
 
-def explained(name: str, version: int, end: str) -> tuple[str, str]:
-    """Why an operator has no converter, and the next step.
+def explained(name: str, version: int, alike: str = "") -> tuple[str, str]:
+    """Why an operator has no converter, and the next step besides a cut.
 
     Args:
         name: of the operator; a custom one with CUSTOM_PREFIX.
         version: which it has.
-        end: the advice to end the model before it.
+        alike: a known operator with a name like that of a custom one.
     """
     custom = name.removeprefix(CUSTOM_PREFIX)
     if custom.startswith("Flex"):
         lead = f"{custom.removeprefix('Flex')} of TensorFlow, which its Flex delegate runs"
-        return lead, f"export without SELECT_TF_OPS, {end}, or give a converter by --plugin"
+        return lead, "export without SELECT_TF_OPS, or give a converter by --plugin"
     if name.startswith(CUSTOM_PREFIX):
-        return "a custom operator", f'@register_converter("tflite", "{custom}") in a --plugin file, or {end}'
+        meant = f"did you mean '{alike}'?\n" if alike else ""
+        return "a custom operator", f'{meant}@register_converter("tflite", "{custom}") in a --plugin file'
     if name in REASONS:
-        return REASONS[name], end
+        return REASONS[name], ""
     if name.startswith("operator "):
-        return f"code {name.removeprefix('operator ')} of a later schema", f"{end}, or export for an older runtime"
-    return "" if version == 1 else f"version {version}", f"{end}, or give a converter by --plugin"
+        return f"code {name.removeprefix('operator ')} of a later schema", "export for an older runtime"
+    return "" if version == 1 else f"version {version}", "give a converter by --plugin"

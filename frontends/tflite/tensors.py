@@ -190,6 +190,13 @@ class Tensors:
         self._values[tensor.index] = value
         self._final.add(id(value))
 
+    def made_value(self, index: int) -> Value | None:
+        """The graph value of a tensor that is not constant, in any order of its axes; None where there is none."""
+        found = self._values.get(index)
+        if found is None:
+            found = next(iter(self._forms.get(index, {}).values()), None)
+        return None if found is None or found.is_constant else found
+
     def is_named(self, value: Value) -> bool:
         """Whether a value already is a source tensor."""
         return id(value) in self._final or value.is_constant or value in self.graph.inputs

@@ -46,7 +46,7 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     ]
     text = str(error)
     assert "3 problems in 2 kinds" in text
-    assert "--outputs x" in text
+    assert "--outputs" not in text  # x is an input: a model that ends there is empty
     assert "fused_activation_function=SIGN_BIT" in text
     assert "weights_format=1" in text
 
@@ -148,7 +148,7 @@ def test_every_operator_without_a_place_says_why_and_what_to_do(tmp_path: Path) 
     assert '@register_converter("tflite", "MyOp")' in found["CUSTOM:MyOp"][1]
     assert found["RANDOM_UNIFORM"][0] == "random numbers"
     assert "later schema" in found["operator 222"][0]
-    assert all("--outputs t" in hint for _, hint in found.values())
+    assert all("no part of the model before it" in hint for _, hint in found.values())
 
 
 def test_a_later_schema_matters_only_where_it_is_used(tmp_path: Path) -> None:
