@@ -288,4 +288,3 @@ def _shown(job: Job) -> str:
         return source.relative_to(Path.cwd()).as_posix()
     except ValueError:
         return Path(os.path.relpath(source)).as_posix()
-

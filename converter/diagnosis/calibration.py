@@ -23,7 +23,7 @@ SETTLED_TENSORS = 0.95
 LONE = 2.0
 """A sample sets the range of a tensor alone if its largest magnitude is this many times that of every other sample."""
 
-LONE_TENSORS = 0.1
+LONE_TENSORS = 0.25
 """Share of the tensors where one sample does so, beside the inputs, that is worth a warning."""
 
 FEWEST = 8

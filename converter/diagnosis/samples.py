@@ -116,6 +116,8 @@ class SampleStatistics:
 
     def _constant_samples(self, name: str) -> list[Finding]:
         indices = self._constant[name]
+        if len(self._ports) > 1 and not is_image(self._ports[name].shape):
+            return []  # a state that begins with zeros, a threshold
         if len(indices) <= CONSTANT_SHARE * self.count:
             return []
         seen = f"input '{name}' has one value throughout {len(indices)} of {several(self.count, 'sample')}"

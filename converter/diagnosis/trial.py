@@ -35,9 +35,10 @@ FINALISTS = 5
 FEWEST = 16
 """Fewer samples decide nothing."""
 
-COLLAPSED = 0.4
-"""Mutual information below this share of that of the best variant. Right preprocessing gives at least 0.7 of it on the
-test models."""
+COLLAPSED = 0.2
+"""Mutual information below this share of that of the best variant. A value range that is far too large makes a
+classifier of two classes certain, and gives the most information there can be: right preprocessing may have a third of
+it."""
 
 MORE_CERTAIN = 0.9
 """Entropy of a variant with the same values, as a share of the present one, below which it is more likely the right

@@ -5,21 +5,30 @@ from data_models import names
 from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
+from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 
 QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
+IMAGES = 24
+"""Images per model: more than the comparison of variants needs."""
 
 
 def findings(root, name):
-    """Warnings about the inputs that the reference results were made with, or about calibration images."""
+    """Warnings about calibration images, or about the inputs that the reference results were made with."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
+    given = {"input_shapes": input_shapes(entry), "threads": 1}
+    how = entry["preprocessing"]
+    if "labels" not in entry and how["kind"] == "image":
+        rule = Preprocess.from_mapping({key: value for key, value in how.items() if key not in ("kind", "images")})
+        folder = root / "images" / how["images"]
+        images = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)[:IMAGES]
+        return tc.doctor(source, images, weights, preprocess=rule, **given).findings
     samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
     if "labels" in entry:
         samples = [[x] for x in labelled_set(root, entry).calibration[:64]]
-    model = tc.convert(source, weights=weights, input_shapes=input_shapes(entry))
-    inputs = [port.name for port in model.inputs]
+    inputs = [port.name for port in tc.convert(source, weights, input_shapes=input_shapes(entry)).inputs]
     feeds = [dict(zip(inputs, sample, strict=True)) for sample in samples]
-    return tc.doctor(source, feeds, weights, input_shapes=input_shapes(entry), threads=1).findings
+    return tc.doctor(source, feeds, weights, **given).findings
 
 
 @pytest.mark.parametrize("name", [name for name in QUICK if name in names()])
