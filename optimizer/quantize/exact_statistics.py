@@ -67,7 +67,8 @@ class Histogram:
             self.exponent = exponent
 
     def _count(self, bins: Array) -> None:
-        self.counts += np.bincount(bins, minlength=BINS)
+        found = np.bincount(bins)
+        self.counts[: found.size] += found
 
 
 def _widened(counts: npt.NDArray[np.int64], doublings: int) -> npt.NDArray[np.int64]:

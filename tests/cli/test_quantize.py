@@ -21,7 +21,7 @@ def source(digits: Path, capsys: Captured) -> list[str]:
     assert main(call) == 0
     shown = capsys.readouterr()
     assert "by mse\nwrote ranges.json\n" in shown.out
-    assert shown.err == "calibration: 100 samples of calibration.npz\n"
+    assert "calibration: 100 samples of calibration.npz\n" in shown.err  # progress is shown after 5 s
     return files
 
 
@@ -36,6 +36,29 @@ def test_ranges_and_samples_are_what_convert_does(digits: Path, source: list[str
     assert Path("a.tpum").read_bytes() == Path("b.tpum").read_bytes()
     assert main(["quantize", *source, "-o", "c.tpum", "--ranges", "ranges.json", *samples, "--verify"]) == 0
     assert constants("a.tpum") == constants("c.tpum")
+
+
+def test_bias_correction_takes_the_means_of_its_own_samples(digits: Path, source: list[str]) -> None:
+    """Ranges may have been measured on others."""
+    call = ["quantize", *source, "--calibration", str(digits / "calibration.npz"), *PIXELS]
+    assert main([*call, "--ranges", "ranges.json", "-o", "a.tpum"]) == 0
+    content = json.loads(Path("ranges.json").read_text("utf-8"))
+    for found in content["ranges"].values():
+        if found["channels"] is not None:
+            found["channels"]["mean"] = [1000.0] * len(found["channels"]["mean"])
+    Path("other.json").write_text(json.dumps(content), "utf-8")
+    assert main([*call, "--ranges", "other.json", "-o", "b.tpum"]) == 0
+    assert constants("a.tpum") == constants("b.tpum")
+
+
+@pytest.mark.parametrize("method", ["minmax", "kl", "mse"])
+def test_the_order_of_samples_does_not_change_the_ranges(digits: Path, source: list[str], method: str) -> None:
+    images = np.load(digits / "calibration.npz")["images"]
+    for name, order in (("a", np.arange(100)), ("b", np.random.default_rng(1).permutation(100))):
+        np.save(f"{name}.npy", images[order])
+        call = ["calibrate", *source, "--calibration", f"{name}.npy", *PIXELS, "--calibration-method", method]
+        assert main([*call, "-o", f"{name}.json"]) == 0
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
 
 
 def test_ranges_alone(digits: Path, source: list[str], capsys: Captured) -> None:
