@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.integer_share import integer_share, is_integer
 from tpuconvert.model import Model
 from tpuconvert.model_description import describe_model, port_text
 from tpuconvert.schema.cost import total_macs
@@ -37,7 +38,7 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
     """
     description = describe_model(model, verification, layers=False)
     nodes = model.graph.nodes
-    integers = [node for node in nodes if _is_integer(node)]
+    integers = [node for node in nodes if is_integer(node)]
     return {
         "source": description["file"] or description["name"],
         "output": os.fspath(path),
@@ -52,6 +53,7 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
         "integer_nodes": len(integers),
         "macs": total_macs(nodes),
         "integer_macs": total_macs(integers),
+        "integer_share": integer_share(nodes),
         "conversions": description["conversions"],
         "transposes": description["transposes"],
         "constant_bytes": description["constant_bytes"],
@@ -77,6 +79,7 @@ def summary_lines(summary: Summary) -> list[str]:
     is_float = summary["quantize"] == "none"
     kind = "float" if is_float else summary["quantize"].upper()
     lines = [f"{summary['source']} for {summary['chip']}, {kind} (made by tpuconvert {summary['tool_version']})"]
+    lines += _share_lines(summary)
     for what in ("inputs", "outputs"):
         lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in summary[what]]
     lines.append(f"  nodes   {summary['nodes']}: {_most_common(summary['operators'])}")
@@ -118,13 +121,23 @@ def _integer_share(summary: Summary) -> str:
     return f"{text}; constants: {bytes_text(summary['constant_bytes'])}"
 
 
+def _share_lines(summary: Summary) -> list[str]:
+    if not summary["notes"]:
+        return []
+    from tpuconvert.report_notes import SHARE, share_lines
+
+    return share_lines(note["reason"] for note in summary["notes"] if note["kind"] == SHARE)
+
+
 def _note_lines(summary: Summary) -> list[str]:
     if not summary["notes"]:
         return []
-    from tpuconvert.report_notes import NoteGroup, group_line
+    from tpuconvert.report_notes import SHARE, NoteGroup, group_line
 
     groups = [
-        NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"]) for note in summary["notes"]
+        NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"])
+        for note in summary["notes"]
+        if note["kind"] != SHARE
     ]
     lines = [group_line(group) for group in groups[:REASONS]]
     if len(groups) > REASONS:
@@ -139,8 +152,3 @@ def _similarity(entry: Summary) -> str:
     cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
     has_number = entry["sqnr_db"] is not None and not entry["not_finite"]
     return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if has_number else "")
-
-
-def _is_integer(node: Node) -> bool:
-    """Whether a node's results are integers that stand for real numbers, or sums of such."""
-    return all(value.dtype.is_integer for value in node.outputs)

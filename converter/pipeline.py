@@ -70,6 +70,7 @@ class Options:
         reading: how a TFLite file is read.
         max_transposes: how many transposes the result may have; None for any number.
         allow_non_finite: accept constants that are NaN, or infinite without a meaning; in float only.
+        min_int8_share: least share of the multiply-accumulates in integers, from 0 to 1; None for any share.
         fix_inputs: values of inputs that become constants: numbers, or nested tuples of them.
         allow_root: a directory that external data may be in besides the model's folder. Not part of the recipe.
 
@@ -88,6 +89,7 @@ class Options:
     local_memory: str | None = None
     reading: Reading = Reading()
     max_transposes: int | None = None
+    min_int8_share: float | None = None
     fix_inputs: Mapping[str, Any] = field(default_factory=dict)
     allow_root: str | None = None
     allow_non_finite: bool = False
@@ -111,6 +113,7 @@ class Options:
         keep_io_layout: bool = True,
         tflite_rounding: str = "double",
         max_transposes: int | None = None,
+        min_int8_share: float | None = None,
         fix_inputs: Mapping[str, Any] | None = None,
         allow_root: str | os.PathLike[str] | None = None,
         allow_non_finite: bool = False,
@@ -142,6 +145,9 @@ class Options:
             preprocess = (
                 Preprocess.parse(preprocess) if isinstance(preprocess, str) else Preprocess.from_mapping(preprocess)
             )
+        if min_int8_share is not None and not 0 <= min_int8_share <= 1:
+            hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
+            raise UsageError(f"min_int8_share is {min_int8_share}, expected a number from 0 to 1", hint=hint)
         if local_memory is not None and not grouping:
             raise UsageError("a local memory without grouping", hint="leave one of the two out")
         if local_memory is None and grouping and alias_of(chip) in HARDWARE:
@@ -180,6 +186,7 @@ class Options:
             memory,
             Reading(signature, state, keep_io_layout, tflite_rounding),
             max_transposes,
+            None if min_int8_share is None else float(min_int8_share),
             fixed,
             None if allow_root is None else os.fspath(allow_root),
             allow_non_finite,
@@ -225,6 +232,7 @@ def convert(
     keep_io_layout: bool = True,
     tflite_rounding: str = "double",
     max_transposes: int | None = None,
+    min_int8_share: float | None = None,
     fix_inputs: Mapping[str, Any] | None = None,
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
@@ -261,6 +269,7 @@ def convert(
         max_transposes: how many transposes the result may have.
         allow_non_finite: accept constants that are NaN, or infinite where that has no meaning; in float only. By
             default they are refused with the tensor, the node and the index.
+        min_int8_share: least share of the multiply-accumulates in integers, from 0 to 1.
         fix_inputs: values of inputs that become constants, as ``{"sr": 16000}``: a number, a list, an array or the
             name of an ``.npy`` file. The model has no such inputs.
         allow_root: a directory that files with external data of an ONNX model may be in besides the model's folder,
@@ -274,7 +283,7 @@ def convert(
         UnsupportedError: everything in the source that cannot be represented, told at once.
         CorruptInputError: the source is damaged, or something else.
         UsageError: arguments that do not fit each other or the source.
-        ThresholdError: more transposes are left than allowed, or a pass changed what the graph computes.
+        ThresholdError: more transposes or fewer integers than allowed, or a pass changed what the graph computes.
 
     """
     load_plugins(plugins)
@@ -295,6 +304,7 @@ def convert(
         keep_io_layout=keep_io_layout,
         tflite_rounding=tflite_rounding,
         max_transposes=max_transposes,
+        min_int8_share=min_int8_share,
         fix_inputs=fix_inputs,
         allow_root=allow_root,
         allow_non_finite=allow_non_finite,
@@ -486,7 +496,7 @@ def finish(
     """Make a model of the graph of a frontend, which is changed in place.
 
     Raises:
-        ThresholdError: more transposes are left than allowed.
+        ThresholdError: more transposes are left than allowed, or fewer multiply-accumulates are in integers.
         TpuConvertError: as the passes do.
 
     """
@@ -519,6 +529,13 @@ def finish(
     provide_tensors(graph, options.chip, options.disabled)
     notes += check_legality(graph, options.chip)
     check_transposes(graph, options.max_transposes)
+    if options.min_int8_share is not None:
+        from tpuconvert.integer_share import check_integer_share
+
+        if options.quantize is None and not is_quantized:
+            hint = "add --quantize int8, or leave --min-int8-share out"
+            raise UsageError("min_int8_share is for models that are quantized, this one is float", hint=hint)
+        check_integer_share(graph, options.min_int8_share)
     grouping = None
     if options.grouping:
         from tpuconvert.optimizer.grouping.planner import plan_groups

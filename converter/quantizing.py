@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tpuconvert.integer_share import share_notes
 from tpuconvert.pipeline import Options, is_quantized_source
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Chip
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:
@@ -65,8 +67,10 @@ def in_integers(
         progress.stage("refine", len(legalized.graph))
         known = None if measured is not None else ranges  # ranges from a file may be those of other samples
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=known)
-    notes += [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
-    return legalized.graph, notes
+    kept = [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    if options.chip is not Chip.BM1682:
+        notes = [*share_notes(legalized.graph, kept), *notes]
+    return legalized.graph, notes + kept
 
 
 def calibrate_and_check(

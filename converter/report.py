@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from tpuconvert.model_description import Description, port_text, scale_text
-from tpuconvert.report_notes import note_lines, operators_of
+from tpuconvert.report_notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import for_json, one_line
 from tpuconvert.wording import bytes_text, counted, several, shortened
@@ -27,7 +27,8 @@ def to_json(description: Description) -> str:
 
 def summary_text(description: Description) -> str:
     """The model in a few lines."""
-    lines = [_headline(description)]
+    notes = description.get("notes", [])
+    lines = [_headline(description), *share_lines(note["message"] for note in notes if note["kind"] == SHARE)]
     for what in ("inputs", "outputs"):
         lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in description[what]]
     lines.append(f"  {several(description['nodes'], 'node')}: {counted(description['operators']) or 'none'}")
@@ -44,7 +45,7 @@ def summary_text(description: Description) -> str:
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
     if description.get("plugins"):
         lines.append(f"  plugins: {', '.join(description['plugins'])}")
-    lines += note_lines(description.get("notes", []), operators_of(description))
+    lines += note_lines(notes, operators_of(description))
     return "\n".join(lines)
 
 

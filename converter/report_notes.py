@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -12,6 +12,7 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.wording import counted, shortened
 
 HEADINGS = {
+    "int8": "INT8 share",
     "preprocessing": "check the samples",
     "source": "about the source",
     "calibration": "calibration",
@@ -19,6 +20,9 @@ HEADINGS = {
     "chip": "runs with a warning",
 }
 """Kind of note -> how a line about it begins, in the order in which they are told."""
+
+SHARE = "int8"
+"""Kind of the notes that a model with few integers has."""
 
 NAMED = 3
 """So many nodes of a group are named."""
@@ -83,17 +87,23 @@ def _split(message: str, operator: str) -> tuple[str, str]:
 
 
 def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
-    """One line per reason."""
-    return [group_line(group) for group in grouped(notes, operators)]
+    """One line per reason. Notes about the INT8 share have lines of their own: ``share_lines``."""
+    return [group_line(group) for group in grouped(notes, operators) if group.kind != SHARE]
+
+
+def share_lines(messages: Iterable[str]) -> list[str]:
+    """Lines for the notes about the INT8 share: the share as a warning, then the reasons."""
+    first, *others = [*messages, ""]
+    return [f"  warning: {first}", *(f"    {line}" for line in others[:-1])] if first else []
 
 
 def group_line(group: NoteGroup) -> str:
     """A group as a line."""
-    return f"  {HEADINGS.get(group.kind, group.kind)}: {_who(group)}{group.text}"
+    return f"  {HEADINGS.get(group.kind, group.kind)}: {names_text(group)}{group.text}"
 
 
-def _who(group: NoteGroup) -> str:
-    """``concat x19 ('a', 'b', 'c' ...): ``."""
+def names_text(group: NoteGroup) -> str:
+    """The operators and nodes of a group: ``concat x19 ('a', 'b', 'c' ...): ``."""
     if not group.nodes:
         return ""
     named = ", ".join(f"'{shortened(node)}'" for node in group.nodes[:NAMED])

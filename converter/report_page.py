@@ -11,7 +11,7 @@ from collections.abc import Container, Sequence
 
 from tpuconvert.model_description import Description, port_text, scale_text
 from tpuconvert.report import first_line, number, share, sqnr_text
-from tpuconvert.report_notes import HEADINGS, NoteGroup, grouped, operators_of
+from tpuconvert.report_notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
 from tpuconvert.wording import bytes_text, counted, shortened
@@ -101,10 +101,11 @@ def model_sections(description: Description) -> list[str]:
     """The sections of one model: what it is, what it costs, what to know about it, and its nodes."""
     groups = grouped(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
-    others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in ("float", "chip")]
+    others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     return [
         _facts(description),
         _verification(verification, description["layers"]) if verification else "",
+        _notes("Little of this model is INT8", "", groups, SHARE),
         _float(description, groups),
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, "chip"),
         _notes(

@@ -40,8 +40,12 @@ def sum_known(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def macs(node: Node) -> int | None:
+def macs(node: Node, open_extent: int | None = None) -> int | None:
     """Multiply-accumulate steps of a node.
+
+    Args:
+        node: the node.
+        open_extent: what extents that are only known when the model runs count as; by default the result is None then.
 
     Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
     that work element by element have none.
@@ -49,8 +53,8 @@ def macs(node: Node) -> int | None:
     count = _rule_of(node.op)
     if count is None:
         return 0
-    operands = [_extents(value) for value in node.inputs if value is not None]
-    results = [_extents(value) for value in node.outputs]
+    operands = [_extents(value, open_extent) for value in node.inputs if value is not None]
+    results = [_extents(value, open_extent) for value in node.outputs]
     known_operands = [shape for shape in operands if shape is not None]
     known_results = [shape for shape in results if shape is not None]
     if len(known_operands) < len(operands) or len(known_results) < len(results):
@@ -164,8 +168,12 @@ _RULES: dict[str, _Count] = {
 """By the names of classes: a graph has few of these operators, and only theirs are loaded."""
 
 
-def _extents(value: Value) -> Extents | None:
-    return value.type.static_shape if value.type.is_static else None
+def _extents(value: Value, open_extent: int | None = None) -> Extents | None:
+    if value.type.is_static:
+        return value.type.static_shape
+    if open_extent is None:
+        return None
+    return tuple(extent if isinstance(extent, int) else open_extent for extent in value.shape)
 
 
 def _size(value: Value) -> int | None:

@@ -13,6 +13,7 @@ from tpuconvert.cli.source_options import (
     conversion_options,
     make_options,
     make_watch,
+    min_int8_share_option,
     progress_option,
     said_again,
     strict_set_option,
@@ -45,6 +46,7 @@ from tpuconvert.cli.source_options import (
 @click.option(
     "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more are left."
 )
+@min_int8_share_option
 @strict_set_option
 @click.option(
     "--grouping/--no-grouping",

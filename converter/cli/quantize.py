@@ -13,6 +13,7 @@ from tpuconvert.cli.source_options import (
     calibration_method_option,
     conversion_options,
     make_options,
+    min_int8_share_option,
     progress_option,
     said_again,
     strict_set_option,
@@ -36,6 +37,7 @@ from tpuconvert.cli.source_options import (
     help="Samples: a folder of pictures, an .npz or .npy file. Beside --ranges they only refine the weights.",
 )
 @calibration_method_option
+@min_int8_share_option
 @strict_set_option
 @click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
 @click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")

@@ -139,6 +139,16 @@ def calibration_method_option(function: F) -> F:
     )(function)
 
 
+def min_int8_share_option(function: F) -> F:
+    """Add --min-int8-share."""
+    return click.option(
+        "--min-int8-share",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Fail (exit code 5) when less of the multiply-accumulates are in integers, from 0 to 1.",
+    )(function)
+
+
 def strict_set_option(function: F) -> F:
     """Add --strict-set."""
     return click.option(

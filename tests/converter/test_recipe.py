@@ -43,6 +43,7 @@ EVERY_OPTION = {
     "keep_io_layout": False,
     "tflite_rounding": "single",
     "max_transposes": 3,
+    "min_int8_share": 0.25,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
 
