@@ -38,7 +38,7 @@ def in_integers(
 
     ``expected`` are the distributions that batch norm stated before the optimizer folded it.
     """
-    from tpuconvert.optimizer.quantize import legalize, prepare, quantize, refine
+    from tpuconvert.optimizer.quantize import float_paths, legalize, prepare, quantize, refine
 
     notes: list[Note] = []
     reasons: Mapping[str, str] = {}
@@ -60,17 +60,18 @@ def in_integers(
         if feeds is None or measured is not None:
             notes += constant_inputs(graph, ranges)
         progress.stage("quantize")
-        reasons = quantize(graph, ranges, options.chip)
+        kept = float_paths(graph, ranges, options.chip, feeds)
+        reasons = quantize(graph, ranges, options.chip, kept)
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, reasons)
     if feeds is not None:
         progress.stage("refine", len(legalized.graph))
         known = None if measured is not None else ranges  # ranges from a file may be those of other samples
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=known)
-    kept = [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    stays = [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
     if options.chip is not Chip.BM1682:
-        notes = [*share_notes(legalized.graph, kept), *notes]
-    return legalized.graph, notes + kept
+        notes = [*share_notes(legalized.graph, stays), *notes]
+    return legalized.graph, notes + stays
 
 
 def calibrate_and_check(

@@ -227,6 +227,9 @@ class Op:
 
     ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
+    ``decides_by`` names operands of which an order, a comparison or a whole number decides the result: a small change
+    of them may change results by any amount. ``decides_elements`` is set where every decision concerns one element of
+    the result, such as a label or a mask.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     ``infinity`` says which meaning an infinite constant has for the definition.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
@@ -244,6 +247,8 @@ class Op:
     locality: ClassVar[Locality] = GLOBAL
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
+    decides_by: ClassVar[tuple[str, ...]] = ()
+    decides_elements: ClassVar[bool] = False
     pads_results: ClassVar[bool] = False
     infinity: ClassVar[InfinityUse] = InfinityUse.NONE
     unfinished: ClassVar[bool] = False

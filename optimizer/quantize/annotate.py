@@ -43,18 +43,21 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
 
-def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str, str]:
+def quantize(
+    graph: Graph, ranges: Mapping[str, Range], chip: Chip, kept: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Annotate a float graph for one chip.
 
     Args:
         graph: float graph that was calibrated; its values are annotated in place.
         ranges: of its values, by name.
         chip: BM1686 rescales every channel of a result on its own, so activations can have one scale per channel.
+        kept: reasons for nodes that are to stay float, by the name of the first result.
 
     Returns:
         For every node that stays float, by the name of its first result: the reason.
     """
-    reasons = _nodes_that_stay_float(graph, chip)
+    reasons = _nodes_that_stay_float(graph, chip, kept or {})
     floats = set(reasons)
     wide = _results_read_by_float_only(graph, floats, reasons)
     _keep_moved_inputs(graph, floats, wide, reasons)
@@ -65,11 +68,11 @@ def quantize(graph: Graph, ranges: Mapping[str, Range], chip: Chip) -> dict[str,
     return reasons
 
 
-def _nodes_that_stay_float(graph: Graph, chip: Chip) -> dict[str, str]:
+def _nodes_that_stay_float(graph: Graph, chip: Chip, kept: Mapping[str, str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     quantized = {value for value in graph.inputs if value.dtype.is_float}
     for node in graph.sorted_nodes():
-        reason = _why_float(node, quantized, chip)
+        reason = kept.get(node.name) or _why_float(node, quantized, chip)
         if reason:
             reasons[node.name] = reason
         else:

@@ -47,6 +47,8 @@ class TensorComparison(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
+    decides_by = ("tensor_i0", "tensor_i1")
+    decides_elements = True
     dtypes = _DTYPES
     locality = LOCAL
     comparison: ClassVar[Comparison]
@@ -113,6 +115,8 @@ class ScalarComparison(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0"),)
+    decides_by = ("tensor_i0",)
+    decides_elements = True
     dtypes = _DTYPES
     locality = LOCAL
     comparison: ClassVar[Comparison]

@@ -40,6 +40,7 @@ class Proposals(Op):
     nms_threshold: float = 0.7
 
     inputs = (Operand("scores", (4,)), Operand("deltas", (4,)), Operand("info", (1, 2), coeff=True))
+    decides_by = ("scores", "deltas")
     outputs = (Operand("regions", (2,)), Operand("region_scores", (1,)))
     dtypes = on(F32)
     locality = GLOBAL

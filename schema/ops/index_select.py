@@ -24,6 +24,7 @@ class IndexSelect(Op):
     dim: int
 
     inputs = (Operand("tensor_i"), Operand("index", ranks=(1,), coeff=True))
+    decides_by = ("index",)
     dtypes = on(_CASE, bm1686=todo(_CASE))
     locality = GLOBAL
 

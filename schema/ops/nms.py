@@ -47,6 +47,7 @@ class Suppression(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("boxes", ranks=(2,)), Operand("scores", ranks=(1,)))
+    decides_by = ("boxes", "scores")
     outputs = (Operand("tensor_o", ranks=(1,)),)
     pads_results = True
     dtypes = on(bm1682=_INFERRED, bm1684=_INFERRED, bm1686=_INFERRED)

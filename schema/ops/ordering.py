@@ -71,6 +71,8 @@ class Arg(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
+    decides_elements = True
     dtypes = on(*_ARG, bm1682=(same(F32),))
     locality = limited_local(_is_local, "local when axis, counted from the front, is above 1")
 
@@ -107,6 +109,7 @@ class Topk(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
     outputs = (Operand("tensor_val"), Operand("tensor_idx"))
     dtypes = on(case({"tensor_i": (F32,), "tensor_val": (F32,), "tensor_idx": (I32,)}), bm1682=(same(F32),))
     locality = GLOBAL
@@ -154,6 +157,7 @@ class Sort(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
     outputs = (Operand("index_o"), Operand("tensor_o"))
     dtypes = on(_SORT, bm1682=(same(F32),), bm1684=_unless_stable(_SORT))
     locality = GLOBAL
@@ -187,6 +191,7 @@ class Argsort(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
     outputs = (Operand("index_o"),)
     dtypes = on(_ARGSORT, bm1682=(same(F32),), bm1684=_unless_stable(_ARGSORT))
     locality = GLOBAL

@@ -14,6 +14,8 @@ class Rounding(Op):
     """Element by element, FLOAT32 to FLOAT32."""
 
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
+    decides_elements = True
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
 

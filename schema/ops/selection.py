@@ -149,6 +149,7 @@ class Where(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"),)
+    decides_by = ("tensor_i",)
     outputs = (Operand("tensor_o", ranks=(2,)),)
     dtypes = on(_WHERE, bm1686=todo(_WHERE))
     locality = GLOBAL

@@ -1,0 +1,158 @@
+"""Float paths to operators that decide: topk, sort, nms, floor, comparisons, selection by computed indices.
+
+An error of one step of INT8 is small in a sum. Where the order of values, or the whole number below one, decides what
+is computed next, it exchanges results: two scores change places, and other boxes are selected. Operators declare such
+operands (``Op.decides_by``). How far the noise of INT8 matters depends on how close decisions are, which is measured:
+the quantized graph runs on samples, and while outputs that depend on a decision differ from float, the path to the
+decision is kept in float, with one linear operator, then two, four, and so on back to the inputs.
+
+A label or a mask at the end of a network (argmax, a comparison) concerns one element at a time: nothing is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+
+from tpuconvert.optimizer.quantize.annotate import quantize
+from tpuconvert.optimizer.quantize.legalize import legalize
+from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.traits import is_product, keeps_scale
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.types import Array, Chip
+
+ENOUGH = 0.995
+"""Cosine similarity to the float outputs from which on decisions count as equal."""
+
+_ABOUT = 0.002
+"""Where no path is long enough, the shortest whose cosine similarity is this near to the best one."""
+
+SAMPLES = 8
+"""Samples that are looked at."""
+
+Samples = Iterable[Mapping[str, Array]]
+
+
+def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: Samples | None) -> dict[str, str]:
+    """Choose the nodes that stay in float because a decision depends on them.
+
+    Args:
+        graph: float graph, calibrated; annotations that are made meanwhile are removed again.
+        ranges: of its values, by name.
+        chip: the target.
+        samples: feeds; without them the last linear operators before every decision are chosen.
+
+    Returns:
+        Reasons by the name of the node.
+    """
+    depths = _depths(graph)
+    most = max((depth for depth, _ in depths.values()), default=0)
+    if most == 0 or samples is None:
+        return _nodes_within(depths, 1)
+    feeds = [feed for feed, _ in zip(samples, range(SAMPLES), strict=False)]
+    outputs = _dependent_outputs(graph)
+    with Session(graph) as session:
+        wanted = [session.run(feed) for feed in feeds]
+    found: dict[int, float] = {}
+    for depth in _doubling(most):
+        reasons = quantize(graph, ranges, chip, _nodes_within(depths, depth))
+        integer = legalize(graph, chip, reasons).graph
+        _forget_annotations(graph)
+        with Session(integer) as session:
+            results = [session.run(feed) for feed in feeds]
+        pairs = zip(wanted, results, strict=True)
+        found[depth] = min(_similarity(real[name], other[name]) for real, other in pairs for name in outputs)
+        if found[depth] >= ENOUGH:
+            break
+    best = max(found.values())
+    chosen = next(depth for depth in sorted(found) if found[depth] >= min(best - _ABOUT, ENOUGH))
+    return _nodes_within(depths, chosen)
+
+
+def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
+    """Linear operators from a node to the nearest decision, itself included but 1 at least; and that decision."""
+    needed: dict[Value, tuple[int, Node]] = {}
+    found: dict[Node, tuple[int, Node]] = {}
+
+    def need(value: Value | None, depth: int, decision: Node) -> None:
+        if value is not None and not value.is_constant and depth < needed.get(value, (depth + 1, decision))[0]:
+            needed[value] = (depth, decision)
+
+    for node in reversed(graph.sorted_nodes()):
+        for value in _deciding_operands(graph, node):
+            need(value, 1, node)
+        after = [needed[value] for value in node.outputs if value in needed]
+        if after:
+            found[node] = min(after, key=lambda item: item[0])
+            for operand in node.inputs:
+                need(operand, found[node][0] + is_product(node.op), found[node][1])
+    return found
+
+
+def _deciding_operands(graph: Graph, node: Node) -> list[Value]:
+    names = node.op.decides_by
+    if not names or (node.op.decides_elements and _ends(graph, node)):
+        return []
+    pairs = zip(node.op.inputs, node.inputs, strict=False)
+    return [value for operand, value in pairs if operand.name in names and value is not None and not value.is_constant]
+
+
+def _ends(graph: Graph, node: Node) -> bool:
+    """Return True if only outputs of the graph depend on a node, by way of data movement and casts."""
+    return all(keeps_scale(user.op) or user.op.name == "cast" for user in _after(graph, [node]))
+
+
+def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    """All nodes that depend on some nodes, without these."""
+    first = set(nodes)
+    reached = {value for node in first for value in node.outputs}
+    found = []
+    for node in graph.sorted_nodes():
+        if node not in first and any(value in reached for value in node.inputs):
+            found.append(node)
+            reached.update(node.outputs)
+    return found
+
+
+def _dependent_outputs(graph: Graph) -> list[str]:
+    """The names of the outputs that depend on a decision."""
+    deciding = [node for node in graph.nodes if _deciding_operands(graph, node)]
+    reached = {value for node in (*deciding, *_after(graph, deciding)) for value in node.outputs}
+    pairs = zip(graph.outputs, graph.output_ports, strict=True)
+    return [port.name for value, port in pairs if value in reached]
+
+
+def _nodes_within(depths: Mapping[Node, tuple[int, Node]], most: int) -> dict[str, str]:
+    text = "{} '{}' decides by its result, which INT8 would change"
+    return {
+        node.name: text.format(decision.op.name, decision.name)
+        for node, (depth, decision) in depths.items()
+        if depth <= most
+    }
+
+
+def _doubling(most: int) -> Iterator[int]:
+    """0, 1, 2, 4 and so on, and the most."""
+    yield 0
+    depth = 1
+    while depth < most:
+        yield depth
+        depth *= 2
+    yield most
+
+
+def _forget_annotations(graph: Graph) -> None:
+    for value in graph.values:
+        if not value.is_constant:
+            value.quant = None
+
+
+def _similarity(expected: Array, found: Array) -> float:
+    """Cosine similarity; 0 for another shape, 1 for two tensors of zeros."""
+    if expected.shape != found.shape:
+        return 0.0
+    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1) for array in (expected, found))
+    norm = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / norm if norm else float(np.array_equal(a, b))
