@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from typing import cast as cast_type
 
 import numpy as np
 
@@ -135,12 +136,19 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     if any(not is_one(have) and have != want for have, want in zip(own, target, strict=True)):
         raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
     x = reshape(g, x, own)
-    times = tuple(int(want // have) for have, want in zip(own, target, strict=True))
-    if set(times) == {1}:
-        return x
-    from tpuconvert.schema.ops.tile import Tile
+    pairs = list(zip(own, target, strict=True))
+    longer = {axis: want for axis, (have, want) in enumerate(pairs) if is_one(have) and open_extents.is_open(want)}
+    times = tuple(1 if axis in longer else int(want // have) for axis, (have, want) in enumerate(pairs))
+    if set(times) != {1}:
+        from tpuconvert.schema.ops.tile import Tile
 
-    return g.add(Tile(times), x)
+        x = g.add(Tile(times), x)
+    if longer:
+        from tpuconvert.frontends.onnx.open_repeats import repeat
+
+        for axis, extent in longer.items():
+            x = repeat(g, x, axis, cast_type(open_extents.OpenExtent, extent))
+    return x
 
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import open_extents, part_rules, shape_rules
+from tpuconvert.frontends.onnx import emit, open_extents, part_rules, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
-from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
@@ -52,10 +52,12 @@ def constant(node: OnnxNode, _: Graph) -> Folded | Array:
 
 
 @folds("ConstantOfShape", since=9)
-def constant_of_shape(node: OnnxNode, _: Graph) -> Folded | Array:
+def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
     """A tensor filled with one value."""
     target = shape_rules.target_extents(node, 0)
     value = node.optional_attr("value")
+    if open_extents.open_within(target):
+        return _filled(node, g, target, value)
     if value is None:
         node.budget(target, 4)
         return np.zeros(target, np.float32)
@@ -66,6 +68,15 @@ def constant_of_shape(node: OnnxNode, _: Graph) -> Folded | Array:
         raise node.fail(INVALID_NODE, f"its value has {filler.size} elements")
     node.budget(target, filler.itemsize)
     return Folded(np.full(target, filler.reshape(-1)[0], filler.dtype), node.reader.element(value))
+
+
+def _filled(node: OnnxNode, g: Graph, target: tuple[int, ...], value: object) -> Result:
+    """Return a tensor of one value whose shape has open extents."""
+    filler, element = np.zeros(1, np.float32), FLOAT
+    if isinstance(value, TensorProto):
+        filler, element = node.reader.read(value), node.reader.element(value)
+    number = filler.reshape(-1)[:1].astype(element.graph.numpy)
+    return node.result(emit.expand(g, g.constant(number, name="filler"), target), element)
 
 
 @folds("Identity", since=1)
@@ -158,20 +169,27 @@ def gather_nd(node: OnnxNode, _: Graph) -> Array:
 
 
 @folds("Expand", since=8)
-def expand(node: OnnxNode, _: Graph) -> Array:
+def expand(node: OnnxNode, g: Graph) -> Array | Result:
     """Repeat along axes of extent 1."""
     data = node.constant(0)
-    target = np.broadcast_shapes(data.shape, shape_rules.target_extents(node, 1))
+    wanted = shape_rules.target_extents(node, 1)
+    if open_extents.open_within(wanted):
+        target = emit.broadcast_shape(data.shape, wanted)
+        return node.result(emit.expand(g, node.input(0), target), node.element(0))
+    target = np.broadcast_shapes(data.shape, wanted)
     node.budget(target, data.itemsize)
     return np.ascontiguousarray(np.broadcast_to(data, target))
 
 
 @folds("Tile", since=6)
-def tile(node: OnnxNode, _: Graph) -> Array:
+def tile(node: OnnxNode, g: Graph) -> Array | Result:
     """Repeat along every axis."""
     data, times = node.constant(0), shape_rules.target_extents(node, 1)
     if len(times) != data.ndim:
         raise node.fail(INVALID_NODE, f"{len(times)} repeats for {data.ndim} axes")
+    if open_extents.open_within(times):
+        target = tuple(extent * count for extent, count in zip(data.shape, times, strict=True))
+        return node.result(emit.expand(g, node.input(0), target), node.element(0))
     node.budget([extent * count for extent, count in zip(data.shape, times, strict=True)], data.itemsize)
     return np.tile(data, times)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit, part_rules, shape_rules
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.open_extents import is_open
+from tpuconvert.frontends.onnx.open_extents import is_open, open_within
 from tpuconvert.frontends.onnx.reshaping import moved
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
@@ -135,9 +135,11 @@ def expand(node: OnnxNode, g: Graph) -> Result:
 def tile(node: OnnxNode, g: Graph) -> Result:
     """Repeat the whole tensor along every axis."""
     times = node.ints(1)
-    if len(times) != node.rank(0) or min(times, default=1) < 1:
+    if len(times) != node.rank(0) or any(count < 1 for count in times):
         raise node.fail(INVALID_NODE, f"repeats {list(times)} for rank {node.rank(0)}")
     x = node.carried(0)
+    if open_within(times):
+        return moved(node, emit.expand(g, x, tuple(old * new for old, new in zip(node.shape(0), times, strict=True))))
     return moved(node, x if set(times) <= {1} else g.add(Tile(times), x), scalar=times == ())
 
 

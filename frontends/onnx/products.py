@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.open_extents import is_open
+from tpuconvert.frontends.onnx.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -90,7 +90,7 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
     m, k, n = left[-2], left[-1], right[-1]
     batch = emit.broadcast_shape(left[:-2], right[:-2])
     can_join_rows = sum(map(is_open, left[:-1])) <= 1  # a reshape can take apart again what has one open extent
-    if can_join_rows and math.prod(right[:-2]) == 1:
+    if can_join_rows and is_one(math.prod(right[:-2])):
         rows = emit.reshape(g, a, (math.prod(left[:-1]), k))
         y = matrix_product(g, rows, emit.reshape(g, b, (k, n)))
         return emit.reshape(g, y, (*batch, m, n))

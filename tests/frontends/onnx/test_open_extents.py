@@ -143,6 +143,27 @@ def recurrent() -> onnx.ModelProto:
     return opened(nodes, constants, 4, "N", 2)
 
 
+def repeated() -> onnx.ModelProto:
+    """What exporters write for a class token, a mask and a state of zeros: constants repeated for each sample."""
+    nodes = [
+        node("Shape", "x", "size"), node("Slice", "size zero one", "n"),
+        node("Concat", "n ones token_width", "tokens", axis=0), node("Expand", "token tokens", "t"),
+        node("Concat", "t x", "joined", axis=1), node("Concat", "n three four", "filled", axis=0),
+        node("ConstantOfShape", "filled", "minus", value=helper.make_tensor("", TensorProto.FLOAT, [1], [-3.0])),
+        node("Mul", "n two", "n2"), node("Concat", "n2 one", "pairs", axis=0), node("Tile", "bias pairs", "b"),
+        node("Reshape", "b per_sample", "b2"), node("ReduceSum", "b2 one", "b3"),
+        node("Add", "joined b3", "s"), node("Where", "mask s minus", "masked"),
+        node("Transpose", "x", "x2", perm=[0, 2, 1]), node("MatMul", "masked x2", "m"),
+        node("Softmax", "m", "y", axis=-1),
+    ]  # fmt: skip
+    constants: dict[str, Array] = {
+        "zero": i64(0), "one": i64(1), "ones": i64(1), "two": i64(2), "three": i64(3), "four": i64(4),
+        "token_width": i64(4), "token": ramp(1, 1, 4, seed=5), "bias": ramp(1, 4, seed=6),
+        "per_sample": i64(-1, 2, 4), "mask": np.tril(np.ones((1, 3, 4), bool)),
+    }  # fmt: skip
+    return opened(nodes, constants, "N", 2, 4)
+
+
 NETWORKS = {
     "picture": (picture, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
     "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
@@ -151,6 +172,7 @@ NETWORKS = {
     "upscaler": (upscaler, [(1, 2, 6, 6), (3, 2, 6, 6)]),
     "attention": (attention, [(1, 5, 8), (3, 7, 8)]),
     "recurrent": (recurrent, [(4, 1, 2), (4, 3, 2)]),
+    "repeated": (repeated, [(1, 2, 4), (3, 2, 4)]),
 }
 
 
@@ -166,6 +188,18 @@ def test_runs_with_several_numbers_after_saving_and_loading(name: str, tmp_path:
                 x = ramp(*shape, seed=seed)
                 (expected,) = ReferenceEvaluator(proto).run(["y"], {"x": x})
                 np.testing.assert_allclose(session.run({"x": x})["y"], expected, atol=2e-5, rtol=2e-4)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("element", [TensorProto.FLOAT, TensorProto.INT64], ids=["float", "integer"])
+def test_a_constant_as_long_as_an_open_extent_depends_on_no_element(backend: Any, element: int, tmp_path: Path) -> None:
+    filler = helper.make_tensor("", element, [1], [7])
+    nodes = [node("Shape", "x", "s"), node("ConstantOfShape", "s", "y", value=filler)]
+    proto = opened(nodes, {}, "N", 4)
+    proto.graph.output[0].type.tensor_type.elem_type = element
+    x = np.float32([[np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [-np.inf, 1, 2, 3]])
+    with tc.Session(tc.convert(saved(proto, tmp_path)), backend=backend) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.full((3, 4), 7))
 
 
 def test_names_are_the_same_at_the_border(tmp_path: Path) -> None:
@@ -270,8 +304,6 @@ CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7
     "nodes",
     [
         pytest.param([node("Shape", "x", "y")], id="the extents as an output"),
-        pytest.param([node("Shape", "x", "s"), node("ConstantOfShape", "s", "y")], id="a constant of that shape"),
-        pytest.param([node("Shape", "x", "s"), node("Expand", "c s", "y")], id="a constant repeated"),
         pytest.param([node("Reshape", "x n", "y")], id="a number in its place"),
         pytest.param([node("Add", "x five", "y")], id="as long as a constant"),
         pytest.param([node("Resize", "x  sizes", "y")], id="resized"),
