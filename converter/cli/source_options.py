@@ -124,7 +124,7 @@ def state_alias(_context: click.Context, _parameter: click.Parameter, chip: str 
         from tpuconvert.schema.chip_names import alias_of, parse_chip
 
         if alias_of(chip):
-            click.echo(f"{alias_of(chip)} executes the operators of {parse_chip(chip).value}", err=True)
+            echo(f"{alias_of(chip)} executes the operators of {parse_chip(chip).value}", err=True)
     return chip
 
 
