@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.source_options import (
     calibration_method_option,
@@ -19,11 +20,17 @@ from tpuconvert.cli.source_options import (
 @conversion_options
 @click.option(
     "--data",
+    type=InputFile(),
     required=True,
     metavar="SAMPLES",
     help="A folder of images, an .npz or .npy file; with labels: an array 'labels', or a folder per class.",
 )
-@click.option("--labels", metavar="FILE", help="Labels beside the samples: .npy, .npz, or text with one per line.")
+@click.option(
+    "--labels",
+    type=InputFile(),
+    metavar="FILE",
+    help="Labels beside the samples: .npy, .npz, or text with one per line.",
+)
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
 @click.option("--strict", is_flag=True, help="Fail (exit code 5) with a warning.")
 @click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
