@@ -1,7 +1,7 @@
 """Computing things once: constants of equal bytes, and nodes of one operator on the same operands.
 
-x + y = y + x, and so for products, maxima, minima, comparisons for equality and logic of bits: their operands count as
-the same in either order.
+x + y = y + x, and so for products, comparisons for equality and logic of bits, and for maxima and minima of integers:
+their operands count as the same in either order. Of the zeros -0 and +0, a float maximum is the second.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def share_nodes(graph: Graph) -> int:
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
         operands = [0 if value is None else id(value) for value in node.inputs]
-        if node.op.name in COMMUTATIVE:
+        if node.op.name in COMMUTATIVE and not (node.op.name in ("max", "min") and node.outputs[0].dtype.is_float):
             operands.sort()
         alike = known.setdefault((type(node.op), tuple(operands)), [])
         first = _with_same_op(alike, node.op) if alike else None

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tpuconvert.schema.dtype_rules import INPUTS_SAME_WIDTH
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal
-from tpuconvert.schema.op import Op, Operand
+from tpuconvert.schema.op import ALL_SAME, Op, Operand
 from tpuconvert.schema.shape_checks import check_extent, listed
 from tpuconvert.schema.types import Array, Dim, DType, Shape, TensorType
 
@@ -70,6 +71,20 @@ def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
         raise UsageError(
             f"{op.name}: the {name} of channel {wrong[0]} is {values.flat[wrong[0]]}, expected {low}..{high}"
         )
+
+
+def check_data_types(op: Op, *types: TensorType | None) -> None:
+    """Check that operands have one data type, or one width, where every case of the operator's table demands it.
+
+    Raises:
+        ShapeError: when they have not.
+    """
+    rules = [case.rules for support in op.dtypes.values() for case in support.cases]
+    dtypes = {operand.dtype for operand in types if operand is not None}
+    if len(dtypes) > 1 and all(ALL_SAME in found for found in rules):
+        raise ShapeError(f"{op.name}: operands must have one data type, got {listed(types)}")
+    if len({dtype.bits for dtype in dtypes}) > 1 and all(INPUTS_SAME_WIDTH in found for found in rules):
+        raise ShapeError(f"{op.name}: operands must be of one width, got {listed(types)}")
 
 
 Expands = Callable[[int], bool]

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.atomic_operands import check_same_shape, combined_shape
+from tpuconvert.schema.atomic_operands import check_data_types, check_same_shape, combined_shape
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import shift_wrapping
@@ -126,6 +126,7 @@ class AtomicArithmetic(Op, abc.ABC):
         for name, is_const, given in (("input0", self.input0_is_const, x0), ("input1", self.input1_is_const, x1)):
             if is_const == (given is not None):
                 raise ShapeError(f"{self.name}: {name}_is_const is {is_const}, and the operand is {given}")
+        check_data_types(self, x0, x1, old)
         first, second = (x1, None) if x0 is None else (x0, x1)
         if old is not None and first is None:
             first = old

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.atomic_operands import check_same_shape, combined_shape
+from tpuconvert.schema.atomic_operands import check_data_types, check_same_shape, combined_shape
 from tpuconvert.schema.dtype_rules import INPUTS_SAME_WIDTH
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
@@ -71,6 +71,7 @@ class FixedPointArithmetic(Op, abc.ABC):
         """Shapes: x0 [N, C, H, W]; extents of x1 are the same, or 1 where it is expanded; y as x0."""
         if x0 is None or x1 is None:
             raise ShapeError(f"{self.name} lacks an operand; a constant is a tensor of one element")
+        check_data_types(self, x0, x1, old)
         for is_const, given in ((self.input0_is_const, x0), (self.input1_is_const, x1)):
             if is_const and given.shape != (1, 1, 1, 1):
                 raise ShapeError(f"{self.name}: a constant has one element, got {given}")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from contract import Entry
 
-from tpuconvert.schema.errors import ProblemList, UnsupportedError, UsageError
+from tpuconvert.schema.errors import ProblemList, ShapeError, UnsupportedError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.legality import Status, check, check_graph
 from tpuconvert.schema.op import ALL, Op, Operand, all_ops
@@ -242,6 +242,35 @@ def test_aliases(entry):
     """The constructor takes the other names of parameters that the contract lists, and no others."""
     listed = {alias: p["name"] for p in entry["params"] for alias in p.get("aliases", [])}
     assert dict(all_ops()[entry["name"]].parameter_aliases) == listed
+
+
+ATOMICS = [
+    pytest.param(entry, id=entry["name"])
+    for entry in contract.defined()
+    if entry["name"].startswith("bm_atomic") and len(entry["inputs"]) > 1 and not entry["name"].endswith("BM_CPY")
+]
+
+
+@pytest.mark.parametrize("entry", ATOMICS)
+def test_atomic_operations_take_the_data_types_of_the_contract_together(entry):
+    """One data type or one width where the contract demands it: what a graph is built of, the reference computes."""
+    definition = all_ops()[entry["name"]]
+    (case,) = contract.table(entry, Chip.BM1684)["cases"]
+    required = {p["name"]: 1 for p in entry["params"] if p.get("required")}
+    op = contract.build(entry, required)
+    names = [operand.name for operand in definition.inputs]
+    listed = [case["operands"].get(name, case["operands"].get("all")) for name in names]
+    for dtypes in itertools.product(*listed):
+        same, width = len(set(dtypes)) == 1, len({DType(dtype).bits for dtype in dtypes}) == 1
+        wanted = same if "all_same" in case["rules"] else width if "inputs_same_width" in case["rules"] else True
+        types = [TensorType(DType(dtype), (1, 2, 1, 3)) for dtype in dtypes]
+        if not wanted:
+            with pytest.raises(ShapeError, match="operands must"):
+                op.infer(*types)
+            continue
+        (result,) = op.infer(*types)
+        (found,) = op.evaluate(*(np.ones(item.static_shape, item.dtype.numpy) for item in types), chip=Chip.BM1684)
+        assert found.dtype == result.dtype.numpy
 
 
 PER_CHANNEL = {

@@ -7,8 +7,10 @@ from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, o
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.sharing import COMMUTATIVE, share_constants, share_nodes
+from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
 from tpuconvert.schema.ops.compare import Eq, Gt, Ne
@@ -18,6 +20,8 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, U8, TensorType
 
 SHAPE = (2, 4)
+RSQRT = Active(ActiveType.ACTIVE_RSQRT)
+"""Gives an infinity with the sign of a zero."""
 
 
 def constants(graph):
@@ -82,7 +86,7 @@ def test_equal_nodes_are_one_with_both_sources():
     assert [source.node for source in graph.nodes[0].sources] == ["a", "b"]
 
 
-@pytest.mark.parametrize("op", [Add(), Eq(), Max(), Min(), Mul(), Ne()], ids=str)
+@pytest.mark.parametrize("op", [Add(), Eq(), Mul(), Ne()], ids=str)
 def test_operands_of_sums_and_their_like_have_no_order(op):
     def build(g, x, y):
         return g.add(Sub(), g.add(TANH, g.add(op, x, y)), g.add(RELU, g.add(op, y, x)))
@@ -91,13 +95,23 @@ def test_operands_of_sums_and_their_like_have_no_order(op):
     assert ops(graph).count(op.name) == 1 and trace.fired["share_nodes"] == 1
 
 
-@pytest.mark.parametrize("op", [BitAnd(), BitOr(), BitXor(), Add(), Mul()], ids=str)
+@pytest.mark.parametrize("op", [BitAnd(), BitOr(), BitXor(), Add(), Max(), Min(), Mul()], ids=str)
 def test_operands_of_integers_have_no_order(op):
     graph = Graph("test")
     x, y = (graph.input(name, TensorType(U8, SHAPE)) for name in "xy")
-    joined = graph.add(Max(), graph.add(op, x, y), graph.add(op, y, x))
+    joined = graph.add(Gt(), graph.add(op, x, y), graph.add(op, y, x))
     graph.output(joined)
     assert share_nodes(graph) == 1
+
+
+@pytest.mark.parametrize("op", [Max(), Min()], ids=str)
+def test_the_order_of_float_extrema_decides_the_sign_of_zero(op):
+    graphs = [graph_of(lambda g, x, y: (g.add(op, x, y), g.add(RSQRT, g.add(op, y, x))), (1,), (1,)) for _ in range(2)]
+    assert share_nodes(graphs[1]) == 0
+    optimize(graphs[1])
+    feeds = {"x0": np.array([-0.0], np.float32), "x1": np.array([0.0], np.float32)}
+    for first, second in zip(*(Session(graph).run(feeds).values() for graph in graphs), strict=True):
+        assert first.tobytes() == second.tobytes()
 
 
 @pytest.mark.parametrize("op", [Sub(), Div(), Gt()], ids=str)
