@@ -136,7 +136,7 @@ def compare(graph: Graph, feeds: list[Array], chip: Chip, what: str) -> None:
 
 
 def open_batch_model(path: Path) -> Path:
-    """Convolution, pad, pooling, resize, flatten and a product, with an open batch."""
+    """A pad that no convolution absorbs, convolution, pooling, resize, flatten and a product, with an open batch."""
     rng = np.random.default_rng(1)
     arrays = {
         "w": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
@@ -146,7 +146,7 @@ def open_batch_model(path: Path) -> Path:
     }
     node = helper.make_node
     nodes = [
-        node("Pad", ["x", "pads"], ["padded"]),
+        node("Pad", ["x", "pads"], ["padded"], mode="reflect"),
         node("Conv", ["padded", "w"], ["c"]),
         node("Relu", ["c"], ["r"]),
         node("Resize", ["r", "", "scales"], ["big"], mode="nearest", coordinate_transformation_mode="asymmetric"),
