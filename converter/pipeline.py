@@ -572,6 +572,8 @@ def improve(graph: Graph, options: Options, progress: Progress, watch: Watch | N
 
 def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     """The options with the preprocessing that the source file states about itself, where none was given."""
+    if options.preprocess is not None and len(graph.input_ports) == 1 and len(graph.input_ports[0].shape) == 4:
+        options.preprocess.check_fits(graph.input_ports[0].shape)
     if options.preprocess is not None or not graph.metadata:
         return options
     from tpuconvert.frontends.tflite.metadata import preprocessing

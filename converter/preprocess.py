@@ -153,14 +153,8 @@ class Preprocess:
         """
         if len(shape) != 4:
             raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.layout} has 4")
-        rows, columns, channels = (2, 3, 1) if self.layout == "NCHW" else (1, 2, 3)
-        if shape[channels] != self.channels:
-            other = LAYOUTS[1 - LAYOUTS.index(self.layout)]
-            raise UsageError(
-                f"preprocessing: the model's input {list(shape)} has {shape[channels]} channels in {self.layout}, "
-                f"{self.color} has {self.channels}",
-                hint=f"layout={other}, or another color, may be meant",
-            )
+        rows, columns = (2, 3) if self.layout == "NCHW" else (1, 2)
+        self.check_fits(shape)
         height, width = shape[rows], shape[columns]
         if self.size is not None:
             pairs = zip((height, width), self.size, strict=True)
@@ -173,6 +167,22 @@ class Preprocess:
         if not isinstance(height, int) or not isinstance(width, int):
             raise UsageError("preprocessing: the model's input has no fixed size", hint="give size=HEIGHTxWIDTH")
         return dataclasses.replace(self, size=(height, width))
+
+    def check_fits(self, shape: tuple[int | str, ...]) -> None:
+        """See that an input of four axes takes images in these colours and this layout.
+
+        Raises:
+            UsageError: it has another number of channels.
+
+        """
+        channels = shape[1 if self.layout == "NCHW" else 3]
+        if channels != self.channels and isinstance(channels, int):
+            other = LAYOUTS[1 - LAYOUTS.index(self.layout)]
+            raise UsageError(
+                f"preprocessing: the model's input {list(shape)} has {channels} channels in {self.layout}, "
+                f"{self.color} has {self.channels}",
+                hint=f"layout={other}, or another color, may be meant",
+            )
 
     def load(self, path: Path) -> Array:
         """Decode a picture and make it one sample of the model's input, with a batch axis.

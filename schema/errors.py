@@ -41,7 +41,7 @@ class TpuConvertError(Exception):
         if self.node:
             text += f"node '{one_line(self.node)}': "
         text += self.message
-        return f"{text}\n    {self.hint}" if self.hint else text
+        return "\n    ".join([text, *self.hint.splitlines()])
 
 
 class InternalError(TpuConvertError):

@@ -49,6 +49,11 @@ class Files:
             UsageError: with what is wrong.
 
         """
+        ensure(
+            self.output is not None or not self.model.lower().endswith(".tpum"),
+            f"{self.model}: is named like a converted model, expected a source",
+            hint="use 'tpuconvert run' or 'tpuconvert inspect' with it; a source of this name needs -o OUT.tpum",
+        )
         ensure_model_name(self.target)
         ensure_report_name(self.report)
         same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)

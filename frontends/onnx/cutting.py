@@ -78,11 +78,14 @@ def check_names(graph: GraphProto, names: Sequence[str], what: str, file: str) -
     known |= {tensor.name for tensor in initializers(graph)}
     unknown = [name for name in names if name not in known]
     if unknown:
+        from tpuconvert.schema.spelling import did_you_mean
+
         some = ", ".join(value.name for value in (graph.output if what == "outputs" else graph.input))
+        meant = did_you_mean(unknown[0], known)
         raise UsageError(
             f"{what}: the model has no tensor {', '.join(repr(name) for name in unknown)}",
             file=file,
-            hint=f"the model's own {what}: {some}",
+            hint=f"{meant}\nthe model's own {what}: {some}" if meant else f"the model's own {what}: {some}",
         )
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

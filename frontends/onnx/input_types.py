@@ -82,10 +82,13 @@ class InputTypes:
         """
         unknown = [name for name in self._given if name not in names]
         if unknown:
+            from tpuconvert.schema.spelling import did_you_mean
+
+            meant, listed = did_you_mean(unknown[0], names), f"its inputs: {', '.join(names)}"
             raise UsageError(
                 f"input_shapes: the graph has no input {', '.join(map(repr, unknown))}",
                 file=self._file,
-                hint=f"its inputs: {', '.join(names)}",
+                hint=f"{meant}\n{listed}" if meant else listed,
             )
         for name in names:
             if name in self._given:

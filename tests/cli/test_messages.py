@@ -41,13 +41,41 @@ def test_run_takes_a_file_whose_name_has_an_equals_sign(model: str, capsys: Capt
     assert main(["run", model, "lr=0.1.npz"]) == 0
 
 
-def test_a_measure_close_to_its_limit_is_written_with_enough_digits(digits: Path, model: str, capsys: Captured) -> None:
-    """A cosine of 1 - 4e-7 would be written as 1 with six digits."""
-    assert main(["convert", str(digits / "digits.onnx"), "-o", "int8.tpum", "--quantize", "int8", "--calibration",
-                 str(digits / "calibration.npz"), "--preprocess", "color=GRAY,scale=0.0625"]) == 0  # fmt: skip
-    data = ["--data", str(digits / "calibration.npz"), "--preprocess", "color=GRAY,scale=0.0625"]
-    capsys.readouterr()
-    assert main(["verify", str(digits / "digits.onnx"), "int8.tpum", *data, "--min-cosine", "1"]) == 5
-    line = next(line for line in capsys.readouterr().err.splitlines() if "cosine" in line)
-    found = float(line.partition("cosine ")[2].split()[0])
-    assert 0.99 < found < 1.0
+def test_the_second_line_of_a_hint_is_indented_too(digits: Path, capsys: Captured) -> None:
+    assert main(["convert", str(digits / "digits.onnx"), "-o", "n.tpum", "--outputs", "probabilty"]) == 2
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "    did you mean 'probability'?",
+        "    the model's own outputs: probability",
+    ]
+
+
+def test_a_converted_model_is_no_source(model: str, capsys: Captured) -> None:
+    before = Path(model).read_bytes()
+    assert main(["convert", model]) == 2
+    assert "is named like a converted model, expected a source" in capsys.readouterr().err
+    assert Path(model).read_bytes() == before
+
+
+def test_preprocessing_with_other_channels_than_the_input_is_refused_before_it_is_stored(
+    digits: Path, capsys: Captured
+) -> None:
+    """The digits are gray: a model that stores colour images could not be given any."""
+    call = ["convert", str(digits / "digits.onnx"), "-o", "n.tpum", "--preprocess"]
+    assert main([*call, "color=RGB"]) == 2
+    assert "has 1 channels in NCHW, RGB has 3" in capsys.readouterr().err
+    assert not Path("n.tpum").exists()
+    assert main([*call, "color=GRAY"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--outputs", "probabilty"], "did you mean 'probability'?"),
+        (["--inputs", "imge"], "did you mean 'image'?"),
+        (["--input-shapes", "imag=1,1,8,8"], "did you mean 'image'?"),
+        (["--fix-input", "imag=1"], "did you mean 'image'?"),
+    ],
+)
+def test_names_of_tensors_get_the_nearest_one(digits: Path, options: list[str], hint: str, capsys: Captured) -> None:
+    assert main(["convert", str(digits / "digits.onnx"), "-o", "n.tpum", *options]) == 2
+    assert hint in capsys.readouterr().err

@@ -38,7 +38,7 @@ def test_unknown_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"chip": "bm1699"}, "unknown chip 'bm1699': did you mean"),
+        ({"chip": "bm1699"}, "unknown chip 'bm1699': known are bm1682"),
         ({"quantize": "int4"}, "unknown quantization 'int4'"),
         ({"quantize": "int8", "chip": "bm1682"}, "BM1682 has no integer arithmetic"),
         ({"calibration_method": "guess"}, "unknown calibration method 'guess'"),

@@ -168,9 +168,7 @@ def test_conversion_goes_on_without_a_plugin_that_fails(tmp_path: Path, reposito
     ("arguments", "variables"),
     [(["--no-plugins"], {}), ([], {"TPUCONVERT_PLUGINS": "none"}), ([], {"TPUCONVERT_PLUGINS": "other"})],
 )
-def test_installed_plugins_are_not_loaded(
-    tmp_path: Path, arguments: list[str], variables: dict[str, str]
-) -> None:
+def test_installed_plugins_are_not_loaded(tmp_path: Path, arguments: list[str], variables: dict[str, str]) -> None:
     environment = installed_plugin(tmp_path, "raise AssertionError('was loaded')\n")
     info = tmp_path / "acme-1.0.dist-info" / "entry_points.txt"
     (tmp_path / "other_package.py").write_text(PLUGIN.format(name="acme_other"))

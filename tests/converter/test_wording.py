@@ -4,6 +4,10 @@ import math
 
 import pytest
 
+from tpuconvert.ci.manifest import LIMITS
+from tpuconvert.ci.runner import Miss
+from tpuconvert.evaluation import Accuracy
+from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.wording import against_limit
 
 
@@ -26,3 +30,11 @@ def test_a_value_and_its_limit_have_the_digits_that_tell_them_apart(
 
 def test_a_unit_follows_both_numbers() -> None:
     assert against_limit(14.7, 20.0, is_least=True, unit="dB") == "14.7 dB is below 20 dB"
+
+
+def test_evaluate_and_ci_write_enough_digits() -> None:
+    """With four or six digits both sides would be the same, or even the other way round."""
+    with pytest.raises(ThresholdError, match=r"top1 0.99996 is below 0.99999 on 50000 samples"):
+        Accuracy(50000, "y", "native", {"top1": 49998}).check({"top1": 0.99999})
+    limit = next(limit for limit in LIMITS if limit.key == "cosine")
+    assert str(Miss(limit, wanted=0.9999, found=0.99989999)) == "cosine 0.99989999 is below 0.9999"

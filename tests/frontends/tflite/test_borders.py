@@ -162,7 +162,8 @@ def test_what_a_file_says_about_itself(tmp_path: Path) -> None:
     }
     model = tc.convert(path)
     assert str(model.preprocess) == "fit=stretch,color=RGB,mean=127.5,scale=0.0078125,layout=NHWC"
-    assert str(tc.convert(path, preprocess="mean=1").preprocess).startswith("fit=stretch,color=RGB,mean=1.0")
+    given = tc.convert(path, preprocess="mean=1,layout=NHWC").preprocess
+    assert str(given).startswith("fit=stretch,color=RGB,mean=1.0")
     turned = tc.convert(path, keep_io_layout=False).preprocess
     assert turned is not None
     assert turned.layout == "NCHW"
