@@ -126,6 +126,7 @@ def _from_folders(place: Path, classes: int) -> Labelled:
     return Labelled(pictures, np.array(labels))
 
 
+@np.errstate(all="ignore")
 def evaluate(
     model: Model,
     data: str | os.PathLike[str],

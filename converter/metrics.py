@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
@@ -77,6 +79,7 @@ class MetricLimit:
         return limit
 
 
+@np.errstate(all="ignore")
 def measured(
     limits: Sequence[MetricLimit],
     model: Model,

@@ -317,6 +317,7 @@ def convert(
 
 
 @_with_sources
+@np.errstate(all="ignore")  # infinities and NaN are looked at where they matter: check_finite, verify
 @rarely_collected()
 def convert_source(
     source: str | os.PathLike[str],
@@ -384,6 +385,7 @@ def source_format(path: str | os.PathLike[str]) -> str:
     return by_name
 
 
+@np.errstate(all="ignore")
 def load_source(
     source: str | os.PathLike[str],
     weights: str | os.PathLike[str] | None,

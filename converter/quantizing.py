@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.integer_share import share_notes
 from tpuconvert.pipeline import Options, is_quantized_source
 from tpuconvert.progress import Progress
@@ -48,7 +49,9 @@ def in_integers(
         if calibration is not None or measured is None:
             feeds = calibration_feeds(graph, options, calibration)
             progress.tell(f"calibration: {feeds.description}")
+        arrays = constant_arrays(graph)
         prepare(graph, options.disabled)
+        check_finite(graph, known=arrays)
         if measured is not None:
             notes += few_samples(measured.samples)
             ranges = measured.of(graph)

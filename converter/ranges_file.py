@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -106,6 +108,7 @@ def digests(*files: str | os.PathLike[str] | None) -> tuple[str, ...]:
     return tuple(file_digest(file) for file in files if file is not None)
 
 
+@np.errstate(all="ignore")
 def measure_ranges(
     source: str | os.PathLike[str],
     weights: str | os.PathLike[str] | None,

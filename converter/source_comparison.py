@@ -6,6 +6,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
@@ -36,6 +38,7 @@ def source_program(graph: Graph, model: Model) -> Graph:
     return legalize(graph, Chip.BM1686).graph
 
 
+@np.errstate(all="ignore")  # differences count what is not finite
 def verify_source(
     model: Model,
     source: str | os.PathLike[str],

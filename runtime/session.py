@@ -113,6 +113,7 @@ class Session:
         """Names, types and shapes of the outputs, in the source's order."""
         return [info(port) for port in self._graph.output_ports]
 
+    @np.errstate(all="ignore")  # overflow to infinity and NaN are defined results, also of parameters of a plan
     def run(self, feeds: Mapping[str, Array], *, observe: Observer | None = None) -> dict[str, Array]:
         """Run the model once, or batch by batch if there are more samples than it takes at a time.
 
@@ -146,6 +147,7 @@ class Session:
         ports = zip(results, self._graph.outputs, self._graph.output_ports, strict=True)
         return {port.name: from_value(result, port, value) for result, value, port in ports}
 
+    @np.errstate(all="ignore")
     def profile(self, feeds: Mapping[str, Array]) -> list[StepProfile]:
         """Run once and tell what each step of the plan took.
 

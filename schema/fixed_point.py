@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.schema.types import Array, DType
+from tpuconvert.schema.types import Array, DType, ScaleError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -253,11 +253,11 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
     The exponent is ``shift`` of requant_int32 in mode 0; mode 2 takes exponent - 31. A factor below 2^-32 is (0, 0).
 
     Raises:
-        ValueError: when the factor is negative, not finite, or so large that the shift would exceed 31.
+        ScaleError: when the factor is negative, not finite, or so large that the shift would exceed 31.
 
     """
     if not (math.isfinite(factor) and factor >= 0):
-        raise ValueError(f"a rescale factor must be positive and finite, found {factor}")
+        raise ScaleError(f"a rescale factor must be positive and finite, found {factor}")
     fraction, exponent = math.frexp(factor)
     multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact: 53 bits hold the sum; positive, so halves go away
     if multiplier == 1 << 31:
@@ -265,7 +265,7 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
     if exponent < -31 or multiplier == 0:
         return 0, 0
     if exponent > 31:
-        raise ValueError(f"a rescale factor must stay below 2^31, found {factor}")
+        raise ScaleError(f"a rescale factor must stay below 2^31, found {factor}")
     return multiplier, exponent
 
 

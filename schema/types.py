@@ -229,6 +229,10 @@ class Scalar:
         return np.asarray(self.value, dtype=self.dtype.numpy)
 
 
+class ScaleError(ValueError):
+    """A scale or a factor between scales that is beyond the numbers that hold it."""
+
+
 @dataclass(frozen=True)
 class QuantParams:
     """How integers of a tensor stand for real numbers: real = (q - zero_point) * scale.
@@ -254,7 +258,7 @@ class QuantParams:
             scales = given if isinstance(given, np.ndarray) else np.frombuffer(array("d", given))
             least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # quicker than the methods
         if not (least > 0 and math.isfinite(most)):
-            raise ValueError("scales must be positive and finite")
+            raise ScaleError("scales must be positive and finite")
         if isinstance(zeros, np.ndarray):
             zeros = (np.minimum.reduce(zeros), np.maximum.reduce(zeros))
         elif zeros.count(zeros[0]) == count:
@@ -268,17 +272,19 @@ class QuantParams:
         return QuantParams((float(scale),), (int(zero_point),), dtype)
 
     def quantize(self, real: Array) -> Array:
-        """Nearest integers, halves away from zero, saturated; evaluated in binary64."""
+        """Nearest integers, halves away from zero, saturated; evaluated in binary64. NaN becomes the zero point."""
         scale, zero_point = self._along(real.ndim)
-        scaled = real.astype(np.float64) / scale
-        rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
+        with np.errstate(all="ignore"):
+            scaled = np.nan_to_num(real.astype(np.float64) / scale, nan=0.0, posinf=np.inf, neginf=-np.inf)
+            rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
         result: Array = np.clip(rounded, self.dtype.min, self.dtype.max).astype(self.dtype.numpy)
         return result
 
     def dequantize(self, quantized: Array) -> Array:
         """Real values in binary32, evaluated in binary64 and rounded once."""
         scale, zero_point = self._along(quantized.ndim)
-        real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+        with np.errstate(over="ignore"):  # beyond binary32 is infinite
+            real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
         return real
 
     def _along(self, rank: int) -> tuple[Array, Array]:

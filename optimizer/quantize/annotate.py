@@ -221,7 +221,16 @@ def activation_params(found: Range) -> QuantParams:
     """UINT8 for values that are never negative, else symmetric INT8; the scale is a binary32 number."""
     threshold = found.threshold if found.threshold > 0 else 1.0
     dtype, levels = (U8, 255) if found.is_never_negative else (I8, 127)
-    return QuantParams.per_tensor(float(np.float32(threshold / levels)), 0, dtype)
+    return QuantParams.per_tensor(_scale(threshold / levels), 0, dtype)
+
+
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+"""Smaller scales are subnormal or 0 in binary32. What they would tell apart is 0 for every network."""
+
+
+def _scale(exact: float) -> float:
+    """The nearest binary32 scale, at least the smallest normal number."""
+    return max(float(np.float32(exact)), SMALLEST_SCALE)
 
 
 _WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
@@ -232,7 +241,7 @@ products alone, which may be larger than the result, must fit."""
 def wide_params(found: Range, headroom: float) -> QuantParams:
     """Symmetric INT16 over everything that was seen, and ``headroom`` times more."""
     largest = max(-found.low, found.high, 0.0) or 1.0
-    return QuantParams.per_tensor(float(np.float32(headroom * largest / 32767)), 0, I16)
+    return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 
 def share_scales(graph: Graph, stated: bool) -> None:

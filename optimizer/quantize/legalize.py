@@ -23,7 +23,7 @@ from tpuconvert.optimizer.quantize.lowering import (
 )
 from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
 from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.types import Chip, ScaleError
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,10 @@ def legalize(graph: Graph, chip: Chip, reasons: Mapping[str, str] | None = None)
     for node in graph.sorted_nodes():
         with lowering.g.source(*node.sources):
             reason = (reasons or {}).get(node.name)
-            lowered = _lower(node, lowering) if reason is None else Declined(reason)
+            try:
+                lowered = _lower(node, lowering) if reason is None else Declined(reason)
+            except ScaleError as error:  # of weights or activations that are huge or almost 0
+                lowered = Declined(f"its scales are out of range: {error}")
             if isinstance(lowered, Declined):
                 floats.append(FloatNode(node.name, node.op.name, lowered.reason))
                 _keep(node, lowering)

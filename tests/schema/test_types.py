@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import math
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -75,3 +76,14 @@ def test_tensor_types_can_be_copied_and_sent() -> None:
     assert pickle.loads(pickle.dumps(made)) == made == copy.deepcopy(made) == dataclasses.replace(made)
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.shape = ()  # type: ignore[misc]  # that it does not change
+
+
+def test_what_is_not_finite_has_defined_integers():
+    """NaN is the zero point, infinities saturate; beyond binary32 real values are infinite. Nothing warns."""
+    params = QuantParams.per_tensor(0.5, 3, I8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = params.quantize(np.array([math.nan, math.inf, -math.inf, 1e300, 1.0]))
+        assert found.tolist() == [3, 127, -128, 127, 5]
+        huge = QuantParams.per_tensor(3e38, 0, I8).dequantize(np.array([2, -2, 1], np.int8))
+    assert huge.tolist() == [math.inf, -math.inf, np.float32(3e38)]
