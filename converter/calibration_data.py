@@ -63,6 +63,12 @@ class FeedSource:
         builder = _FeedBuilder(ports, preprocess, self._builder.file)
         return FeedSource(self.description, self.samples, self._batches, builder)
 
+    def every(self, step: int) -> FeedSource:
+        """Every ``step``-th batch, beginning with the first."""
+        batches = self._batches[::step]
+        samples = self.samples * len(batches) // max(1, len(self._batches))
+        return FeedSource(self.description, samples, batches, self._builder)
+
     def digest(self) -> str:
         """Digest of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
         digest = Digest()

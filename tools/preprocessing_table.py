@@ -37,10 +37,13 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "preprocessing.md"
 COSTLY = 2.0
 """Points of top-1 above which a mistake has to be found."""
 
+WAYS = {"": "every model once", "images": "images and `--preprocess`", "arrays": "normalized arrays"}
+"""Ways to hand over samples; once: images, and arrays for inputs that are no images."""
+
 STATISTICS = 64
 """Samples for the checks that need no variants: as many as usual for calibration."""
 
-MOST_ELEMENTS = 30_000
+MOST_ELEMENTS = 1000
 """Normalized arrays are tried for inputs up to this size, images for all: arrays take eight times as long."""
 
 BEGIN, END = "<!-- mistakes: made by tools/preprocessing_table.py -->", "<!-- end of mistakes -->"
@@ -138,8 +141,8 @@ def table(rows: dict[str, Row]) -> str:
     lines += ["", "Models: " + ", ".join(f"{index} {name}" for index, name in enumerate(rows, start=1)) + ".", ""]
     lines += ["| samples | costly cases | found with labels | found without labels | false alarms of right ones |"]
     lines += ["|---|---|---|---|---|"]
-    for way, words in (("images", "images and `--preprocess`"), ("arrays", "normalized arrays")):
-        done = [row[way] for row in rows.values() if way in row]
+    for way, words in WAYS.items():
+        done = [row[way or next(iter(row))] for row in rows.values() if not way or way in row]
         costly = [item for row in done for name, item in row.items() if name != RIGHT and item["cost"] > COSTLY]
         alarms = sum(bool(row[RIGHT]["labels"]) + bool(row[RIGHT]["statistics"]) for row in done)
         shares = [f"{_count(costly, key)} ({_count(costly, key) / max(len(costly), 1):.1%})" for key in _ARMS]

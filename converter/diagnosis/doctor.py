@@ -31,6 +31,9 @@ from tpuconvert.wording import several
 SHOWN = 5
 """Variants that the text report shows."""
 
+MOST_COMPARED = 500
+"""Samples that variants are tried on at most: they are kept in memory, and more decide no more."""
+
 Backend = Literal["auto", "native", "reference"]
 
 
@@ -182,12 +185,14 @@ def diagnose(
     findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
     trial = None
     if output is not None and len(ports) == 1 and (classes is not None or len(model.graph.output_ports) == 1):
-        samples = TrialSamples(feeds, ports[0], rule)
+        step = -(-feeds.samples // MOST_COMPARED)  # a set that is sorted by class is taken as a whole
+        chosen = None if classes is None else classes.reshape(len(feeds), -1)[::step].reshape(-1)
+        samples = TrialSamples(feeds.every(step), ports[0], rule)
         if samples.are_images:
             progress.stage("compare variants")
             with Session(model, backend=backend, threads=threads) as session:
                 words = "as the samples are" if samples.rule is None else short(samples.rule)
-                trial = compare_variants(samples, predictor(session, ports[0], output), classes, words)
+                trial = compare_variants(samples, predictor(session, ports[0], output), chosen, words)
             findings += trial.findings
     text = short(rule) if rule is not None else ""
     name = model.graph.name if isinstance(source, Model) else os.fspath(source)

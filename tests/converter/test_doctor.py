@@ -208,6 +208,18 @@ def test_thresholds_of_repeated_samples_settle_at_once(digits):
     assert found.calibration.enough is None
 
 
+def test_of_many_samples_some_are_compared_with_their_labels(digits, labelled):
+    """1200 samples sorted by class: every third one is tried, and its label goes with it."""
+    with np.load(labelled) as archive:
+        images, labels = archive["images"], archive["labels"]
+    order = np.argsort(labels, kind="stable").repeat(10)
+    found = examine(digits / "digits.onnx", images[order], labels=labels[order], preprocess=RIGHT)
+    assert found.trial is not None
+    assert found.trial.current.samples == 400
+    assert found.trial.current.right is not None
+    assert found.trial.current.right >= 380
+
+
 def test_labels_in_a_file_of_their_own(digits, labelled, tmp_path):
     with np.load(labelled) as archive:
         np.save(tmp_path / "images.npy", archive["images"])

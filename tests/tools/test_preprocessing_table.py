@@ -1,0 +1,69 @@
+"""The table of preprocessing mistakes: its counts, its claims, and one model measured again."""
+
+import re
+from pathlib import Path
+
+import pytest
+from datasets import entries
+from preprocessing_mistakes import MISTAKES, cases, images_of, right
+from preprocessing_table import RIGHT, measure, table
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "preprocessing.md"
+LABELLED = 20
+
+
+def item(cost: float, labels: bool, statistics: bool) -> dict[str, float | bool]:
+    return {"cost": cost, "labels": labels, "statistics": statistics}
+
+
+def test_costly_mistakes_are_counted() -> None:
+    names = list(MISTAKES)
+    row = {
+        RIGHT: item(0, True, False),
+        names[0]: item(30, True, True),
+        names[1]: item(2.5, False, False),
+        names[2]: item(2.0, False, False),  # 2 points are not more than 2
+    }
+    text = table({"net": {"images": row}})
+    assert "| images and `--preprocess` | 2 | 1 (50.0%) | 1 (50.0%) | 1 of 2 |" in text
+    assert f"| {names[0]} | 30 LS |" in text
+    assert f"| {names[1]} | 2 - |" in text
+
+
+def test_the_page_keeps_what_it_promises() -> None:
+    """At least 95 % of the costly mistakes on every labelled model, at least 12 kinds, no false alarm."""
+    text = PAGE.read_text(encoding="utf-8")
+    pattern = r"^\| every model once \| (\d+) \| (\d+) \([^|]+\| [^|]+\| 0 of \d+ \|$"
+    found = re.search(pattern, text, re.MULTILINE)
+    assert found is not None
+    costly, with_labels = int(found[1]), int(found[2])
+    assert with_labels >= 0.95 * costly
+    assert len(MISTAKES) >= 12
+    assert len(re.search(r"^Models: (.*)\.$", text, re.MULTILINE)[1].split(", ")) == LABELLED
+
+
+@pytest.mark.slow
+def test_every_costly_mistake_on_a_digit_classifier_is_found(data_root: Path) -> None:
+    row = measure(data_root, entries(data_root)["mnist_conv_tflite"], "test")["images"]
+    assert not row[RIGHT]["labels"]
+    assert not row[RIGHT]["statistics"]
+    costly = {name: found["labels"] for name, found in row.items() if found["cost"] > 2}
+    assert len(costly) >= 9
+    assert all(costly.values()), costly
+
+
+def test_images_for_evaluation_and_development_differ(data_root: Path) -> None:
+    entry = entries(data_root)["mnist_conv_tflite"]
+    test, other = (images_of(data_root, entry, part).pixels["stretch"] for part in ("test", "development"))
+    assert not {image.tobytes() for image in test} & {image.tobytes() for image in other}
+
+
+def test_a_mistake_that_changes_nothing_is_left_out(data_root: Path) -> None:
+    """A mean of 0 cannot be forgotten, and gray images have no R and B."""
+    images = images_of(data_root, entries(data_root)["mnist_conv_tflite"], "test")
+    given = dict(cases(images))
+    assert given["mean forgotten"] is None
+    assert given["R and B exchanged"] is None
+    inverted = given["pixels inverted"]
+    assert inverted is not None
+    assert (inverted.pixels == 255 - right(images).pixels).all()
