@@ -62,12 +62,12 @@ ZOO := build/zoo
 ZOO_BIN := build/zoo-venv/bin
 ZOO_EXTRA := import configparser; p = configparser.ConfigParser(); p.read('setup.cfg'); print(p['options.extras_require']['zoo'])
 
-$(ZOO_BIN)/python: setup.cfg
+build/zoo-venv/.ready: setup.cfg
 	$(PYTHON) -m venv build/zoo-venv
 	$(ZOO_BIN)/python -m pip install --quiet $$($(PYTHON) -c "$(ZOO_EXTRA)")
 	@touch $@
 
-zoo: $(READY) $(ZOO_BIN)/python
+zoo: $(READY) build/zoo-venv/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[oracles]'
 	$(ZOO_BIN)/python tools/zoo.py make $(ZOO)
 	$(BIN)/python tools/zoo.py run $(ZOO) --markdown build/exporters.md

@@ -66,6 +66,29 @@ def test_a_model_that_converts_has_figures(tmp_path: Path, batch: str) -> None:
     assert found.share == (1.0 if batch == "fixed" else None)
 
 
+def test_an_operator_that_needs_a_number_gets_one(tmp_path: Path) -> None:
+    export = write(tmp_path, "open", "Tanh")
+    model = onnx.load(str(export.path(tmp_path)))
+    constants = {"zero": np.array(0), "one": np.array(1), "axis": np.array([1])}
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in constants.items())
+    model.graph.node[-1].output[0] = "z"
+    model.graph.node.extend(
+        [
+            helper.make_node("Shape", ["x"], ["shape"]),
+            helper.make_node("Gather", ["shape", "zero"], ["batch"]),
+            helper.make_node("Range", ["zero", "batch", "one"], ["places"]),
+            helper.make_node("Unsqueeze", ["places", "axis"], ["column"]),
+            helper.make_node("Cast", ["column"], ["c"], to=TensorProto.FLOAT),
+            helper.make_node("Add", ["z", "c"], ["y"]),
+        ]
+    )
+    onnx.save(model, str(export.path(tmp_path)))
+    found = run_export(export, tmp_path, "bm1686", 60.0)
+    assert (found.outcome, found.reason) == (NUMBER, "Range")
+    assert found.cosine is not None and found.cosine > 0.99
+    assert found.share == 1.0
+
+
 def test_an_operator_without_a_form_is_a_refusal(tmp_path: Path) -> None:
     found = run_export(write(tmp_path, "fixed", "RandomNormalLike"), tmp_path, "bm1686", 60.0)
     assert (found.outcome, found.stage) == (REFUSED, "float")
