@@ -7,15 +7,20 @@ import numpy as np
 import onnx
 import pytest
 from converter.small_models import model_of, scaled_and_shifted
+from data_models import names
+from datasets import entries, input_shapes, model_files, reference_samples
 from onnx import TensorProto, helper, numpy_helper
 
 from tpuconvert.__main__ import main
+from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.output_checks import output_problems, output_statistics
+from tpuconvert.pipeline import Options, load_source
+from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.types import F32, I32, Scalar, TensorType
+from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType
 from tpuconvert.verification import Thresholds, verify
 
 Captured = pytest.CaptureFixture[str]
@@ -94,3 +99,24 @@ def test_ci_fails_on_a_dead_output(capsys: Captured) -> None:
     assert main(["convert", "dead.onnx", "--verify"]) == 5
     assert "error[TC5002]" in capsys.readouterr().err
     assert not Path("dead.tpum").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_no_false_alarm_on_trained_models(name: str, data_root: Path) -> None:
+    """With their reference inputs, also with the first one alone."""
+    entry = entries(data_root)[name]
+    source, weights = model_files(data_root, entry)
+    graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    ports = [port.name for port in graph.input_ports]
+    feeds = [dict(zip(ports, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)]
+    assert feeds
+    graph = legalize(graph, Chip.BM1686).graph  # the integers of a quantized source, others as they are
+    with Session(graph) as session:
+        results = [session.run(feed) for feed in feeds]
+    for count in (1, len(results)):
+        found = output_statistics(graph)
+        for result in results[:count]:
+            for item in found:
+                item.add(result[item.name])
+        assert output_problems(found, found, allow_nan=False) == []
