@@ -138,9 +138,18 @@ def check_legality(graph: Graph, chip: Chip) -> list[Note]:
         UnsupportedError: naming every node that the chip cannot run.
 
     """
-    from tpuconvert.schema.legality import check_graph
+    from tpuconvert.schema.legality import Status, check_graph, check_use
 
     problems = ProblemList(graph.file, chip.value)
     warnings = check_graph(graph, chip, problems)
+    if len(problems):
+        from tpuconvert.frontends import cuts  # few graphs have illegal nodes
+
+        illegal = [node for node in graph.nodes if check_use(node, chip).status is Status.ILLEGAL]
+        before = [value for node in illegal for value in node.inputs if value is not None]
+        if any(cuts.computes(value) for value in before):  # else a model that ends there is empty
+            problems.revise(
+                lambda problem: problem.with_hint(f"{problem.hint}\nor end the model before it (--outputs)")
+            )
     problems.raise_if_any()
     return [Note("chip", node.name, reason) for node, reason in warnings]

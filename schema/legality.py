@@ -221,8 +221,8 @@ def _next_step(node: Node, chip: Chip) -> str:
     if isinstance(node.op, Composite) and not all(type_.is_static for type_ in inputs if type_ is not None):
         return "set numbers for its extents (--input-shapes): other operators may take its place then"
     if others:
-        return f"choose a chip that has it (--chip {' or '.join(others)}), or end the model before it (--outputs)"
-    return "end the model before it (--outputs), or register a custom operator (--plugin)"
+        return f"choose a chip that has it:  --chip {' or '.join(others)}"
+    return "register a custom operator (--plugin)"
 
 
 def _assignment(

@@ -166,3 +166,17 @@ def test_cuts_and_names_of_caffe_networks(tmp_path: Path) -> None:
     assert "--outputs pool" not in refused(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
         tc.convert(path, outputs=["x"])
+
+
+def test_operators_that_the_chip_lacks_are_no_reason_for_an_empty_model(tmp_path: Path) -> None:
+    """BM1682 has no bitwise operators; a chip that has them is named, a cut only where an operator is before them."""
+    a = np.ones((1, 4), np.int32)
+    proto = model([one("BitwiseAnd", "a", "b")], {"a": a, "b": a}, ["y"], opset=18)
+    with pytest.raises(tc.UnsupportedError, match="--chip bm1684 or bm1686") as told:
+        tc.convert(saved(proto, tmp_path), chip="bm1682")
+    assert "--outputs" not in str(told.value)
+    nodes = [one("Add", "a", "b", outputs=["s"]), one("BitwiseAnd", "s", "b")]
+    path = saved(model(nodes, {"a": a, "b": a}, ["y"], opset=18), tmp_path)
+    with pytest.raises(tc.UnsupportedError, match=r"end the model before it \(--outputs\)"):
+        tc.convert(path, chip="bm1682")
+    assert tc.convert(path, chip="bm1682", outputs=["s"]).graph.nodes
