@@ -12,12 +12,14 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.optimizer import provide_tensors
+from tpuconvert.optimizer.grouping.planner import plan_groups
 from tpuconvert.runtime.native.loader import extension
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -158,6 +160,21 @@ def test_integers_that_no_operator_of_the_chip_can_carry_are_refused() -> None:
     assert len(refusals(graph, Chip.BM1682)) == 1
     graph = graph_of(lambda g, x: g.add(Concat(0), x, constant(g, (1,), np.uint32)), (1,), U32)
     assert provide_tensors(graph, Chip.BM1686) == 0
+
+
+def test_a_tensor_made_of_a_constant_splits_no_group() -> None:
+    """``constdata`` is free and global: the five nodes around it share on-chip memory as before."""
+    relu = Active(ActiveType.ACTIVE_RELU)
+
+    def build(g: Graph, x: Value) -> Value:
+        joined = g.add(Concat(2), g.add(relu, g.add(relu, x)), constant(g, (1, 8, 16, 16)))
+        return g.add(relu, g.add(relu, joined))
+
+    graph = graph_of(build, (1, 8, 16, 16))
+    provide_tensors(graph, Chip.BM1686)
+    (group,) = plan_groups(graph, Chip.BM1686, None).groups
+    assert group.count == 5
+    assert len(graph) == 6
 
 
 def test_quantized_integers_are_folded_after_legalization() -> None:
