@@ -229,7 +229,8 @@ class Op:
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
     ``decides_by`` names operands of which an order, a comparison or a whole number decides the result: a small change
     of them may change results by any amount. ``decides_elements`` is set where every decision concerns one element of
-    the result, such as a label or a mask.
+    the result, such as a label or a mask; ``has_row_set`` where the rows of the result are a set in any order,
+    such as detections.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     ``infinity`` says which meaning an infinite constant has for the definition.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
@@ -249,6 +250,7 @@ class Op:
     is_pure: ClassVar[bool] = True
     decides_by: ClassVar[tuple[str, ...]] = ()
     decides_elements: ClassVar[bool] = False
+    has_row_set: ClassVar[bool] = False
     pads_results: ClassVar[bool] = False
     infinity: ClassVar[InfinityUse] = InfinityUse.NONE
     unfinished: ClassVar[bool] = False

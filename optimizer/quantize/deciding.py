@@ -6,6 +6,8 @@ operands (``Op.decides_by``). How far the noise of INT8 matters depends on how c
 the quantized graph runs on samples, and while outputs that depend on a decision differ from float, the path to the
 decision is kept in float, with one linear operator, then two, four, and so on back to the inputs.
 
+Detections are compared as a set: two of almost the same score may change places without a loss.
+
 A label or a mask at the end of a network (argmax, a comparison) concerns one element at a time: nothing is kept for it.
 """
 
@@ -63,7 +65,11 @@ def float_paths(graph: Graph, ranges: Mapping[str, Range], chip: Chip, samples: 
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]
         pairs = zip(wanted, results, strict=True)
-        found[depth] = min(_similarity(real[name], other[name]) for real, other in pairs for name in outputs)
+        found[depth] = min(
+            (similarity_of_rows if is_set else _similarity)(real[name], other[name])
+            for real, other in pairs
+            for name, is_set in outputs.items()
+        )
         if found[depth] >= ENOUGH:
             break
     best = max(found.values())
@@ -116,12 +122,16 @@ def _after(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     return found
 
 
-def _dependent_outputs(graph: Graph) -> list[str]:
-    """The names of the outputs that depend on a decision."""
+def _dependent_outputs(graph: Graph) -> dict[str, bool]:
+    """The outputs that depend on a decision, by name; and True if their rows are a set."""
     deciding = [node for node in graph.nodes if _deciding_operands(graph, node)]
     reached = {value for node in (*deciding, *_after(graph, deciding)) for value in node.outputs}
     pairs = zip(graph.outputs, graph.output_ports, strict=True)
-    return [port.name for value, port in pairs if value in reached]
+    return {port.name: _is_row_set(value) for value, port in pairs if value in reached}
+
+
+def _is_row_set(value: Value) -> bool:
+    return value.producer is not None and value.producer.op.has_row_set
 
 
 def _nodes_within(depths: Mapping[Node, tuple[int, Node]], most: int) -> dict[str, str]:
@@ -156,3 +166,13 @@ def _similarity(expected: Array, found: Array) -> float:
     a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1) for array in (expected, found))
     norm = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / norm if norm else float(np.array_equal(a, b))
+
+
+def similarity_of_rows(expected: Array, found: Array) -> float:
+    """Cosine similarity of every row with the nearest row of the other tensor, in both directions."""
+    if expected.shape != found.shape:
+        return 0.0
+    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, array.shape[-1]) for array in (expected, found))
+    unit = a.std(axis=0) + 1e-9
+    distances = np.stack([np.abs((row - b) / unit).sum(axis=1) for row in a])
+    return min(_similarity(a, b[distances.argmin(axis=1)]), _similarity(a[distances.argmin(axis=0)], b))

@@ -53,6 +53,7 @@ class DetectionOutput(Op):
     infinity = InfinityUse.DEFINED
     inputs = (Operand("loc"), Operand("conf"), Operand("prior", coeff=True))
     decides_by = ("loc", "conf")
+    has_row_set = True
     pads_results = True
     dtypes = on(F32)
     locality = GLOBAL

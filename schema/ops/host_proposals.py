@@ -41,6 +41,7 @@ class Proposals(Op):
 
     inputs = (Operand("scores", (4,)), Operand("deltas", (4,)), Operand("info", (1, 2), coeff=True))
     decides_by = ("scores", "deltas")
+    has_row_set = True
     outputs = (Operand("regions", (2,)), Operand("region_scores", (1,)))
     dtypes = on(F32)
     locality = GLOBAL

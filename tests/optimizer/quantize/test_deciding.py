@@ -2,7 +2,11 @@
 
 import numpy as np
 import pytest
+from data_models import converted
 from optimizer.quantize.onnx_builder import OnnxNet, compare
+
+from tpuconvert.integer_share import integer_share
+from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 
 ENOUGH = 0.99
 
@@ -109,3 +113,20 @@ def test_clear_decisions_keep_nothing_in_float(tmp_path):
     found = compare(net, [values, indices], tmp_path)
     assert found.worst > 0.9999
     assert not [note for note in found.model.notes if "decides" in note.message]
+
+
+def test_rows_of_a_set_are_compared_in_any_order():
+    rows = np.random.default_rng(0).normal(size=(1, 1, 6, 7))
+    assert similarity_of_rows(rows, rows[:, :, [1, 0, 2, 3, 5, 4]]) == pytest.approx(1)  # sums in another order
+    other = rows.copy()
+    other[0, 0, 2] = -other[0, 0, 2]
+    assert similarity_of_rows(rows, other) < 0.95
+    assert similarity_of_rows(rows, rows[:, :, :5]) == 0
+
+
+@pytest.mark.slow
+def test_a_trained_detector_whose_decisions_are_clear_stays_in_int8(data_root):
+    """Its detections are sorted by scores, some of which are almost the same."""
+    model, _ = converted(data_root, "retinaface_mnet_caffe", "bm1686", "int8")
+    share = integer_share(model.graph.nodes)
+    assert share is not None and share > 0.9
