@@ -9,7 +9,7 @@ from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.integer_share import share_notes
 from tpuconvert.pipeline import Options, is_quantized_source
 from tpuconvert.progress import Progress
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
@@ -71,7 +71,10 @@ def in_integers(
         progress.stage("refine", len(legalized.graph))
         known = None if measured is not None else ranges  # ranges from a file may be those of other samples
         refine(legalized, graph, feeds, options.chip, progress=progress.advance, ranges=known)
-    stays = [Note("float", item.node, f"{item.op}: {item.reason}") for item in legalized.float_nodes]
+    stays = [
+        Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
+        for item in legalized.float_nodes
+    ]
     if options.chip is not Chip.BM1682:
         notes = [*share_notes(legalized.graph, stays), *notes]
     return legalized.graph, notes + stays

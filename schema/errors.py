@@ -151,6 +151,19 @@ class Problem:
         return Problem(self.kind, self.op, self.node, self.message, hint, self.needs)
 
 
+def without_operator(message: str, op: str) -> str:
+    """Remove the name of an operator from the beginning of a message that follows it anyway.
+
+    Names count as equal in the spelling of any format: ``BatchMatMul`` and ``batch_matmul``.
+    """
+    name, separator, rest = message.partition(": ")
+    return rest if separator and _letters(name) == _letters(op) else message
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
 class ProblemList:
     """Gathers the problems of one model, so that all of them are told at once.
 
@@ -181,7 +194,7 @@ class ProblemList:
         needs: tuple[str, ...] = (),
     ) -> None:
         """Note one problem; the same one is noted once."""
-        problem = Problem(kind, op, node, message, hint, needs)
+        problem = Problem(kind, op, node, without_operator(message, op), hint, needs)
         if problem not in self._problems:
             self._problems.append(problem)
 

@@ -95,7 +95,7 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
         return "8-bit probabilities would lose accuracy"
     has_form = keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY
     if not (has_form or has_integer_form(op)):
-        return f"{op.name} has no integer form here"
+        return "it has no integer form"
     unquantized = [value.name for value in operands if value not in quantized]
     return f"its operand '{unquantized[0]}' is float" if unquantized else ""
 

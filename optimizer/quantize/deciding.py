@@ -135,7 +135,7 @@ def _is_row_set(value: Value) -> bool:
 
 
 def _nodes_within(depths: Mapping[Node, tuple[int, Node]], most: int) -> dict[str, str]:
-    text = "{} '{}' decides by its result, which INT8 would change"
+    text = "it decides what {} '{}' gives, and INT8 would change the decision"
     return {
         node.name: text.format(decision.op.name, decision.name)
         for node, (depth, decision) in depths.items()

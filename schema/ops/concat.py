@@ -65,7 +65,7 @@ class Concat(Op):
         for x in xs[1:]:
             others = [k for k in range(first.rank) if k != axis]
             if x.rank != first.rank or not all(may_equal(shape[k], x.shape[k]) for k in others):
-                raise ShapeError(f"{self.name} on axis {axis} cannot join {shapes_of(xs)}")
+                raise ShapeError(f"{self.name}: axis {axis} cannot join {shapes_of(xs)}")
             shape = tuple(merge(a, b) for a, b in zip(shape, x.shape, strict=True))
         return (TensorType(first.dtype, with_extent(shape, axis, plus(*(x.shape[axis] for x in xs)))),)
 

@@ -46,4 +46,4 @@ def test_a_normalization_stays_float_and_whole(chip):
     result = legalize(graph, chip, reasons)
     assert result.graph.find("normal").producer.op == GroupNorm(2)
     reasons = {item.node: item.reason for item in result.float_nodes}
-    assert reasons["normal"] == "group_norm has no integer form here"
+    assert reasons["normal"] == "it has no integer form"
