@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Sequence
 
 from tpuconvert.model_description import Description, port_text, scale_text
-from tpuconvert.report import first_line, number, share, sqnr_text
+from tpuconvert.report import number, share, sqnr_text, verdict_lines
 from tpuconvert.report_notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
@@ -186,7 +186,8 @@ def _verification(verification: Description, layers: list[Description]) -> str:
     scales = {value["name"]: value["quantization"] for layer in layers for value in layer["outputs"]}
     sources = {value["name"]: layer["sources"] for layer in layers for value in layer["outputs"]}
     is_quantized = verification["is_quantized"]
-    parts = [f'<h2>Compared with the source</h2>\n<p class="lead">{escape(first_line(verification))}.</p>\n']
+    lead = "</p>\n<p>".join(escape(f"{line}.") for line in verdict_lines(verification))
+    parts = [f'<h2>Compared with the source</h2>\n<p class="lead">{lead}</p>\n']
     parts.append(_comparison(verification["outputs"], is_quantized=False, first=None))
     by_name = {entry["name"]: entry for entry in verification["layers"]}
     if is_quantized and verification["most_noise_added_at"]:

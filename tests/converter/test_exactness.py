@@ -150,7 +150,8 @@ def test_float_models_have_no_verdict(quantized: Path) -> None:
 
 
 def test_commands_tell_the_verdict(quantized: Path, capsys: Captured) -> None:
-    assert main(["convert", str(quantized), "-o", "net.tpum", "--verify"]) == 0
+    assert main(["convert", str(quantized), "-o", "net.tpum", "--verify", "--report", "net.html"]) == 0
+    assert "bit-exact: " in Path("net.html").read_text(encoding="utf-8")
     shown = capsys.readouterr().out
     assert "  bit-exact: " in shown
     assert "SQNR exact" in shown
