@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnxruntime
-from zoo_files import Made
+from zoo_files import Made, exports
 from zoo_running import OK, OUTCOMES, Outcome
 
 
@@ -37,6 +37,7 @@ def page(outcomes: Sequence[Outcome], folder: Path) -> str:
         "|---|---|---|",
         *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items()),
         f"| all | {len(outcomes)} | |",
+        f"| not run | {sum(1 for _ in exports(folder)) - len(outcomes)} | exported, and left out of this run |",
         "",
         "## Networks",
         "",
