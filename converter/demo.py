@@ -12,7 +12,8 @@ import numpy.typing as npt
 from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.model_description import Description, describe_model
-from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
 from tpuconvert.report_page import Cell, escape, html_table, model_sections, page
 from tpuconvert.runtime.session import Session

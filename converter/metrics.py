@@ -16,7 +16,7 @@ from tpuconvert.wording import against_limit
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import CalibrationSource
     from tpuconvert.model import Model
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
 
 Metric = Callable[[Array, Array], float]
 """The source's result and the model's -> a number."""
@@ -102,10 +102,10 @@ def measured(
 
     """
     from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.pipeline import load_source
     from tpuconvert.random_samples import random_feeds
     from tpuconvert.runtime.session import Session
     from tpuconvert.source_comparison import source_program
+    from tpuconvert.source_loading import load_source
 
     graph = source_program(load_source(source, weights, options), model)
     ports = {port.name: port for port in model.graph.output_ports}

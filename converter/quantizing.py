@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.integer_share import share_notes
-from tpuconvert.pipeline import Options, is_quantized_source
+from tpuconvert.options import Options
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
+from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.wording import several
 
 if TYPE_CHECKING:

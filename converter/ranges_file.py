@@ -22,7 +22,7 @@ from tpuconvert.wording import several
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import CalibrationSource
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
     from tpuconvert.progress import Progress
     from tpuconvert.schema.graph import Graph
 
@@ -132,8 +132,9 @@ def measure_ranges(
     """
     from tpuconvert.diagnosis.network import expectations
     from tpuconvert.optimizer.quantize import prepare
-    from tpuconvert.pipeline import improve, is_quantized_source, load_source, with_preprocessing_of
+    from tpuconvert.pipeline import improve
     from tpuconvert.quantizing import calibrate_and_check, calibration_feeds
+    from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
 
     progress.stage("load")
     graph = load_source(source, weights, options)

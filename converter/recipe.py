@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.pipeline import Options, source_format
+from tpuconvert.options import Options
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.light_dataclass import fields
 from tpuconvert.schema.mapped_pages import aligned_buffer
+from tpuconvert.source_loading import source_format
 
 if TYPE_CHECKING:
     from tpuconvert.calibration_data import FeedSource

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model, load
-from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.recipe import file_digest
 from tpuconvert.schema.content_digest import ALGORITHM

@@ -12,12 +12,13 @@ from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
+from tpuconvert.options import Options
 from tpuconvert.oracle import find_oracle
-from tpuconvert.pipeline import Options, fixed_arrays, is_quantized_source, load_source, source_format
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.random_samples import random_feeds
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
+from tpuconvert.source_loading import fixed_arrays, is_quantized_source, load_source, source_format
 from tpuconvert.verification import Verification, verify
 
 if TYPE_CHECKING:

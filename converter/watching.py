@@ -15,7 +15,7 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.visible_text import visible
 
 if TYPE_CHECKING:
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
 
 Tell = Callable[[str], None]
 Sink = Path | Tell

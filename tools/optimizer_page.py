@@ -19,8 +19,9 @@ from datasets import data_root, entries, input_shapes, model_files
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
-from tpuconvert.pipeline import Options, load_source
+from tpuconvert.options import Options
 from tpuconvert.schema.graph import Graph
+from tpuconvert.source_loading import load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "optimizer.md"
 COMMAND = "python tools/optimizer_page.py"

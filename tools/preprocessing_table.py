@@ -28,10 +28,12 @@ from tpuconvert.diagnosis.doctor import check_statistics, predictor
 from tpuconvert.diagnosis.network import expectations
 from tpuconvert.diagnosis.trial import compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples
-from tpuconvert.pipeline import Options, finish, is_quantized_source, load_source
+from tpuconvert.options import Options
+from tpuconvert.pipeline import finish
 from tpuconvert.preprocess import Preprocess
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.types import Array
+from tpuconvert.source_loading import is_quantized_source, load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "preprocessing.md"
 COSTLY = 2.0

@@ -18,7 +18,7 @@ import onnxruntime
 from zoo_files import Array, Export, exports, load_samples
 
 import tpuconvert as tc
-from tpuconvert.pipeline import Options
+from tpuconvert.options import Options
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.source_comparison import verify_source

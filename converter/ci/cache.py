@@ -26,13 +26,14 @@ from typing import Any
 from tpuconvert.ci.manifest import Job
 from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.model import load
-from tpuconvert.pipeline import Options, source_format
+from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
 from tpuconvert.preprocess import PICTURE_SUFFIXES
 from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.source_loading import source_format
 
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")

@@ -25,7 +25,7 @@ from typing import Any
 
 from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
-from tpuconvert.pipeline import Options
+from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError

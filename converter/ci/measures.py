@@ -15,7 +15,8 @@ import numpy as np
 from tpuconvert.ci.manifest import Job
 from tpuconvert.evaluation import evaluate
 from tpuconvert.model import Model, load
-from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError

@@ -31,9 +31,10 @@ def command(
     from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.terminal import echo_text
     from tpuconvert.model_description import describe_model
-    from tpuconvert.pipeline import finish, load_source
+    from tpuconvert.pipeline import finish
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report_notes import grouped, note_lines, operators_of
+    from tpuconvert.source_loading import load_source
     from tpuconvert.wording import several
 
     load_plugins(plugins)

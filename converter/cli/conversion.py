@@ -11,7 +11,7 @@ from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_nam
 from tpuconvert.schema.light_dataclass import dataclass
 
 if TYPE_CHECKING:
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
     from tpuconvert.progress import Progress
     from tpuconvert.watching import Watch
 

@@ -90,7 +90,7 @@ def command(
         )
         if with_doctor:
             from tpuconvert.diagnosis.doctor import diagnose  # with everything that runs variants
-            from tpuconvert.pipeline import Options
+            from tpuconvert.options import Options
 
             examined = diagnose(model, None, Options(preprocess=rule), data, None, scores, backend, threads, progress)
     if as_json:

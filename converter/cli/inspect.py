@@ -39,9 +39,10 @@ def command(
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
     from tpuconvert.model_description import describe_graph, describe_model
-    from tpuconvert.pipeline import Options, load_source
+    from tpuconvert.options import Options
     from tpuconvert.plugins import load_plugins
     from tpuconvert.report import node_lines, summary_text
+    from tpuconvert.source_loading import load_source
 
     ensure(not (as_json and page), "--json and --html exclude each other")
     ensure_writable(page)

@@ -14,7 +14,7 @@ from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
     from tpuconvert.watching import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -251,7 +251,7 @@ def make_options(
     **conversion: str | bool | int | tuple[str, ...] | None,
 ) -> Options:
     """The options of a conversion from what was typed; ``conversion`` are the keywords of ``Options.of``."""
-    from tpuconvert.pipeline import Options
+    from tpuconvert.options import Options
 
     given: dict[str, Any] = dict(conversion)
     return Options.of(

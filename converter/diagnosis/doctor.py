@@ -19,13 +19,15 @@ from tpuconvert.diagnosis.trial import Predict, Trial, compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples, short
 from tpuconvert.evaluation import LABELS, Labelled, load_labelled
 from tpuconvert.model import Model, load
-from tpuconvert.pipeline import Options, finish, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.options import Options
+from tpuconvert.pipeline import finish
 from tpuconvert.preprocess import Preprocess
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Array
+from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.wording import several
 
 SHOWN = 5

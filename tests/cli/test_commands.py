@@ -8,7 +8,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.pipeline import CALIBRATION_METHODS
+from tpuconvert.options import CALIBRATION_METHODS
 
 Captured = pytest.CaptureFixture[str]
 

@@ -11,8 +11,9 @@ from onnx_models import model, one, ramp, saved
 
 import tpuconvert as tc
 from tpuconvert.frontends.onnx.reader import MAPPED_BYTES
-from tpuconvert.pipeline import Options, source_format
+from tpuconvert.options import Options
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.source_loading import source_format
 
 
 def test_every_public_name_is_there() -> None:
@@ -126,7 +127,7 @@ def test_calibration_methods_are_spelled_alike_everywhere() -> None:
     from tpuconvert.cli.convert import command
     from tpuconvert.optimizer.quantize import Method
     from tpuconvert.optimizer.quantize.calibrators import OWN
-    from tpuconvert.pipeline import CALIBRATION_METHODS
+    from tpuconvert.options import CALIBRATION_METHODS
 
     (option,) = (item for item in command.params if item.name == "calibration_method")
     assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(OWN)

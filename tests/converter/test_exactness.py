@@ -14,7 +14,7 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.difference import Difference
 from tpuconvert.exactness import Codes, Exactness, steps_between
-from tpuconvert.pipeline import Options
+from tpuconvert.options import Options
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.ops.requant_int32 import RequantInt32

@@ -15,9 +15,10 @@ from tflite_models import T, serialized, single
 
 import tpuconvert as tc
 from tpuconvert.final_checks import check_finite
-from tpuconvert.pipeline import Options, load_source
+from tpuconvert.options import Options
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.finite import is_finite
+from tpuconvert.source_loading import load_source
 
 NAN, INF = float("nan"), float("inf")
 WEIGHT = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)

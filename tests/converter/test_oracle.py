@@ -7,8 +7,8 @@ import pytest
 from converter.small_models import examples
 
 import tpuconvert as tc
+from tpuconvert.options import Options
 from tpuconvert.oracle import ENGINES, Oracle, OracleError, find_oracle
-from tpuconvert.pipeline import Options
 from tpuconvert.schema.graph import Port
 from tpuconvert.source_comparison import verify_source
 

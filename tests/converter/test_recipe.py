@@ -17,7 +17,8 @@ from onnx_models import model, one
 
 import tpuconvert as tc
 from tpuconvert.calibration_data import load_feeds
-from tpuconvert.pipeline import Options, convert_source
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT
 from tpuconvert.ranges_file import measure_ranges
 from tpuconvert.recipe import PLACES, file_digest, write_options

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.pipeline import Options, finish
+from tpuconvert.options import Options
+from tpuconvert.pipeline import finish
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind

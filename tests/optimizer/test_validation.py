@@ -11,7 +11,7 @@ from tpuconvert.optimizer.engine import RewriteRule
 from tpuconvert.optimizer.pattern import p
 from tpuconvert.optimizer.registry import _RULES
 from tpuconvert.optimizer.validation import Validator, distance
-from tpuconvert.pipeline import Options, load_source
+from tpuconvert.options import Options
 from tpuconvert.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph
@@ -20,6 +20,7 @@ from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Scalar
+from tpuconvert.source_loading import load_source
 
 SHAPE = (1, 3, 8, 8)
 LENGTH = 9

@@ -1,0 +1,170 @@
+"""From a source file to a graph: the format by its content, the frontend, and checks that all formats share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpuconvert.final_checks import check_finite, check_not_empty
+from tpuconvert.options import Options
+from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.light_dataclass import replace
+from tpuconvert.schema.types import Array, format_shape
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.origins import Origin
+
+SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
+"""Format of a file by its content -> the frontend that reads it."""
+
+
+def source_format(path: str | os.PathLike[str]) -> str:
+    """Return the frontend that reads a file: by its content, else by its name.
+
+    Raises:
+        CorruptInputError: the file is something else; the message says what.
+        UsageError: the file cannot be read.
+
+    """
+    from tpuconvert.frontends.sniffing import identify_file
+
+    path = os.fspath(path)
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
+    kind = identify_file(path)
+    if kind is not None:
+        if kind.id in SOURCE_FORMATS:
+            return SOURCE_FORMATS[kind.id]
+        found = f"not a model of a known format: this is {kind.description}"
+        raise CorruptInputError(found, file=path, hint=kind.hint)
+    by_name = SOURCE_FORMATS.get(os.path.splitext(path)[1].lower().lstrip("."))
+    if by_name is None:
+        raise CorruptInputError(
+            "not a model of a known format, or a damaged one",
+            file=path,
+            hint="known are ONNX (.onnx), TFLite (.tflite) and Caffe (.prototxt with .caffemodel)",
+        )
+    return by_name
+
+
+@np.errstate(all="ignore")
+def load_source(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    require_weights: bool = True,
+) -> Graph:
+    """Read a source file with the frontend of its format.
+
+    Args:
+        source: the file.
+        weights: the caffemodel of a prototxt.
+        options: those of the conversion.
+        require_weights: false takes zeros for a missing caffemodel, to look at everything else about a network.
+
+    Raises:
+        TpuConvertError: as the frontends do.
+
+    """
+    graph = _load(source, weights, options, require_weights=require_weights)
+    check_not_empty(graph, options.inputs, options.outputs)
+    if not options.allow_non_finite:
+        check_finite(graph, lambda name: _origin(source, weights, options, name))
+    return graph
+
+
+def _origin(
+    source: str | os.PathLike[str], weights: str | os.PathLike[str] | None, options: Options, name: str
+) -> Origin | None:
+    """The tensor of a source file that makes a constant of its graph not finite."""
+    kind = source_format(source)
+    # The file is read again, only where something is wrong.
+    if kind == "onnx":
+        from tpuconvert.frontends.onnx.origins import find_origin as in_onnx
+
+        return in_onnx(source, name, options.allow_root)
+    if kind == "tflite":
+        from tpuconvert.frontends.tflite.origins import find_origin as in_tflite
+
+        return in_tflite(source, name)
+    from tpuconvert.frontends.caffe.origins import find_origin as in_caffe
+
+    return None if weights is None else in_caffe(weights, name)
+
+
+def _load(
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    *,
+    require_weights: bool,
+) -> Graph:
+    for path in (source, weights):
+        if path is not None:
+            note_input(path)
+    kind = source_format(source)
+    named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
+    if named and kind != "onnx":
+        shape = format_shape(options.input_shapes[named[0]])
+        raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=str(source))
+    arguments: dict[str, Any] = {
+        "input_shapes": options.input_shapes or None,
+        "inputs": options.inputs,
+        "outputs": options.outputs,
+        **options.reading.arguments(kind),
+    }
+    if options.fix_inputs:
+        if kind == "caffe":
+            hint = "leave it out; a Caffe network has no inputs that decide its structure"
+            raise UsageError("--fix-input belongs to ONNX and TFLite models only", file=str(source), hint=hint)
+        arguments["fixed"] = fixed_arrays(options)
+    if options.allow_root is not None:
+        if kind != "onnx":
+            raise UsageError("--allow-root belongs to ONNX models only", file=str(source), hint="leave it out")
+        arguments["allow_root"] = options.allow_root
+    if kind == "tflite" and options.quantize is None:
+        arguments["hybrid"] = "dynamic"  # float models repeat the kernels; ranges of int8 come from calibration
+    if kind == "caffe":
+        from tpuconvert.frontends import caffe
+
+        graph = caffe.load(source, weights, require_weights=require_weights, **arguments)
+        if weights is None and any(value.is_constant for value in graph.values):
+            graph.notes.append("no weight file was given: weights are taken as zeros")
+        return graph
+    if weights is not None:
+        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+    if kind == "tflite":
+        from tpuconvert.frontends import tflite
+
+        return tflite.load(source, **arguments)
+    from tpuconvert.frontends import onnx
+
+    return onnx.load(source, **arguments)
+
+
+def fixed_arrays(options: Options) -> dict[str, Array]:
+    """The values of fixed inputs."""
+    return {name: np.asarray(value) for name, value in options.fix_inputs.items()}
+
+
+def with_preprocessing_of(graph: Graph, options: Options) -> Options:
+    """The options with the preprocessing that the source file states about itself, where none was given."""
+    if options.preprocess is not None and len(graph.input_ports) == 1 and len(graph.input_ports[0].shape) == 4:
+        options.preprocess.check_fits(graph.input_ports[0].shape)
+    if options.preprocess is not None or not graph.metadata:
+        return options
+    from tpuconvert.frontends.tflite.metadata import preprocessing
+    from tpuconvert.preprocess import Preprocess
+
+    stated = preprocessing(graph.metadata, options.reading.layout)
+    return replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
+
+
+def is_quantized_source(graph: Graph) -> bool:
+    """Return True if the source file states scales."""
+    return any(value.quant is not None for value in graph.values if not value.is_constant)
