@@ -11,6 +11,7 @@ from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import replace
+from tpuconvert.schema.mapped_pages import forget_pages
 from tpuconvert.schema.op import Op, non_finite_parameters
 from tpuconvert.schema.types import Array, Chip
 
@@ -51,6 +52,13 @@ def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequenc
     )
 
 
+def _is_finite(array: Array) -> bool:
+    """Test an array; the memory of one that is mapped from a file does not stay in use."""
+    finite = is_finite(array)
+    forget_pages(array)
+    return finite
+
+
 def constant_arrays(graph: Graph) -> ConstantArrays:
     """Remember the arrays of all constants, without keeping them alive."""
     return {id(value.data): weakref.ref(value.data) for value in graph.values if value.data is not None}
@@ -74,7 +82,7 @@ def check_finite(
     if known is not None:
         arrays = [array for array in arrays if id(array) not in known or known[id(array)]() is not array]
     ops = {id(node.op): node.op for node in graph.nodes}
-    if all(map(is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
+    if all(map(_is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
         return
     from tpuconvert.non_finite import (  # only where something was found
         OPTIMIZER,

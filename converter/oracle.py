@@ -73,7 +73,7 @@ class Oracle:
     def run(
         self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]], fixed: Mapping[str, Array] | None = None
     ) -> Iterator[Statement]:
-        """What the engine computes, feed by feed, with the ``fixed`` inputs that our model no longer has.
+        """Run the engine feed by feed, with the ``fixed`` inputs that the converted model no longer has.
 
         Raises:
             OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.

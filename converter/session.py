@@ -28,7 +28,7 @@ OPEN_BATCH = 32
 
 
 class Session(session.Session):
-    """A model ready to run. Thread-safe: runs share the plan and the constants, which nobody changes.
+    """A model ready to run. Thread-safe: runs share the plan and the constants, which are never modified.
 
     A model with open extents takes any numbers for them; the native engine makes a plan for those that are fed, and
     keeps the few used last.
@@ -39,7 +39,7 @@ class Session(session.Session):
             time, one of them uses the plan's threads and the others one thread each.
         backend: ``reference`` is the NumPy executor; ``native`` the compiled engine; ``auto`` the best there is.
         threads: of the native engine; None for as many as this process may use. Results do not depend on it. The NumPy
-            executor leaves threads to the BLAS library behind NumPy.
+            executor leaves threads to the BLAS library of NumPy.
 
     Raises:
         UsageError: for an unknown backend, or a native one for a model with extents that depend on data.

@@ -11,7 +11,7 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a constant that is not finite comes from.
+    """Origin of a constant that is not finite.
 
     Args:
         name: of the tensor in the file that is not finite, or of the constant itself.

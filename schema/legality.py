@@ -108,7 +108,7 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
 
 
 def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> dict[int, str]:
-    """Which constants an operator does not take where they are, by the number of the operand, and why.
+    """Return the reasons for which constants are refused, by the number of the operand.
 
     Those of a custom operator are what its plugin makes of them.
     """
@@ -131,7 +131,7 @@ def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Seque
 
 
 def constants_refused_by(node: Node) -> dict[int, str]:
-    """Which operands of a node are constants that it does not take, by number, and why."""
+    """Return the reasons for which constant operands of a node are refused, by number."""
     if all(value is None or value.data is None for value in node.inputs):  # as of nearly all nodes
         return {}
     inputs, _, coeffs = _use(node)
@@ -198,7 +198,7 @@ def _use(node: Node) -> _Use:
 
 
 def _wrong_values(node: Node) -> str:
-    """Why the operator does not take the elements of constant operands; empty when it does."""
+    """Return the reason for which elements of constant operands are refused; empty if there is none."""
     if node.op.check_values is None:
         return ""
     types = tuple(None if value is None else value.type for value in node.inputs)

@@ -14,10 +14,10 @@ _REORDERING = frozenset((0x061C, 0x200E, 0x200F, 0xFEFF, *range(0x2028, 0x202F),
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 _LINE_COMMAND = "::"
-"""How a line begins that GitHub Actions executes, after spaces."""
+"""Begin of a line that GitHub Actions executes, after spaces."""
 
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
-"""What GitHub Actions, Azure Pipelines and TeamCity execute wherever it is in a line."""
+"""Commands that GitHub Actions, Azure Pipelines and TeamCity execute anywhere in a line."""
 
 
 def visible(text: str) -> str:

@@ -41,7 +41,7 @@ class Images:
 
 @dataclass(frozen=True)
 class Given:
-    """What the user hands over: pixels and a preprocessing, and the model's input that comes of both [N, H, W, C]."""
+    """Samples of a user: pixels and a preprocessing, and the model's input computed from both [N, H, W, C]."""
 
     pixels: Array
     rule: Preprocess

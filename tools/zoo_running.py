@@ -97,7 +97,7 @@ class DifferentError(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeLimitError inside the block after so many seconds."""
+    """Raise TimeLimitError inside the block after this number of seconds."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise TimeLimitError(f"longer than {seconds:g} s")

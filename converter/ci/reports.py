@@ -86,7 +86,7 @@ def _markdown(name: str) -> str:
 
 
 def _fence(text: str) -> str:
-    """What begins and ends a block of code: more backticks than the text has in a row."""
+    """Fence of a code block: more backticks than the text has in a row."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * max(3, longest + 1)
 

@@ -153,7 +153,7 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
 
 
 def _attempt(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | Trouble:
-    """What a function returns, or its error: whatever happens with one model, the others are made."""
+    """Return the result of a function, or its error: an error of one model does not stop the others."""
     try:
         return function(*arguments, **keywords)
     except Exception as error:

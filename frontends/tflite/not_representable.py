@@ -21,7 +21,7 @@ REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
 
 
 def explained(name: str, version: int, alike: str = "") -> tuple[str, str]:
-    """Why an operator has no converter, and the next step besides a cut.
+    """Reason for which an operator has no converter, and the next step besides a cut.
 
     Args:
         name: of the operator; a custom one with CUSTOM_PREFIX.

@@ -29,7 +29,7 @@ ENOUGH = 0.995
 """Cosine similarity to the float outputs from which on decisions count as equal."""
 
 _ABOUT = 0.002
-"""Where no path is long enough, the shortest whose cosine similarity is this near to the best one."""
+"""If no path is long enough, the shortest one is chosen whose cosine similarity is this near to the best."""
 
 SAMPLES = 8
 """Samples that are looked at."""

@@ -215,7 +215,7 @@ def test_damaged_entry_of_the_cache_is_made_again(damage: object, capsys: Captur
 
 
 def test_entry_with_the_recipe_of_another_source_is_made_again(capsys: Captured) -> None:
-    """Digests that fit each other are not enough: here both files of an entry were exchanged and signed anew."""
+    """Digests that fit each other are not enough: here both files of an entry were exchanged and signed again."""
     for name, value in (("a", 0.5), ("b", 0.25)):
         network(f"{name}.onnx", value)
         manifest({name: {"source": f"{name}.onnx", "output": f"{name}.tpum"}})

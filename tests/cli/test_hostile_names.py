@@ -28,7 +28,7 @@ UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u202
 """Characters that a terminal acts upon, from the tables of Unicode (Cc, Bidi_Control, Zl, Zp)."""
 
 GITHUB = re.compile(r"^\s*::|##\[", re.MULTILINE)
-"""What the runner of GitHub Actions looks for, in both of its forms of commands."""
+"""Commands that the runner of GitHub Actions executes, in both of their forms."""
 
 AZURE = "##vso["
 

@@ -147,7 +147,7 @@ def test_the_input_of_a_tflite_model(tmp_path: Path) -> None:
     assert [item.name for item in made.inputs] == ["x"]
     with tc.Session(made) as session:
         found = session.run({"x": np.zeros((1, 3), np.float32)})["y"]
-    np.testing.assert_array_equal(found, [[1 + 0, 2 + 1, 3 - 1]])  # the codes stand for 0, 1 and -1
+    np.testing.assert_array_equal(found, [[1 + 0, 2 + 1, 3 - 1]])  # the codes represent 0, 1 and -1
     with pytest.raises(tc.UsageError, match=r"'shift' has shape \[2\], the model takes float32\[3\]"):
         tc.convert(path, fix_inputs={"shift": [1, 2]})
     with pytest.raises(tc.UsageError, match="has values outside int8: from 200 to 200"):

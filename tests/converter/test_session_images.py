@@ -18,7 +18,7 @@ def pixels(count: int, height: int = 4, width: int = 6, seed: int = 0) -> Any:
 
 
 def prepared(images: Any) -> Any:
-    """What the rule says, by hand."""
+    """The preprocessing, computed by hand."""
     x = (images.astype(np.float64) - [10, 20, 30]) * 0.5
     return x.transpose(0, 3, 1, 2).astype(np.float32)
 

@@ -51,7 +51,7 @@ def folded(use: Use, chip: Chip) -> list[Array] | None:
 
 
 def executed(use: Use, chip: Chip, backend: str) -> list[Array]:
-    """What the node computes at run time."""
+    """Result of the node at run time."""
     graph = Graph("tensors")
     values = [None if a is None else graph.input(f"x{i}", type_of(a)) for i, a in enumerate(use.inputs)]
     for value in graph.add_all(use.op, *values):

@@ -67,7 +67,7 @@ def test_infinity_and_nan_are_values() -> None:
 
 
 def test_codes_of_another_8_bit_type_are_not_taken_for_those_of_a_quantized_input() -> None:
-    """uint8 codes 0 to 127 fit int8, but stand for other values."""
+    """uint8 codes 0 to 127 fit int8, but represent other values."""
     with pytest.raises(UsageError, match="type uint8, the model takes int8"):
         converted(np.uint8([1, 2]), np.dtype(np.int8), "x", is_quantized=True)
     assert converted(np.array([1, -2]), np.dtype(np.int8), "x", is_quantized=True).dtype == np.int8

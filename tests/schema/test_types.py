@@ -79,7 +79,7 @@ def test_tensor_types_can_be_copied_and_sent() -> None:
 
 
 def test_what_is_not_finite_has_defined_integers():
-    """NaN is the zero point, infinities saturate; beyond binary32 real values are infinite. Nothing warns."""
+    """NaN is the zero point, infinities saturate; beyond binary32 dequantized values are infinite. Nothing warns."""
     params = QuantParams.per_tensor(0.5, 3, I8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

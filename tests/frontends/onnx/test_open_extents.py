@@ -144,7 +144,7 @@ def recurrent() -> onnx.ModelProto:
 
 
 def repeated() -> onnx.ModelProto:
-    """What exporters write for a class token, a mask and a state of zeros: constants repeated for each sample."""
+    """Forms of exporters for a class token, a mask and a state of zeros: constants repeated for each sample."""
     nodes = [
         node("Shape", "x", "size"), node("Slice", "size zero one", "n"),
         node("Concat", "n ones token_width", "tokens", axis=0), node("Expand", "token tokens", "t"),
