@@ -3,7 +3,8 @@
 An array is accepted if its conversion to the input's type keeps every value, up to float rounding:
 
 - a float input accepts every float type, bool, and integers that its type represents exactly, except uint8;
-- an integer input accepts bool, and integers within its range; a quantized one no other 8-bit type than its own;
+- an integer input accepts bool, and integers within its range, also of 2 and 4 bits; a quantized one no other 8-bit
+  type than its own;
 - a bool input accepts bool.
 
 uint8 is the type of decoded images. A float input expects preprocessed values, so that uint8 is most often a
@@ -43,6 +44,8 @@ def converted(array: Array, wanted: np.dtype[Any], name: str, *, is_quantized: b
             hint = "give images to Session.run_images, or quantize the values with the input's scale and zero point"
             raise _wrong(name, have, wanted, hint)
         return _integers(array, wanted, name)
+    if wanted.kind in "iu" and have.kind == "V" and np.can_cast(have, wanted, "safe"):
+        return array.astype(wanted)  # 2- and 4-bit integers are extension types
     if wanted.kind not in "iub":  # float; bfloat16 is an extension type of kind V
         if have == _PIXELS:
             hint = (

@@ -101,3 +101,13 @@ def tc_main(call: list[str]) -> int:
     from tpuconvert.__main__ import main
 
     return main(call)
+
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
+def test_integers_of_2_and_4_bits_are_integers(name: str) -> None:
+    types = pytest.importorskip("ml_dtypes")
+    given = np.array([1, 0], getattr(types, name))
+    wanted = np.dtype(np.uint8 if name.startswith("u") else np.int8)
+    found = converted(given, wanted, "x")
+    assert found.dtype == wanted
+    assert found.tolist() == [1, 0]
