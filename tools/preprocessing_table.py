@@ -118,8 +118,12 @@ def measure(root: Path, entry: Entry, part: str) -> Row:
 
 
 def as_images(subject: Subject, given: Given) -> tuple[Array, Preprocess] | None:
-    """Pixels and a preprocessing; None for inputs that are no images, and for a mean per pixel."""
-    rule = replace(given.rule, layout="NHWC" if subject.port.shape[-1] == given.pixels.shape[-1] else "NCHW")
+    """Pixels and a preprocessing; None for inputs that are no images, and for a mean per pixel.
+
+    The pixels are cropped already, where the rule says so: a second crop would be a mistake.
+    """
+    layout = "NHWC" if subject.port.shape[-1] == given.pixels.shape[-1] else "NCHW"
+    rule = replace(given.rule, fit="stretch", layout=layout)
     return (given.pixels, rule) if len(subject.port.shape) == 4 else None
 
 
