@@ -1,0 +1,109 @@
+"""Check that commit subjects are imperative and short: ``python tools/commit_subjects.py [MESSAGE_FILE]``.
+
+With a file, check the message in it; this is how the commit-msg hook of ``.pre-commit-config.yaml`` calls the program.
+Without one, check every commit that is new: those that ``origin/main`` does not contain, or, on ``main`` itself, those
+after ``START``. Earlier commits were written before the rule. The exit code is 1 if a subject breaks the rule.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 72
+"""Characters of a subject; `git log --oneline` shows them on a line of 80."""
+START = "5774072d00189ba3cbe5afa01c6e372ee4cd3e85"
+"""The last commit from before the rule."""
+FALLBACK = 50
+"""Number of commits to check where ``START`` is missing, as in a shallow clone."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+GENERATED = ("Merge ", 'Revert "', "fixup! ", "squash! ", "amend! ")
+"""Beginnings of the subjects that git writes."""
+NO_VERBS = _words(
+    "a an the this that these those it its they there i we you he she our my some all any no every each both many more "
+    "what where how why when which who whether if as in on at for from of to by into onto with without after before "
+    "and or but not also only just now new old is are was were be been has have had does did"
+)
+PAST = _words(
+    "began broke brought built bought came caught chose done drew drove fell felt fixed found forgot gave got "
+    "grew held kept knew laid led left lost made meant met paid ran said sank sat saw sent showed shown spelt spent "
+    "spoke stood sung taken taught told took thought threw understood went won wore written wrote"
+)
+"""Past tenses and participles that do not end in -ed, unless they are also imperatives (cut, put, read, set)."""
+ENDS_IN_ED = _words("bed bleed breed embed exceed feed heed need proceed seed shed shred sled speed succeed weed")
+ENDS_IN_ING = _words("bring cling ping ring sing sling spring sting string swing wring")
+ENDS_IN_S = _words("alias bias focus")
+
+
+def subject_problem(subject: str) -> str | None:
+    """Reason why a commit subject breaks the rule, or None if it does not."""
+    if subject.startswith(GENERATED):
+        return None
+    if len(subject) > LONGEST:
+        return f"{len(subject)} characters, expected at most {LONGEST}; move the details to the body"
+    first = re.match(r"[A-Za-z]+", subject)
+    if first is None:
+        return "does not begin with a word, expected an imperative verb such as 'Add'"
+    found = verb_problem(first[0].lower())
+    return f"'{first[0]}' {found}, expected an imperative verb such as 'Add'" if found else None
+
+
+def verb_problem(word: str) -> str | None:
+    """Reason why a word in lower case cannot be an imperative, as far as its form shows it."""
+    if word in NO_VERBS:
+        return "is not a verb"
+    if word in PAST or (word.endswith("ed") and word not in ENDS_IN_ED):
+        return "is in the past tense"
+    if word.endswith("ing") and word not in ENDS_IN_ING:
+        return "is an -ing form"
+    if word.endswith("s") and not word.endswith("ss") and word not in ENDS_IN_S:
+        return "is in the third person or a plural noun"
+    return None
+
+
+def git(*arguments: str) -> str:
+    """Output of a git command in the checkout; an empty string if it fails."""
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def new_subjects() -> dict[str, str]:
+    """Subjects of the new commits by abbreviated hash."""
+    base = git("merge-base", "HEAD", "origin/main")
+    known = [base] if base and base != git("rev-parse", "HEAD") else []
+    if git("cat-file", "-t", START) == "commit":
+        known.append(START)
+    limit = [] if known else [f"--max-count={FALLBACK}"]
+    log = git("log", "--no-merges", "--format=%h %s", *limit, "HEAD", *(f"^{commit}" for commit in known))
+    return {commit: subject for commit, _, subject in (line.partition(" ") for line in log.splitlines())}
+
+
+def message_subject(message: str) -> str:
+    """Return the first paragraph as one line, without the comments of the editor."""
+    lines = [line for line in message.splitlines() if not line.startswith("#")]
+    return " ".join("\n".join(lines).strip().split("\n\n")[0].split())
+
+
+def main(arguments: list[str]) -> int:
+    """Check one message or the new commits; return the exit code."""
+    if arguments:
+        subjects = {"this commit": message_subject(Path(arguments[0]).read_text(encoding="utf-8"))}
+    elif git("rev-parse", "HEAD"):
+        subjects = new_subjects()
+    else:
+        print("commit subjects are not checked: this folder has no git history", file=sys.stderr)
+        return 0
+    problems = {commit: found for commit, subject in subjects.items() if (found := subject_problem(subject))}
+    for commit, found in problems.items():
+        print(f"{commit}: {subjects[commit]!r}: {found}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
