@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 
@@ -187,13 +188,8 @@ class ConverterRegistry:
         """Import every module of the format's package, once, so that all its decorators have run."""
         if self._discovered or self._package is None:
             return
-        import pkgutil  # one conversion needs a few modules, which are named
-
         self._discovered = True  # before the imports: a converter module may itself ask the registry
-        package = importlib.import_module(self._package)
-        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
-            if not module.name.startswith("_"):
-                importlib.import_module(f"{self._package}.{module.name}")
+        import_modules(self._package)
 
 
 def _where(converter: Converter) -> str:
