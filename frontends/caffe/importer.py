@@ -12,10 +12,10 @@ from typing import Any
 
 from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
 from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
-from tpuconvert.frontends.caffe.parameters import CannotConvertError
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
 from tpuconvert.frontends.caffe.wire import WireError
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -155,11 +155,11 @@ class _Importer:
                 tops = _tops(message, bool(results))
                 if len(results) > len(tops) or len(results) < len(tops):
                     text = f"has {len(tops)} tops, {message.type} makes {len(results)}"
-                    raise CannotConvertError(text, "remove the tops that nothing needs", INVALID_NODE)
+                    raise CannotConvertError(INVALID_NODE, text, "remove the tops that nothing needs")
                 made = {id(value) for new in self._graph.nodes[before:] for value in new.outputs}
                 for top, result in zip(tops, results, strict=True):
                     self._write(layer, top, result, made)
-            except _AlreadyToldError:
+            except _AlreadyReportedError:
                 pass  # the layer's tops are noted below, as those of every layer that was not converted
             except CannotConvertError as error:
                 self._problem(error.kind, message.type, message.name, error.message, error.hint)
@@ -221,11 +221,11 @@ class _Importer:
         try:
             converted: Converted = converter(node, self._graph)
         except ShapeError as error:
-            raise CannotConvertError(error.message, kind=INVALID_NODE) from error
+            raise CannotConvertError(INVALID_NODE, error.message) from error
         except (CannotConvertError, TpuConvertError):
             raise
         except (ValueError, OverflowError) as error:
-            raise CannotConvertError(str(error), kind=INVALID_NODE) from error
+            raise CannotConvertError(INVALID_NODE, str(error)) from error
         except MemoryError as error:
             raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
         except Exception as error:
@@ -257,7 +257,7 @@ class _Importer:
             return
         if old is not None and top not in message.bottom:
             text = f"writes '{top}', which layer '{old.writer}' has written"
-            raise CannotConvertError(text, "give the top another name", INVALID_NODE)
+            raise CannotConvertError(INVALID_NODE, text, "give the top another name")
         if isinstance(result, Declared):
             self._declare(top, result, message.name)
             return
@@ -288,7 +288,7 @@ class _Importer:
         count = math.prod(extent for extent in value.shape if isinstance(extent, int))
         if count > self._options.limits.max_tensor_elements:
             text = f"its result of shape {format_shape(value.shape)} has {count} elements"
-            raise CannotConvertError(text, kind=TOO_LARGE)
+            raise CannotConvertError(TOO_LARGE, text)
 
     # Inputs and outputs
 
@@ -310,7 +310,7 @@ class _Importer:
             found = "no shape" if not shape else f"the shape {list(shape)}"
             hint = f"give it: --input-shapes {name}=1,3,224,224 (here batch, channels, height, width)"
             self._problem(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
-            raise _AlreadyToldError("")
+            raise _AlreadyReportedError(UNKNOWN_SHAPE, f"{found} in the prototxt")
         blob.declared = None
         blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
         self._check_size(blob.value)
@@ -391,8 +391,8 @@ class _Importer:
                 self._graph.notes.append(f"weights of layers that the prototxt does not have: {shown}")
 
 
-class _AlreadyToldError(CannotConvertError):
-    """Ends a converter whose problem has been told as that of another name."""
+class _AlreadyReportedError(CannotConvertError):
+    """Ends a converter whose problem was reported under another name."""
 
 
 def _tops(message: Any, makes: bool = False) -> list[str]:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.caffe.description import LayerDescription
-from tpuconvert.frontends.caffe.parameters import CannotConvertError, Parameters
+from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.caffe.weights import Blob
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.registry import Kind, registry
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
@@ -269,7 +270,7 @@ class CaffeNode:
 
     def fail(self, message: str, hint: str = "", kind: ProblemKind = UNSUPPORTED_ATTRIBUTE) -> CannotConvertError:
         """The error that a converter raises: ``raise node.fail(...)``."""
-        return CannotConvertError(message, hint, kind)
+        return CannotConvertError(kind, message, hint)
 
 
 def direct(name: str, op: Op, *, reads: Sequence[str] = ()) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, ProblemKind
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.schema.errors import INVALID_NODE
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -27,16 +28,6 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 """Parameters that change nothing about what a trained layer computes, whatever their value."""
-
-
-class CannotConvertError(Exception):
-    """Ends one converter; the importer turns it into a problem of the model and goes on with the next layer."""
-
-    def __init__(self, message: str, hint: str = "", kind: ProblemKind = UNSUPPORTED_ATTRIBUTE) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.kind = kind
 
 
 class Parameters:
@@ -142,7 +133,7 @@ class Parameters:
         """
         for name in names:
             if not self.has(name):
-                raise CannotConvertError(f"{self.name} has no {name}", "give it in the prototxt", INVALID_NODE)
+                raise CannotConvertError(INVALID_NODE, f"{self.name} has no {name}", "give it in the prototxt")
 
     def _knows(self, name: str) -> bool:
         return self._message is not None and name in self._message.DESCRIPTOR.fields_by_name
@@ -165,7 +156,7 @@ class Parameters:
 
 
 def _fail_unknown(message: str, name: str) -> NoReturn:
-    raise CannotConvertError(f"{message} has no {name}", "give it in the prototxt", INVALID_NODE)
+    raise CannotConvertError(INVALID_NODE, f"{message} has no {name}", "give it in the prototxt")
 
 
 def _shown(value: Any) -> str:

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
-from tpuconvert.frontends.onnx.clipping import clamp
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
@@ -91,14 +90,14 @@ def celu(node: OnnxNode, g: Graph) -> Result:
 def hard_sigmoid(node: OnnxNode, g: Graph) -> Result:
     """clip(alpha * x + beta, 0, 1)."""
     x = emit.muls(g, node.float_input(), node.attr("alpha", 0.2))
-    return node.elementwise(clamp(g, emit.adds(g, x, node.attr("beta", 0.5)), 0, 1))
+    return node.elementwise(emit.clamp(g, emit.adds(g, x, node.attr("beta", 0.5)), 0, 1))
 
 
 @onnx_op("HardSwish", since=14)
 def hard_swish(node: OnnxNode, g: Graph) -> Result:
     """``x * clip(x / 6 + 1/2, 0, 1)``."""
     x = node.float_input()
-    gate = clamp(g, emit.adds(g, emit.muls(g, x, 1 / 6), 0.5), 0, 1)
+    gate = emit.clamp(g, emit.adds(g, emit.muls(g, x, 1 / 6), 0.5), 0, 1)
     return node.elementwise(emit.mul(g, x, gate))
 
 

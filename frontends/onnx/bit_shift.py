@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.elements import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widened, wrapped

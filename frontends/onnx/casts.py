@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.elements import Element
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target

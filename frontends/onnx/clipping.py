@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import DType, Scalar
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.ops.activation import Active
-    from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.types import DType
 
 
 @onnx_op("Relu", since=1, kind=Kind.DIRECT)
 def relu(node: OnnxNode, g: Graph) -> Result:
-    """max(x, 0)."""
+    """``max(x, 0)``."""
     x = node.input(0)
-    return node.elementwise(g.add(_rectifier(), x) if x.dtype is DType.FLOAT32 else emit.maxs(g, x, 0))
-
-
-@functools.cache
-def _rectifier() -> Active:
-    """One object for all nodes, which a network has many of."""
-    from tpuconvert.schema.ops.activation import Active, ActiveType
-
-    return Active(ActiveType.ACTIVE_RELU)
-
-
-def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
-    """Limit x to an interval; an infinite bound is none."""
-    if math.isinf(low) and math.isinf(high):
-        return x
-    if low > high:  # ONNX takes the minimum last: everything becomes the upper bound
-        return emit.mins(g, emit.maxs(g, x, low), high)
-    if math.isinf(low):
-        return emit.mins(g, x, high)
-    if math.isinf(high):
-        return emit.maxs(g, x, low)
-    return g.add(_clamp(x.dtype, low, math.copysign(1, low), high, math.copysign(1, high)), x)
-
-
-@functools.lru_cache(1 << 6)
-def _clamp(dtype: DType, low: float, _sign_of_low: float, high: float, _sign_of_high: float) -> Clamp:
-    """One object for all that are alike, which a network has many of; -0.0, which equals 0.0, is another number."""
-    from tpuconvert.schema.ops.clamp import Clamp
-
-    if dtype is DType.FLOAT32:
-        return Clamp(Scalar.f32(low), Scalar.f32(high))
-    return Clamp(Scalar(dtype, low), Scalar(dtype, high))
+    return node.elementwise(formulas.relu(g, x) if x.dtype is DType.FLOAT32 else emit.maxs(g, x, 0))
 
 
 @onnx_op("Clip", since=11, kind=Kind.DIRECT)
@@ -93,4 +57,4 @@ def _clipped(node: OnnxNode, g: Graph, x: Value, low: float, high: float) -> Res
     if x.dtype is DType.INT32:  # the operator's INT32 form passes through binary32; these do not
         x = x if math.isinf(low) else emit.maxs(g, x, low)
         return node.elementwise(x if math.isinf(high) else emit.mins(g, x, high))
-    return node.elementwise(clamp(g, x, low, high))
+    return node.elementwise(emit.clamp(g, x, low, high))

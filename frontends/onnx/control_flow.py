@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
-from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, OnnxTensor, graph_attribute, onnx_op
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value

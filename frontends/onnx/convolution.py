@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from tpuconvert.frontends.onnx import emit
-from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, onnx_op
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value

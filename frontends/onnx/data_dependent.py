@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.reshaping import moved
 from tpuconvert.frontends.registry import Kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.elements import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widened, wrapped

@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends.onnx import elements, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
-from tpuconvert.frontends.onnx.open_extents import is_shape_tensor
+from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array

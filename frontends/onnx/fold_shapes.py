@@ -9,7 +9,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit, open_extents, part_rules, shape_rules
+from tpuconvert.frontends import emit, open_extents
+from tpuconvert.frontends.onnx import part_rules, shape_rules
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds

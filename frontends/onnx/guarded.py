@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tpuconvert.frontends.onnx.node import CannotConvertError, Converted, OnnxNode
-from tpuconvert.frontends.onnx.open_extents import OpenExtentError
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.onnx.node import Converted, OnnxNode
+from tpuconvert.frontends.open_extents import OpenExtentError
 from tpuconvert.schema.errors import INVALID_NODE, InternalError, ResourceLimitError, ShapeError, TpuConvertError
 from tpuconvert.schema.graph import Graph
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import cutting, input_types
 from tpuconvert.frontends.onnx.guarded import run_converter
@@ -23,7 +24,6 @@ from tpuconvert.frontends.onnx.messages import (
     ValueInfoProto,
 )
 from tpuconvert.frontends.onnx.node import (
-    CannotConvertError,
     Converted,
     Materializer,
     OnnxNode,
@@ -32,7 +32,6 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.open_extents import OpenExtentError, check_parameters
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -43,6 +42,7 @@ from tpuconvert.frontends.onnx.reader import (
 )
 from tpuconvert.frontends.onnx.results import Results, roots_of
 from tpuconvert.frontends.onnx.scope import Scope
+from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import open_extents
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError

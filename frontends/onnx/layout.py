@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit, part_rules, shape_rules
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import part_rules, shape_rules
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.open_extents import is_open, open_within
 from tpuconvert.frontends.onnx.reshaping import moved
+from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value

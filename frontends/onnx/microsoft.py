@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.activation import leaky
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import average_pool_of

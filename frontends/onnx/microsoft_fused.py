@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.activation import gelu_of, leaky
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matmul_values, matrix_product

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
+from tpuconvert.frontends import open_extents
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import elements, open_extents
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx._modules import CONVERTERS, EVALUATORS
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
@@ -35,20 +37,6 @@ onnx_op.evaluators = folds
 onnx_op.modules, folds.modules = CONVERTERS, EVALUATORS
 
 T = TypeVar("T")
-
-
-class CannotConvertError(Exception):
-    """Ends one converter; the importer turns it into a problem of the model and goes on with the next node.
-
-    ``needs`` names the inputs of the model that would have to be constants, where that is all that is missing.
-    """
-
-    def __init__(self, kind: ProblemKind, message: str, hint: str = "", needs: Iterable[str] = ()) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.hint = hint
-        self.needs = tuple(sorted(needs))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.frontends.registry import Kind

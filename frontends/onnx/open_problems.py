@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from tpuconvert.frontends.onnx import open_extents
+from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph import Graph, Port

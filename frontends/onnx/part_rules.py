@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.frontends.onnx.node import OnnxNode
-from tpuconvert.frontends.onnx.open_extents import is_open
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.light_dataclass import dataclass
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.convolution import (
     Window,
     as_line,
@@ -15,7 +16,7 @@ from tpuconvert.frontends.onnx.convolution import (
     read_window,
     resolved_pads,
 )
-from tpuconvert.frontends.onnx.node import CannotConvertError, OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value

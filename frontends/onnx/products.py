@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.open_extents import is_one, is_open
+from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value

@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.elementary import round_half_even
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element

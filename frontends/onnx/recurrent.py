@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.activation import leaky, scaled_elu, softplus_of
-from tpuconvert.frontends.onnx.clipping import clamp
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.open_extents import is_open
 from tpuconvert.frontends.onnx.products import matrix_product
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.light_dataclass import dataclass
@@ -35,7 +34,7 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
     "leakyrelu": (0.01, None, lambda a, b: lambda g, x: leaky(g, x, a)),
     "thresholdedrelu": (1.0, None, lambda a, b: lambda g, x: emit.mul(g, x, g.add(Gts(Scalar.f32(a)), x))),
     "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, formulas.tanh(g, emit.muls(g, x, b)), a)),
-    "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: clamp(g, emit.adds(g, emit.muls(g, x, a), b), 0, 1)),
+    "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: emit.clamp(g, emit.adds(g, emit.muls(g, x, a), b), 0, 1)),
     "elu": (1.0, None, lambda a, b: lambda g, x: scaled_elu(g, x, a)),
     "softsign": (None, None, lambda a, b: lambda g, x: emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))),
     "softplus": (None, None, lambda a, b: softplus_of),
@@ -163,7 +162,7 @@ def _columns(g: Graph, x: Value, index: int, hidden: int) -> Value:
 
 
 def _clipped(g: Graph, layer: _Layer, x: Value) -> Value:
-    return clamp(g, x, -layer.clip, layer.clip) if layer.clip > 0 else x
+    return emit.clamp(g, x, -layer.clip, layer.clip) if layer.clip > 0 else x
 
 
 Step = Callable[[Value, list[Value]], list[Value]]

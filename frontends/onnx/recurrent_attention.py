@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE

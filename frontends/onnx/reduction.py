@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit, shape_rules
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements, shape_rules
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.convolution import Window, read_window, resolved_pads
 from tpuconvert.frontends.onnx.indexing import from_front
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op

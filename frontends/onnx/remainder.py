@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.elementwise import as_float_operand, operands
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpuconvert.frontends.onnx import emit, shape_rules
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import shape_rules
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE

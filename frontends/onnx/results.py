@@ -7,17 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import open_extents
+from tpuconvert.frontends import open_extents
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.elements import INT64, Element, element_of
-from tpuconvert.frontends.onnx.node import (
-    CannotConvertError,
-    Converted,
-    Folded,
-    OnnxNode,
-    OnnxTensor,
-    Result,
-    default_element,
-)
+from tpuconvert.frontends.onnx.node import Converted, Folded, OnnxNode, OnnxTensor, Result, default_element
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, format_shape

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.elementary import round_half_even
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE

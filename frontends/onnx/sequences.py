@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, emit
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.types import DType, Scalar

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.layout import picked
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import emit
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.convolution import (
     Window,
     as_line,

@@ -25,7 +25,7 @@ def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
     """All inputs as 64-bit integers or truth values, None when one is anything else.
 
     Raises:
-        CannotConvert: there are not ``count`` inputs, or none at all.
+        CannotConvertError: there are not ``count`` inputs, or none at all.
     """
     if not node.input_count or (count is not None and node.input_count != count):
         raise node.fail(INVALID_NODE, f"has {node.input_count} inputs, expected {count or 'at least one'}")
@@ -42,7 +42,7 @@ def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
     """The result in the type that the file declares.
 
     Raises:
-        CannotConvert: it does not fit.
+        CannotConvertError: it does not fit.
     """
     dtype = np.dtype(NUMPY_NAMES.get(node.output_tensor(index).type, "int64"))
     if dtype.kind in "iu" and array.size and array.dtype.kind in "iu":

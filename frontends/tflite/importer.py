@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -17,7 +18,7 @@ from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explain
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.signatures import Signature, choose
 from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
-from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, ComplexPair, Tensors
+from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -181,7 +182,7 @@ class _Importer:
                 self.problems.add(UNKNOWN_SHAPE, "input", tensor.name, message, f"--input-shapes {tensor.name}=...")
             try:
                 dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
-            except CannotConvert as problem:
+            except CannotConvertError as problem:
                 self.problems.add(problem.kind, "input", tensor.name, problem.message, problem.hint)
                 dtype, quant = F32, None
             if self._is_turned(tensor):
@@ -214,7 +215,7 @@ class _Importer:
             tensor = self.tensors.source(index)
             try:
                 value, shape, quant = self._result(tensor)
-            except CannotConvert as problem:
+            except CannotConvertError as problem:
                 self.problems.add(problem.kind, "output", tensor.name, problem.message, problem.hint)
                 continue
             name = self.work.signature.outputs.get(index, tensor.name)
@@ -241,7 +242,7 @@ class _Importer:
         try:
             with self.graph.source(Source(self.file.file, node.name, operator.name)):
                 self._convert(node)
-        except CannotConvert as problem:
+        except CannotConvertError as problem:
             self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
@@ -400,6 +401,6 @@ class _Importer:
             tensor = self.tensors.source(index)
             try:
                 type_ = TensorType(self.tensors.value_type(tensor), tensor.shape or (1,))
-            except CannotConvert:  # said by whoever failed on it
+            except CannotConvertError:  # said by whoever failed on it
                 type_ = TensorType(F32, tensor.shape or (1,))
             self.tensors.bind_input(tensor, self.graph.input(tensor.name, type_))

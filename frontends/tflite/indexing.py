@@ -15,7 +15,7 @@ def strided_index(node: TfliteNode) -> Index:
     element has the end None.
 
     Raises:
-        CannotConvert: begin, end and strides do not fit each other or the input.
+        CannotConvertError: begin, end and strides do not fit each other or the input.
     """
     shape = node.shape(0)
     begin, end, strides = node.ints(1), node.ints(2), node.ints(3)

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.not_representable import REASONS
 from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.states import Key, States
-from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, CannotConvert, ComplexPair, Tensors
+from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -200,7 +201,7 @@ class TfliteNode:
         """An axis counted from the front.
 
         Raises:
-            CannotConvert: it is outside the rank.
+            CannotConvertError: it is outside the rank.
         """
         if not -rank <= axis < rank:
             raise self.fail(INVALID_NODE, f"axis {axis} is outside rank {rank}")
@@ -311,7 +312,7 @@ class TfliteNode:
         """Refuse a constant by its size before it is made; by default it may have as many bytes as a lowering may add.
 
         Raises:
-            CannotConvert: it is too large, or an extent is negative.
+            CannotConvertError: it is too large, or an extent is negative.
         """
         extents = tuple(shape)
         if any(extent < 0 for extent in extents):
@@ -323,9 +324,9 @@ class TfliteNode:
                 TOO_LARGE, f"it would make a constant of shape {list(extents)}, {size} bytes, more than {most}"
             )
 
-    def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvert:
+    def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:
         """The error that a converter raises: ``raise node.fail(...)``."""
-        return CannotConvert(kind, message, hint)
+        return CannotConvertError(kind, message, hint)
 
 
 def real_constant(graph: Graph, numbers: Array | float, name: str) -> Value:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, Tensor
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE, ProblemKind
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
@@ -27,16 +28,6 @@ NUMPY_NAMES: Mapping[str, str] = {
     **{name: name.lower() for name in ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")},
     "INT4": "int8",
 }
-
-
-class CannotConvert(Exception):
-    """Ends one converter; the importer turns it into a problem of the model and goes on with the next operator."""
-
-    def __init__(self, kind: ProblemKind, message: str, hint: str = "") -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.hint = hint
 
 
 @dataclass(frozen=True)
@@ -144,13 +135,15 @@ class Tensors:
             return F32
         found = _VALUE_TYPES.get(tensor.type)
         if found is None:
-            raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
+            raise CannotConvertError(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
         return found
 
     def pair(self, tensor: Tensor) -> ComplexPair:
         """Both parts of a complex tensor that an operator computed."""
         if tensor.index not in self._pairs:
-            raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' holds complex numbers that no RFFT2D made")
+            raise CannotConvertError(
+                UNSUPPORTED_TYPE, f"tensor '{tensor.name}' holds complex numbers that no RFFT2D made"
+            )
         return self._pairs[tensor.index]
 
     def is_sized(self, tensor: Tensor) -> bool:
@@ -242,12 +235,12 @@ class Tensors:
             self._constants[key] = self.make_constant(tensor, array, tensor.name, annotated=annotated)
         return self._constants[key]
 
-    def _missing(self, tensor: Tensor) -> CannotConvert:
+    def _missing(self, tensor: Tensor) -> CannotConvertError:
         if tensor.is_variable:
             message = f"tensor '{tensor.name}' is a variable that keeps its value between runs"
-            return CannotConvert(INVALID_NODE, message, "export the model with its state as inputs and outputs")
+            return CannotConvertError(INVALID_NODE, message, "export the model with its state as inputs and outputs")
         if tensor.type not in _VALUE_TYPES:
-            return CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
+            return CannotConvertError(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
         self.file.corrupt(f"tensor '{tensor.name}' is read, but neither a constant nor computed before")
 
     def _narrow(self, tensor: Tensor, array: Array) -> Array:
@@ -255,7 +248,7 @@ class Tensors:
         if dtype is I32 and array.size:
             lowest, highest = int(array.min()), int(array.max())
             if lowest < I32.min or highest > I32.max:
-                raise CannotConvert(
+                raise CannotConvertError(
                     UNSUPPORTED_TYPE,
                     f"constant '{tensor.name}' holds {lowest} to {highest}",
                     "the operator set has 32-bit integers",
@@ -284,16 +277,16 @@ def _quant_params(tensor: Tensor) -> QuantParams | None:
     if raw is None:
         return None
     if raw.is_custom:
-        raise CannotConvert(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has a custom quantization")
+        raise CannotConvertError(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has a custom quantization")
     if tensor.type not in _QUANTIZED:
         return None
     dtype = {"INT4": DType.INT8, "INT64": DType.INT32}.get(tensor.type) or DType(tensor.type)
     axis = raw.axis if len(raw.scale) > 1 else None
     if axis is not None and not (0 <= axis < len(tensor.shape) and tensor.shape[axis] == len(raw.scale)):
         message = f"tensor '{tensor.name}' {list(tensor.shape)} has {len(raw.scale)} scales along axis {axis}"
-        raise CannotConvert(INVALID_NODE, message)
+        raise CannotConvertError(INVALID_NODE, message)
     if not all(math.isfinite(scale) and scale > 0 for scale in raw.scale):
-        raise CannotConvert(INVALID_NODE, f"tensor '{tensor.name}' has scales that are not positive and finite")
+        raise CannotConvertError(INVALID_NODE, f"tensor '{tensor.name}' has scales that are not positive and finite")
     if not all(dtype.min <= zero <= dtype.max for zero in raw.zero_point):
-        raise CannotConvert(INVALID_NODE, f"tensor '{tensor.name}' has zero points outside {tensor.type}")
+        raise CannotConvertError(INVALID_NODE, f"tensor '{tensor.name}' has zero points outside {tensor.type}")
     return QuantParams(raw.scale, raw.zero_point, dtype, axis)

@@ -14,7 +14,7 @@ from onnx_models import graph_of, model, ramp, saved
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.frontends.onnx import load
-from tpuconvert.frontends.onnx.open_extents import OpenExtent, OpenExtentError, extents_array
+from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, extents_array
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 

@@ -1,0 +1,366 @@
+"""The graph builder that all frontends share: functions that add TPU operators to a graph.
+
+They take and return graph values. Shape changes of a constant are computed immediately, so that weights reach their
+operator as constants; nothing else is evaluated here. Unary functions such as ``exp`` are in ``formulas``, functions
+that take several operators in ``functions``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import cast as cast_type
+
+import numpy as np
+
+from tpuconvert.frontends import open_extents
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
+from tpuconvert.schema.extents import factorize
+from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Lt
+from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
+from tpuconvert.schema.ops.tile import Tile
+from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, format_shape
+
+# Shapes
+
+
+def extents(value: Value) -> tuple[int, ...]:
+    """Shape of a value. Extents may be symbolic (see ``open_extents``), but not data-dependent."""
+    shape = value.type.shape
+    if str in map(type, shape) and any("?" in str(extent) for extent in shape):
+        raise CannotConvertError(UNKNOWN_SHAPE, f"shape {format_shape(shape)} depends on data")
+    return open_extents.from_shape(shape)
+
+
+def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
+    """Reshape; all extents are given, some may be symbolic."""
+    if shape is x.shape:
+        return x
+    wanted = open_extents.to_shape(shape) or (1,)
+    if wanted == x.shape:
+        return x
+    if 0 in wanted or -1 in wanted:
+        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
+    if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
+        params = reshape_params(x.shape, wanted)
+        return _move_unit_axes(g, x, wanted) if params is None else g.add(Reshape(params), x)
+    target = static(wanted)
+    if x.is_constant:
+        quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
+        stored = None if quant is None or x.stored is None else x.stored.reshape(target)
+        return g.constant(x.array.reshape(target), x.name, quant, stored)
+    return g.add(Reshape(target), x)
+
+
+def _move_unit_axes(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
+    """Reshape to a shape that differs only in unit axes, where symbolic extents rule out a ``reshape`` operator."""
+    if [extent for extent in x.shape if extent != 1] != [extent for extent in wanted if extent != 1]:
+        names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
+        names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+        raise OpenExtentError(names[0])
+    if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
+        x = g.add(Squeeze(removed), x)
+    for axis, extent in enumerate(wanted):
+        x = g.add(ExpandDims(axis), x) if extent == 1 else x
+    return x
+
+
+def _reshaped_params(quant: QuantParams, old: tuple[int, ...], new: tuple[int, ...]) -> QuantParams | None:
+    """Quantization parameters of a reshaped constant; None if their axis does not exist in the new shape."""
+    if quant.axis is None:
+        return quant
+    before, extent = math.prod(old[: quant.axis]), old[quant.axis]
+    for axis in range(len(new)):
+        if new[axis] == extent and math.prod(new[:axis]) == before:
+            return dataclasses.replace(quant, axis=axis)
+    return None
+
+
+def permute(g: Graph, x: Value, order: Sequence[int]) -> Value:
+    """Transpose: axis ``k`` of the result is axis ``order[k]`` of x."""
+    target = tuple(int(axis) for axis in order)
+    if target == tuple(range(len(target))):
+        return x
+    if x.is_constant:
+        quant = x.quant
+        if quant is not None and quant.axis is not None:
+            quant = dataclasses.replace(quant, axis=target.index(quant.axis))
+        stored = None if x.stored is None else np.ascontiguousarray(x.stored.transpose(target))
+        assert x.data is not None
+        return g.constant(np.ascontiguousarray(x.data.transpose(target)), x.name, quant, stored)
+    return g.add(Permute(target), x)
+
+
+def align(g: Graph, *values: Value) -> list[Value]:
+    """Prepend unit axes, so that all values have the same rank."""
+    rank = max(value.rank for value in values)
+    return [reshape(g, value, (1,) * (rank - value.rank) + extents(value)) for value in values]
+
+
+def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+    """Shape that operands broadcast to, aligned on the right."""
+    found: list[int] = []
+    for axis in range(-max(map(len, shapes), default=0), 0):
+        longer = [shape[axis] for shape in shapes if len(shape) >= -axis and not is_one(shape[axis])]
+        if any(extent != longer[0] for extent in longer[1:]):
+            text = " and ".join(str(list(shape)) for shape in shapes)
+            raise CannotConvertError(INVALID_NODE, f"shapes {text} do not broadcast")
+        found.append(longer[0] if longer else 1)
+    return tuple(found)
+
+
+def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
+    """Broadcast x to a shape: prepend unit axes, then repeat along unit axes."""
+    target = tuple(shape)
+    own = (1,) * (len(target) - x.rank) + extents(x)
+    if any(not is_one(have) and have != want for have, want in zip(own, target, strict=True)):
+        raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
+    x = reshape(g, x, own)
+    pairs = list(zip(own, target, strict=True))
+    symbolic = {axis: want for axis, (have, want) in enumerate(pairs) if is_one(have) and open_extents.is_open(want)}
+    times = tuple(1 if axis in symbolic else int(want // have) for axis, (have, want) in enumerate(pairs))
+    if set(times) != {1}:
+        x = g.add(Tile(times), x)
+    for axis, extent in symbolic.items():
+        x = _repeat(g, x, axis, cast_type(OpenExtent, extent))
+    return x
+
+
+def _repeat(g: Graph, x: Value, axis: int, extent: OpenExtent) -> Value:
+    """Repeat x along a unit axis as often as a symbolic extent.
+
+    ``tile`` takes numbers only, but arithmetic broadcasts: x + zeros repeats x where the zeros have the extent.
+
+    Raises:
+        OpenExtentError: no input of the model has the extent, or a divisor of it.
+    """
+    if x.dtype not in (DType.FLOAT32, DType.INT32):
+        raise OpenExtentError(extent.name)
+    shape = [1] * x.rank
+    shape[axis] = extents(zeros := _zeros(g, extent))[0]
+    return add(g, x, cast(g, reshape(g, zeros, shape), x.dtype))
+
+
+def _zeros(g: Graph, extent: OpenExtent) -> Value:
+    """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too."""
+    times, names = factorize((extent.name,))
+    for value in g.inputs:
+        if names.total() != 1 or (name := next(iter(names))) not in value.shape:
+            continue
+        axis = value.shape.index(name)
+        for other in range(value.rank):
+            if other != axis:
+                value = cut(g, value, other, 0, 1)
+        one = reshape(g, as_float(g, value), (extents(value)[axis], 1))
+        zeros = g.add(Lt(), one, one)
+        if times > 1:
+            zeros = g.add(Tile((1, times)), zeros)
+        return reshape(g, zeros, (extents(zeros)[0] * times,))
+    raise OpenExtentError(extent.name)
+
+
+def cut(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    """Slice one axis: elements start, start + step, ... below end."""
+    shape = extents(x)
+    if (start, end, step) == (0, shape[axis], 1):
+        return x
+    if any(map(open_extents.is_open, shape)):
+        return _cut_beside_symbolic(g, x, axis, range(start, end, step))
+    starts = tuple(start if k == axis else 0 for k in range(len(shape)))
+    ends = tuple(end if k == axis else extent for k, extent in enumerate(shape))
+    steps = tuple(step if k == axis else 1 for k in range(len(shape)))
+    return extract(g, x, starts, ends, steps)
+
+
+def _cut_beside_symbolic(g: Graph, x: Value, axis: int, positions: range) -> Value:
+    """As ``cut`` if other axes are symbolic: ``extract`` would need their ends as numbers."""
+    extent = extents(x)[axis]
+    if positions.step == 1:
+        sizes = [positions.start, len(positions), extent - positions.stop]
+        parts = g.add_all(Split(axis=axis, num=sum(map(bool, sizes)), size=tuple(filter(None, sizes))), x)
+        return parts[1 if positions.start else 0]
+    index = g.constant(np.array(positions, np.int32), name="index")
+    return cast(g, g.add(IndexSelect(dim=axis), as_float(g, x), index), x.dtype)
+
+
+def extract(g: Graph, x: Value, start: Sequence[int], end: Sequence[int], step: Sequence[int]) -> Value:
+    """Slice every axis with a step, by the bounds of the ``extract`` operator."""
+    return g.add(Extract(tuple(start), tuple(end), tuple(step)), x)
+
+
+def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Concatenate along an axis; a single part is returned as it is."""
+    return parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts)
+
+
+# Types and constants
+
+
+def cast(g: Graph, x: Value, dtype: DType) -> Value:
+    """Cast to a data type; pairs that the ``cast`` operator does not have go through FLOAT32."""
+    if x.dtype is dtype:
+        return x
+    if not (x.dtype.is_float or dtype.is_float) and 32 in (x.dtype.bits, dtype.bits):
+        x = g.add(Cast(DType.FLOAT32), x)
+    return g.add(Cast(dtype), x)
+
+
+def as_float(g: Graph, x: Value) -> Value:
+    """Cast to FLOAT32, for operators without an integer form. Integers are exact below 2^24."""
+    return cast(g, x, DType.FLOAT32)
+
+
+def floats(x: Value, what: str = "its input") -> Value:
+    """Return x if it is FLOAT32; ``what`` names it in the error."""
+    if x.dtype is not DType.FLOAT32:
+        raise CannotConvertError(UNSUPPORTED_TYPE, f"{what} holds {x.dtype.value}", "supported: floating point")
+    return x
+
+
+def float_constant(g: Graph, data: Array | float, name: str = "constant") -> Value:
+    """A FLOAT32 constant."""
+    return g.constant(np.asarray(data, np.float32), name=name)
+
+
+# Arithmetic
+
+_BINARY: dict[str, Op] = {"add": Add(), "sub": Sub(), "mul": Mul(), "div": Div(), "max": Max(), "min": Min()}
+_BY_SCALAR: dict[str, Callable[[Scalar], Op]] = {
+    **{"add": Adds, "sub": Subs, "mul": Muls, "div": Divs, "max": Maxs, "min": Mins}
+}
+_OF_SCALAR: dict[str, Callable[[Scalar], Op]] = {**_BY_SCALAR, "sub": Rsubs, "div": Rdivs}
+
+
+def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
+    """Add a binary arithmetic operator that broadcasts; a constant of one element becomes a scalar."""
+    if a.dtype is not b.dtype:
+        raise CannotConvertError(UNSUPPORTED_TYPE, f"operands of different types: {a.dtype.value} and {b.dtype.value}")
+    broadcast_shape(extents(a), extents(b))
+    has_scalar_form = a.dtype is DType.FLOAT32 or function != "div"
+    if has_scalar_form and _is_scalar(b) and a.rank >= b.rank and not a.is_constant:
+        return g.add(_BY_SCALAR[function](_scalar(b)), a)
+    if has_scalar_form and _is_scalar(a) and b.rank >= a.rank and not b.is_constant:
+        return g.add(_OF_SCALAR[function](_scalar(a)), b)
+    return g.add(_BINARY[function], *align(g, a, b))
+
+
+def _is_scalar(value: Value) -> bool:
+    return value.is_constant and value.array.size == 1
+
+
+def _scalar(value: Value) -> Scalar:
+    return Scalar(value.dtype, value.array.reshape(-1)[0].item())
+
+
+def add(g: Graph, a: Value, b: Value) -> Value:
+    """``a + b``."""
+    return binary(g, "add", a, b)
+
+
+def sub(g: Graph, a: Value, b: Value) -> Value:
+    """``a - b``."""
+    return binary(g, "sub", a, b)
+
+
+def mul(g: Graph, a: Value, b: Value) -> Value:
+    """``a * b``."""
+    return binary(g, "mul", a, b)
+
+
+def div(g: Graph, a: Value, b: Value) -> Value:
+    """``a / b``."""
+    return binary(g, "div", a, b)
+
+
+def _number(x: Value, number: float) -> Scalar:
+    return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, number)
+
+
+def adds(g: Graph, x: Value, number: float) -> Value:
+    """``x + number``."""
+    return g.add(Adds(_number(x, number)), x)
+
+
+def muls(g: Graph, x: Value, number: float) -> Value:
+    """``x * number``."""
+    return g.add(Muls(_number(x, number)), x)
+
+
+def divs(g: Graph, x: Value, number: float) -> Value:
+    """``x / number``."""
+    return g.add(Divs(_number(x, number)), x)
+
+
+def rsubs(g: Graph, number: float, x: Value) -> Value:
+    """``number - x``."""
+    return g.add(Rsubs(_number(x, number)), x)
+
+
+def rdivs(g: Graph, number: float, x: Value) -> Value:
+    """``number / x``."""
+    return g.add(Rdivs(_number(x, number)), x)
+
+
+def maxs(g: Graph, x: Value, number: float) -> Value:
+    """``max(x, number)``."""
+    return g.add(Maxs(_number(x, number)), x)
+
+
+def mins(g: Graph, x: Value, number: float) -> Value:
+    """``min(x, number)``."""
+    return g.add(Mins(_number(x, number)), x)
+
+
+def clamp(g: Graph, x: Value, low: float, high: float) -> Value:
+    """``min(max(x, low), high)``, with fewer operators if a bound is infinite."""
+    if math.isinf(low) and math.isinf(high):
+        return x
+    if low > high:
+        return mins(g, maxs(g, x, low), high)
+    if math.isinf(low):
+        return mins(g, x, high)
+    if math.isinf(high):
+        return maxs(g, x, low)
+    return g.add(_clamp(x.dtype, low, math.copysign(1, low), high, math.copysign(1, high)), x)
+
+
+@functools.lru_cache(1 << 6)
+def _clamp(dtype: DType, low: float, _sign_of_low: float, high: float, _sign_of_high: float) -> Clamp:
+    """One object for equal bounds, which networks repeat. The signs distinguish -0.0 from 0.0, which are equal."""
+    if dtype is DType.FLOAT32:
+        return Clamp(Scalar.f32(low), Scalar.f32(high))
+    return Clamp(Scalar(dtype, low), Scalar(dtype, high))
+
+
+# Reductions
+
+
+def reduce(g: Graph, method: ReduceMethodType, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """Reduce over axes counted from the front."""
+    target = tuple(axes)
+    return g.add(Reduce(method=method, axis_list=target, axis_num=len(target), keep_dims=keep_dims), x)
+
+
+def mean(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """Arithmetic mean over axes."""
+    return reduce(g, ReduceMethodType.REDUCE_MEAN, x, axes, keep_dims)
+
+
+def total(g: Graph, x: Value, axes: Sequence[int], keep_dims: bool = True) -> Value:
+    """Sum over axes."""
+    return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes, keep_dims)
