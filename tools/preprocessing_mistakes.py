@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 from datasets import Entry
 
 from tpuconvert.preprocess import Preprocess
@@ -26,13 +27,15 @@ class Images:
     """Labelled images of one model, as decoded, with the right preprocessing.
 
     Args:
-        pixels: by ``fit``, uint8 [N, H, W, C] in RGB or grey, resized as the model takes them.
+        originals: uint8 [1, H, W, C] in RGB or gray, each with its own size.
+        pixels: by ``fit``, uint8 [N, H, W, C], resized to the size of the model's input.
         labels: index of the class of each, as the output counts them.
         rule: the right preprocessing; its ``mean`` is replaced by ``mean_image`` where there is one.
         mean_image: mean per pixel [H, W, C]; None for one per channel.
 
     """
 
+    originals: list[Array]
     pixels: dict[str, Array]
     labels: Array
     rule: Preprocess
@@ -41,11 +44,20 @@ class Images:
 
 @dataclass(frozen=True)
 class Given:
-    """Samples of a user: pixels and a preprocessing, and the model's input computed from both [N, H, W, C]."""
+    """Samples of a user: pixels and a preprocessing, and the model's input computed from both [N, H, W, C].
+
+    Args:
+        pixels: resized to the size of the model's input with ``rule.fit``.
+        rule: the preprocessing.
+        normalized: the model's input.
+        originals: the images before resizing, for mistakes of the resizing; None if the pixels are passed.
+
+    """
 
     pixels: Array
     rule: Preprocess
     normalized: Array
+    originals: list[Array] | None = None
 
 
 Mistake = Callable[[Images], Given | None]
@@ -63,11 +75,12 @@ def images_of(root: Path, entry: Entry, part: str) -> Images:
         images, labels = images[start::4][:LIMIT], labels[start::4][:LIMIT] + offset
         if kind == "mnist":
             rule = Preprocess(color="GRAY", scale=(how["scale"],))
-            return Images(_both_fits(images.reshape(-1, 28, 28, 1), (28, 28)), labels, rule)
+            images = images.reshape(-1, 28, 28, 1)
+            return Images(list(images[:, None]), _resize_both_ways(images, (28, 28)), labels, rule)
         mean = None if how["mean"] == "none" else np.load(root / "images" / kind / how["mean"]).astype(np.float32)
         per_channel = (0.0,) if mean is None else tuple(map(float, mean.mean(axis=(0, 1))))
         rule = Preprocess(mean=per_channel, layout=how["layout"])
-        return Images(_both_fits(images, (32, 32)), labels, rule, mean)
+        return Images(list(images[:, None]), _resize_both_ways(images, (32, 32)), labels, rule, mean)
     folder = root / "images" / ("imagenet" if kind == "imagenet" else "coco")
     listed = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
     if kind == "imagenet":
@@ -80,18 +93,26 @@ def images_of(root: Path, entry: Entry, part: str) -> Images:
         fit: np.concatenate([replace(plain, fit=fit).load(folder / item["file"]) for item in listed]).astype(np.uint8)
         for fit in ("stretch", "crop")
     }
-    return Images(pixels, np.array([item[named] for item in listed]) + offset, replace(rule, size=None))
+    labels = np.array([item[named] for item in listed]) + offset
+    originals = [decode_image(folder / item["file"]) for item in listed]
+    return Images(originals, pixels, labels, replace(rule, size=None))
 
 
-def _both_fits(images: Array, size: tuple[int, int]) -> dict[str, Array]:
+def decode_image(path: Path) -> Array:
+    """Decode an image file to uint8 [1, H, W, 3] in RGB."""
+    with PIL.Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))[None]
+
+
+def _resize_both_ways(images: Array, size: tuple[int, int]) -> dict[str, Array]:
     color = "GRAY" if images.shape[3] == 1 else "RGB"
     rule = Preprocess(size=size, color=color, layout="NHWC")
     return {fit: replace(rule, fit=fit).apply(images).astype(np.uint8) for fit in ("stretch", "crop")}
 
 
 def right(images: Images) -> Given:
-    """The right preprocessing."""
-    return _given(images, images.rule)
+    """The right preprocessing of the original images."""
+    return replace(_given(images, images.rule), originals=images.originals)
 
 
 def _given(images: Images, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Given:
@@ -165,7 +186,9 @@ def _turned(images: Images) -> Given | None:
 
 
 def _other_fit(images: Images) -> Given:
-    return _given(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
+    """Original images with the other way of resizing."""
+    given = _given(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
+    return replace(given, originals=images.originals)
 
 
 def _with(images: Images, **changes: Any) -> Given:

@@ -80,7 +80,9 @@ class Subject:
         return np.stack([self._known[key] for key in keys])
 
 
-def examine(subject: Subject, samples: Array, rule: Preprocess | None, labels: Array) -> tuple[float, bool, bool]:
+def examine(
+    subject: Subject, samples: Array | list[Array], rule: Preprocess | None, labels: Array
+) -> tuple[float, bool, bool]:
     """Top-1 in percent, and whether the doctor warns with labels, and without."""
     feeds = load_feeds(samples, [subject.port], rule)
     first = load_feeds(samples[:STATISTICS], [subject.port], rule)
@@ -117,14 +119,17 @@ def measure(root: Path, entry: Entry, part: str) -> Row:
     return row
 
 
-def as_images(subject: Subject, given: Given) -> tuple[Array, Preprocess] | None:
-    """Pixels and a preprocessing; None for inputs that are no images, and for a mean per pixel.
+def as_images(subject: Subject, given: Given) -> tuple[Array | list[Array], Preprocess] | None:
+    """Images and a preprocessing; None for inputs that are not images.
 
-    The pixels are cropped already, where the rule says so: a second crop would be a mistake.
+    Pixels that are resized already get a rule that does not crop them again.
     """
+    if len(subject.port.shape) != 4:
+        return None
     layout = "NHWC" if subject.port.shape[-1] == given.pixels.shape[-1] else "NCHW"
-    rule = replace(given.rule, fit="stretch", layout=layout)
-    return (given.pixels, rule) if len(subject.port.shape) == 4 else None
+    if given.originals is not None:
+        return given.originals, replace(given.rule, layout=layout)
+    return given.pixels, replace(given.rule, fit="stretch", layout=layout)
 
 
 def as_arrays(subject: Subject, given: Given) -> tuple[Array, None]:

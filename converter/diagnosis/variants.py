@@ -161,9 +161,13 @@ class TrialSamples:
                 rule = dataclasses.replace(rule, layout="NHWC")
             yield self._by_rule(f"0..1, of pixels up to {greatest:g}", rule)
 
-    def _by_rule(self, name: str, rule: Preprocess) -> Variant:
+    def _by_rule(self, name: str, rule: Preprocess, change: Callable[[Array], Array] | None = None) -> Variant:
+        """Variant with another rule; ``change`` is applied to the RGB pixels [N, H, W, C] before it."""
+
         def make(indices: Array) -> Array:
             pixels = self._pixels(rule.fit if self.rule is not None else None)[indices]
+            if change is not None:
+                pixels = change(pixels)
             ordered = pixels[..., ::-1] if rule.color == "BGR" else pixels
             mean, scale = np.asarray(rule.mean, np.float32), np.asarray(rule.scale, np.float32)
             return self._from_image((ordered - mean) * scale)
@@ -186,8 +190,12 @@ class TrialSamples:
             if rule is not None and len(set(rule.mean)) + len(set(rule.scale)) > 2:
                 other = dataclasses.replace(rule, color=_other_color(rule.color))
                 yield self._by_rule("R and B exchanged, mean and scale as given", other)
-            yield Variant("memory read as [C, H, W]", _LAYOUT_ADVICE, True, of_image(_from_channels_first))
-            yield Variant("memory read as [H, W, C]", _LAYOUT_ADVICE, True, of_image(_from_channels_last))
+            for name, change in _MEMORY_ORDERS.items():
+                if rule is None:
+                    yield Variant(name, _LAYOUT_ADVICE, True, of_image(change))
+                else:  # on RGB pixels: mean, scale and BGR apply to channels that were already mixed up
+                    variant = self._by_rule(name, rule, change)
+                    yield dataclasses.replace(variant, advice=_LAYOUT_ADVICE, same_values=True)
         high = self._to_image(self.current).max(axis=(0, 1, 2))
         low = self._to_image(self.current).min(axis=(0, 1, 2))
         advice = "invert the samples: 255 - pixel"
@@ -221,6 +229,11 @@ def _from_channels_last(images: Array) -> Array:
     """Memory of [H, W, C] that was taken as [C, H, W]."""
     return np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(images.shape)
 
+
+_MEMORY_ORDERS = {
+    "memory read as [C, H, W]": _from_channels_first,
+    "memory read as [H, W, C]": _from_channels_last,
+}
 
 _LAYOUT_ADVICE = "transpose the arrays between NHWC and NCHW (numpy.transpose) instead of reshaping them"
 

@@ -11,6 +11,7 @@ from tpuconvert.calibration_data import load_feeds
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.diagnosis.trial import binomial_tail, paired_test, probabilities, sign_test
 from tpuconvert.diagnosis.variants import TrialSamples
+from tpuconvert.preprocess import Preprocess
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 
@@ -166,6 +167,19 @@ def test_reshaped_images_are_among_the_variants(shape, wrong):
     memory = images if wrong == "last" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     source = load_feeds(memory.reshape(4, *shape[1:]), [port])
     variants = TrialSamples(source, port, None).variants()
+    assert any(np.array_equal(variant.make(np.arange(4)), right) for variant in variants)
+
+
+@pytest.mark.parametrize("color", ["RGB", "BGR"])
+def test_reshaped_pixels_are_restored_before_mean_and_color_order(color):
+    """Pixels [C, H, W] read as [H, W, C]: the mean and the exchange of R and B were applied to mixed-up channels."""
+    port = Port("x", "float32", (1, 3, 8, 8))
+    images = np.random.default_rng(3).integers(0, 256, (4, 8, 8, 3), np.uint8)
+    rule = Preprocess(color=color, mean=(104.0, 117.0, 123.0), scale=(0.5,))
+    ordered = images[..., ::-1] if color == "BGR" else images
+    right = ((ordered - np.float32([104, 117, 123])) * np.float32(0.5)).transpose(0, 3, 1, 2)
+    mixed = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(images.shape)
+    variants = TrialSamples(load_feeds(mixed, [port], rule), port, rule).variants()
     assert any(np.array_equal(variant.make(np.arange(4)), right) for variant in variants)
 
 

