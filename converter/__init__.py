@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from tpuconvert.plugins import register_metric as register_metric
     from tpuconvert.plugins import register_op as register_op
     from tpuconvert.plugins import register_rule as register_rule
-    from tpuconvert.preprocess import Preprocess as Preprocess
     from tpuconvert.runtime.border import TensorInfo as TensorInfo
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
+    from tpuconvert.samples.preprocess import Preprocess as Preprocess
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
     from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
@@ -63,7 +63,7 @@ _MODULES = {
     "tpuconvert.optimizer.quantize.ranges": ("Range",),
     "tpuconvert.pipeline": ("convert",),
     "tpuconvert.plugins": ("register_calibrator", "register_metric", "register_op", "register_rule"),
-    "tpuconvert.preprocess": ("Preprocess",),
+    "tpuconvert.samples.preprocess": ("Preprocess",),
     "tpuconvert.runtime.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
     "tpuconvert.schema.errors": (

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
-from tpuconvert.model_description import Description, describe_model
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
-from tpuconvert.report_page import Cell, escape, html_table, model_sections, page
+from tpuconvert.report.html_page import Cell, escape, html_table, model_sections, page
+from tpuconvert.report.model_description import Description, describe_model
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array, Chip
-from tpuconvert.source_comparison import verify_source
+from tpuconvert.verify.source_comparison import verify_source
 
 SOURCES = {
     "onnx": ("digits.onnx", None, "NCHW"),

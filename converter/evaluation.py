@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tpuconvert.calibration_data import load_arrays, load_feeds
 from tpuconvert.model import Model
-from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.samples.calibration_data import load_arrays, load_feeds
+from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import against_limit, several
+from tpuconvert.text_format import against_limit, several
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import Feed
+    from tpuconvert.samples.calibration_data import Feed
 
 METRICS = {"top1": 1, "top5": 5}
 """Name of a measure -> among how many of the highest scores the right class has to be."""

@@ -79,7 +79,7 @@ def _tuples(value: Any) -> Any:
 
 def _from_text(name: str, text: str, folder: str | os.PathLike[str]) -> Any:
     if text.lower().endswith(".npy"):
-        from tpuconvert.calibration_data import load_arrays  # only for files
+        from tpuconvert.samples.calibration_data import load_arrays  # only for files
 
         return load_arrays(Path(folder) / text)[""]
     lower = {"True": "true", "False": "false"}.get(text.strip(), text)

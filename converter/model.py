@@ -14,8 +14,8 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
-    from tpuconvert.preprocess import Preprocess
     from tpuconvert.runtime.border import TensorInfo
+    from tpuconvert.samples.preprocess import Preprocess
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Model:
     @cached_property
     def preprocess(self) -> Preprocess | None:
         """How pictures become the model's input, where that was given."""
-        from tpuconvert.preprocess import Preprocess
+        from tpuconvert.samples.preprocess import Preprocess
 
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
 
@@ -93,8 +93,8 @@ class Model:
 
     def summary(self) -> str:
         """The model in a few lines of text."""
-        from tpuconvert.model_description import describe_model
-        from tpuconvert.report import summary_text
+        from tpuconvert.report.model_description import describe_model
+        from tpuconvert.report.text import summary_text
 
         return summary_text(describe_model(self))
 

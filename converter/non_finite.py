@@ -24,7 +24,7 @@ from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.op import non_finite_parameters
 from tpuconvert.schema.types import Array, format_shape
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 OPTIMIZER = "the optimizer"
 """``NonFinite.made_by`` for constants that a rule makes from finite ones."""

@@ -15,7 +15,7 @@ from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip, Dim, Shape
 
 if TYPE_CHECKING:
-    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.samples.preprocess import Preprocess
 
 QUANTIZE_MODES = ("int8",)
 CALIBRATION_METHODS = ("mse", "kl", "minmax")
@@ -112,7 +112,7 @@ class Options:
                 known = ", ".join(calibrators())
                 raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
         if isinstance(preprocess, str | Mapping):
-            from tpuconvert.preprocess import Preprocess
+            from tpuconvert.samples.preprocess import Preprocess
 
             preprocess = (
                 Preprocess.parse(preprocess) if isinstance(preprocess, str) else Preprocess.from_mapping(preprocess)

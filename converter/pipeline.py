@@ -34,11 +34,11 @@ from tpuconvert.source_loading import is_quantized_source, load_source, with_pre
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpuconvert.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.diagnosis.network import Expected
-    from tpuconvert.preprocess import Preprocess
-    from tpuconvert.ranges_file import MeasuredRanges
-    from tpuconvert.watching import Watch
+    from tpuconvert.pass_instrumentation import Watch
+    from tpuconvert.quantize.ranges_file import MeasuredRanges
+    from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.samples.preprocess import Preprocess
 
 P = ParamSpec("P")
 
@@ -187,7 +187,7 @@ def convert_source(
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
-        from tpuconvert.quantizing import calibration_feeds
+        from tpuconvert.quantize.quantization import calibration_feeds
 
         calibration = feeds = calibration_feeds(graph, options, calibration)
     model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
@@ -237,7 +237,7 @@ def finish(
         hint = "leave --calibration and --ranges out"
         raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
     if options.quantize is not None or any(value.quant is not None for value in graph.values):
-        from tpuconvert.quantizing import in_integers
+        from tpuconvert.quantize.quantization import in_integers
 
         graph, more = in_integers(graph, options, calibration, ranges, progress, expected)
         notes += more
@@ -248,7 +248,7 @@ def finish(
     notes += check_legality(graph, options.chip)
     check_transposes(graph, options.max_transposes)
     if options.min_int8_share is not None:
-        from tpuconvert.integer_share import check_integer_share
+        from tpuconvert.quantize.integer_share import check_integer_share
 
         if options.quantize is None and not is_quantized:
             hint = "add --quantize int8, or leave --min-int8-share out"

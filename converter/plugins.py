@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from importlib import metadata
     from pathlib import Path
 
-    from tpuconvert.metrics import Metric
     from tpuconvert.optimizer.engine import RuleFunction
     from tpuconvert.optimizer.pattern import Pattern
     from tpuconvert.optimizer.quantize.calibrators import Collector
+    from tpuconvert.verify.metrics import Metric
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
 
@@ -113,7 +113,7 @@ def register_metric(name: str) -> Callable[[Metric], Metric]:
         UsageError: the name is taken.
 
     """
-    from tpuconvert.metrics import add_metric
+    from tpuconvert.verify.metrics import add_metric
 
     return add_metric(name)
 

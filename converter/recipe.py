@@ -19,8 +19,8 @@ from tpuconvert.schema.mapped_pages import aligned_buffer
 from tpuconvert.source_loading import source_format
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import FeedSource
-    from tpuconvert.ranges_file import MeasuredRanges
+    from tpuconvert.quantize.ranges_file import MeasuredRanges
+    from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.mapped_pages import MappedFile
 

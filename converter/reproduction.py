@@ -17,11 +17,11 @@ from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass, fields
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import CalibrationSource
-    from tpuconvert.ranges_file import MeasuredRanges
+    from tpuconvert.quantize.ranges_file import MeasuredRanges
+    from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.schema.graph import Graph
 
 

@@ -17,7 +17,7 @@ from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Array
 
 if TYPE_CHECKING:
-    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.samples.preprocess import Preprocess
 
 Images = str | os.PathLike[str] | Array | Iterable[Any]
 """A path (of an image or a folder of images), a PIL image, a uint8 array, or several of them."""
@@ -120,7 +120,7 @@ class Session(session.Session):
         return {port.name: _as_declared(np.concatenate(arrays), port)}
 
     def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
-        from tpuconvert.preprocess import Preprocess
+        from tpuconvert.samples.preprocess import Preprocess
 
         if isinstance(given, Preprocess):
             return given
@@ -161,7 +161,7 @@ def _each(images: Images) -> Iterable[Any]:
     if isinstance(images, str | os.PathLike):
         path = Path(images)
         if path.is_dir():
-            from tpuconvert.preprocess import PICTURE_SUFFIXES
+            from tpuconvert.samples.preprocess import PICTURE_SUFFIXES
 
             found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
             if not found:

@@ -159,7 +159,7 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     if options.preprocess is not None or not graph.metadata:
         return options
     from tpuconvert.frontends.tflite.metadata import preprocessing
-    from tpuconvert.preprocess import Preprocess
+    from tpuconvert.samples.preprocess import Preprocess
 
     stated = preprocessing(graph.metadata, options.reading.layout)
     return replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options

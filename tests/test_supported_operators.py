@@ -10,7 +10,7 @@ from onnx_models import graph_of, model, one, ramp
 from onnx_oracles import NEWEST_OPSET
 
 from tpuconvert.frontends.registry import FORMATS, Kind, registry
-from tpuconvert.operator_tables import refused_operators, source_operators
+from tpuconvert.report.operator_tables import refused_operators, source_operators
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind

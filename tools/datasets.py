@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.preprocess import Preprocess
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 
 Entry = dict[str, Any]

@@ -1,9 +1,10 @@
 """Write the pages of the operators: ``python tools/operator_pages.py [--check]``.
 
 ``docs/operators/`` gets one page per operator and an index, made from the definitions.
-``converter/operator_notes.json`` gets what a definition does not hold: the family, the meanings of the parameters and a
-worked example, taken from the operator set's contract in ``tests/spec``. The results of an example are computed anew by
-the definition. With ``--check`` nothing is written, and the exit code says whether everything is up to date.
+``converter/report/operator_notes.json`` gets what a definition does not hold: the family, the meanings of the
+parameters and a worked example, taken from the operator set's contract in ``tests/spec``. The results of an example
+are computed by the definition. With ``--check`` nothing is written, and the exit code says whether everything is up
+to date.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.operator_description import DECISION, OTHERS, OperatorDescription, describe, shown
+from tpuconvert.report.operator_description import DECISION, OTHERS, OperatorDescription, describe, shown
 from tpuconvert.schema.legality import Status, check
 from tpuconvert.schema.op import Op, OpKind, all_ops
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = "python tools/operator_pages.py"
-NOTES = Path("converter", "operator_notes.json")
+NOTES = Path("converter", "report", "operator_notes.json")
 PAGES = Path("docs", "operators")
 INDEX = "index.md"
 SMALL = 64

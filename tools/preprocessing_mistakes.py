@@ -12,7 +12,7 @@ import numpy as np
 import PIL.Image
 from datasets import Entry
 
-from tpuconvert.preprocess import Preprocess
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 
 LIMIT = 200

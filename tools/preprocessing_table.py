@@ -23,14 +23,14 @@ from datasets import Entry, data_root, entries, input_shapes, model_files
 from preprocessing_mistakes import MISTAKES, Given, cases, images_of, right
 
 import tpuconvert as tc
-from tpuconvert.calibration_data import load_feeds
 from tpuconvert.diagnosis.doctor import check_statistics, predictor
 from tpuconvert.diagnosis.network import expectations
 from tpuconvert.diagnosis.trial import compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples
 from tpuconvert.options import Options
 from tpuconvert.pipeline import finish
-from tpuconvert.preprocess import Preprocess
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import is_quantized_source, load_source

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tpuconvert.frontends.registry import FORMATS, registry
-from tpuconvert.operator_tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering import find_lowering
+from tpuconvert.report.operator_tables import source_operators, tpu_operators
 from tpuconvert.schema.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 

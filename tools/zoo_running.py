@@ -21,8 +21,8 @@ import tpuconvert as tc
 from tpuconvert.options import Options
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
-from tpuconvert.source_comparison import verify_source
-from tpuconvert.verification import FLOAT_TOLERANCE, Thresholds
+from tpuconvert.verify.source_comparison import verify_source
+from tpuconvert.verify.verification import FLOAT_TOLERANCE, Thresholds
 
 OK = "ok"
 NUMBER = "ok with a number"

@@ -28,8 +28,8 @@ from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
-from tpuconvert.preprocess import PICTURE_SUFFIXES
 from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.samples.preprocess import PICTURE_SUFFIXES
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import note_input

@@ -27,7 +27,7 @@ from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
 from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
-from tpuconvert.preprocess import YAML_SUFFIXES
+from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")

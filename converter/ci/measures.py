@@ -22,7 +22,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
-from tpuconvert.source_comparison import verify_source
+from tpuconvert.verify.source_comparison import verify_source
 
 Measures = dict[str, Any]
 

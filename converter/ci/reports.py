@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
 from tpuconvert.schema.visible_text import for_json, one_line, visible
-from tpuconvert.wording import bytes_text
+from tpuconvert.text_format import bytes_text
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"

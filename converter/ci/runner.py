@@ -21,7 +21,7 @@ from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import refuse_input
-from tpuconvert.wording import against_limit
+from tpuconvert.text_format import against_limit
 
 Measures = dict[str, Any]
 P = ParamSpec("P")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tpuconvert.benchmark import KernelCost, StepCost, Timing
-    from tpuconvert.calibration_data import Feed
     from tpuconvert.model import Model
+    from tpuconvert.samples.calibration_data import Feed
 
 SECONDS = 2.0
 """That runs are timed for when neither their number nor a time is given."""
@@ -102,8 +102,8 @@ def command(
 
 def _feed(model: Model, source: str | None, seed: int) -> Feed:
     """The one sample that every run takes."""
-    from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.random_samples import random_feeds, unknown_extents
+    from tpuconvert.samples.calibration_data import load_feeds
+    from tpuconvert.samples.random_samples import random_feeds, unknown_extents
     from tpuconvert.schema.errors import UsageError
 
     ports = model.graph.input_ports
@@ -128,8 +128,8 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
     from tpuconvert.benchmark import by_kernel
-    from tpuconvert.report import table
-    from tpuconvert.wording import bytes_text
+    from tpuconvert.report.text import table
+    from tpuconvert.text_format import bytes_text
 
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
@@ -149,7 +149,7 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
 
 def _named(nodes: Sequence[str]) -> str:
     """The nodes of a step in a line: by names where they fit, else by the last one. ``--json`` has them all."""
-    from tpuconvert.wording import LONGEST, shortened
+    from tpuconvert.text_format import LONGEST, shortened
 
     more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
     named = ", ".join(nodes[:NAMES_SHOWN]) + more

@@ -49,10 +49,10 @@ def command(
     tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess mean=127.5,scale=0.0078125
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.ranges_file import measure_ranges
-    from tpuconvert.wording import several
+    from tpuconvert.quantize.ranges_file import measure_ranges
+    from tpuconvert.text_format import several
 
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
     ensure_writable(output)

@@ -28,14 +28,14 @@ def command(
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.model_description import describe_model
     from tpuconvert.pipeline import finish
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report_notes import grouped, note_lines, operators_of
+    from tpuconvert.report.model_description import describe_model
+    from tpuconvert.report.notes import grouped, note_lines, operators_of
     from tpuconvert.source_loading import load_source
-    from tpuconvert.wording import several
+    from tpuconvert.text_format import several
 
     load_plugins(plugins)
     settings = make_options(**options)

@@ -12,8 +12,8 @@ from tpuconvert.schema.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
+    from tpuconvert.pass_instrumentation import Watch
     from tpuconvert.progress import Progress
-    from tpuconvert.watching import Watch
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def make(
         said_again: words that a later comparison with the source needs as well.
 
     """
-    from tpuconvert.conversion_summary import summarize
     from tpuconvert.pipeline import convert_source
+    from tpuconvert.report.conversion_summary import summarize
 
     measured = None
     if files.ranges is not None:
-        from tpuconvert.ranges_file import read_ranges
+        from tpuconvert.quantize.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
     converted = convert_source(
@@ -93,8 +93,8 @@ def make(
     )
     verification = None
     if with_verification:
-        from tpuconvert.source_comparison import verify_source  # with everything that a comparison needs
-        from tpuconvert.verification import Thresholds
+        from tpuconvert.verify.source_comparison import verify_source  # with everything that a comparison needs
+        from tpuconvert.verify.verification import Thresholds
 
         verification = verify_source(
             converted, files.model, files.weights, settings, files.calibration, progress=progress
@@ -106,7 +106,7 @@ def make(
         from pathlib import Path
 
         from tpuconvert.cli.output_files import write_report
-        from tpuconvert.model_description import describe_model
+        from tpuconvert.report.model_description import describe_model
 
         write_report(Path(files.report), describe_model(converted, verification))
     return summarize(
@@ -122,7 +122,7 @@ def tell(summary: dict[str, Any], *, as_json: bool) -> None:
         print_json(summary)
     else:
         from tpuconvert.cli.terminal import echo_text
-        from tpuconvert.conversion_summary import summary_lines
+        from tpuconvert.report.conversion_summary import summary_lines
 
         echo_text("\n".join(summary_lines(summary)))
 

@@ -110,7 +110,7 @@ def command(
     tpuconvert convert deploy.prototxt net.caffemodel -o net.tpum
     """
     from tpuconvert.cli.conversion import Files, make, tell
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.plugins import load_plugins
 
     files = Files(model, weights, calibration, output, report)

@@ -30,9 +30,9 @@ def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
     import dataclasses
 
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.demo import HEADING, cells, run_demo
-    from tpuconvert.report import table
+    from tpuconvert.report.text import table
 
     with drawn_progress(progress_mode) as progress:
         rows, report = run_demo(Path(output), chip, progress)

@@ -58,7 +58,7 @@ def command(
     tpuconvert doctor net.onnx --data validation/ --preprocess mean=127.5,scale=0.0078125
     tpuconvert doctor net.onnx --data images.npz --labels labels.npy
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.cli.terminal import echo_text
     from tpuconvert.diagnosis.doctor import diagnose
     from tpuconvert.plugins import load_plugins

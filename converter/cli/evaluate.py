@@ -64,12 +64,12 @@ def command(
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.evaluation import evaluate
     from tpuconvert.model import load
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.preprocess import Preprocess
-    from tpuconvert.wording import several
+    from tpuconvert.samples.preprocess import Preprocess
+    from tpuconvert.text_format import several
 
     load_plugins(plugins)
     least = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}

@@ -35,13 +35,13 @@ def command(
     from tpuconvert.cli.output_files import write_report
     from tpuconvert.cli.problems import ensure, ensure_writable
     from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.cost_report import cost_lines, cost_node_lines, describe_cost, group_lines
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.model import load
-    from tpuconvert.model_description import describe_graph, describe_model
     from tpuconvert.options import Options
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import node_lines, summary_text
+    from tpuconvert.report.cost import cost_lines, cost_node_lines, describe_cost, group_lines
+    from tpuconvert.report.model_description import describe_graph, describe_model
+    from tpuconvert.report.text import node_lines, summary_text
     from tpuconvert.source_loading import load_source
 
     ensure(not (as_json and page), "--json and --html exclude each other")

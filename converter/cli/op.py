@@ -30,7 +30,7 @@ def op_test(file: str, as_json: bool, require_native: bool) -> None:
     from tpuconvert.cli.terminal import echo_text
     from tpuconvert.op_test import raise_if_failed, run_tests
     from tpuconvert.plugins import operators_of_file
-    from tpuconvert.report import table
+    from tpuconvert.report.text import table
 
     outcomes = run_tests(operators_of_file(file), require_native=require_native)
     if as_json:

@@ -43,9 +43,9 @@ def _explain(name: str, chip: str | None, as_json: bool) -> None:
     import dataclasses
 
     from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.operator_description import describe
-    from tpuconvert.operator_tables import chips_named, operator_named
-    from tpuconvert.operator_text import description_lines
+    from tpuconvert.report.operator_description import describe
+    from tpuconvert.report.operator_tables import chips_named, operator_named
+    from tpuconvert.report.operator_text import description_lines
 
     about = describe(operator_named(name), chips_named(chip))
     if as_json:
@@ -55,8 +55,8 @@ def _explain(name: str, chip: str | None, as_json: bool) -> None:
 
 
 def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
-    from tpuconvert.operator_tables import refused_operators, source_operators, tpu_operators
-    from tpuconvert.report import table
+    from tpuconvert.report.operator_tables import refused_operators, source_operators, tpu_operators
+    from tpuconvert.report.text import table
 
     refused = refused_operators(source_format) if source_format is not None else []
     rows = [*source_operators(source_format), *refused] if source_format is not None else tpu_operators(chip)

@@ -6,8 +6,8 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuconvert.model_description import Description
-from tpuconvert.report import full_text, to_json
+from tpuconvert.report.model_description import Description
+from tpuconvert.report.text import full_text, to_json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.types import Array
 from tpuconvert.schema.visible_text import visible
@@ -17,7 +17,7 @@ def write_report(path: Path, description: Description) -> None:
     """Write a report in the form that the name asks for: .html, .json, else text."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
-        from tpuconvert.report_page import to_html
+        from tpuconvert.report.html_page import to_html
 
         text = to_html(description)
     else:

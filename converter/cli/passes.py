@@ -20,7 +20,7 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     """
     from tpuconvert.optimizer.pipeline import describe_passes
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import table
+    from tpuconvert.report.text import table
 
     load_plugins(plugins)
     rows = describe_passes()

@@ -41,7 +41,7 @@ def plain_files(arguments: Sequence[str]) -> Files | None:
 def convert_plainly(files: Files) -> None:
     """Convert with the defaults of all options."""
     from tpuconvert.cli.conversion import make, tell
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.options import Options
     from tpuconvert.plugins import load_plugins
     from tpuconvert.schema.input_files import note_input

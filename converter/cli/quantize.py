@@ -66,7 +66,7 @@ def command(
     tpuconvert quantize net.onnx --ranges ranges.json --calibration images/ -o net.tpum
     """
     from tpuconvert.cli.conversion import Files, make, tell
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.frontends.sniffing import identify_file
     from tpuconvert.plugins import load_plugins
 

@@ -34,9 +34,9 @@ def command(
 
     The source and the samples must be those that the file was made from. Exit code 5 when the bytes are others.
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.ranges_file import read_ranges
+    from tpuconvert.quantize.ranges_file import read_ranges
     from tpuconvert.reproduction import reproduce
 
     ensure(

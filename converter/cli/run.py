@@ -55,13 +55,13 @@ def command(
     """
     import numpy as np
 
-    from tpuconvert.calibration_data import load_feeds
     from tpuconvert.cli.output_files import write_arrays
     from tpuconvert.model import load
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.preprocess import Preprocess
     from tpuconvert.runtime.batches import check_joinable
     from tpuconvert.runtime.session import Session
+    from tpuconvert.samples.calibration_data import load_feeds
+    from tpuconvert.samples.preprocess import Preprocess
 
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
     ensure_writable(output)
@@ -104,7 +104,7 @@ def command(
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
     """What ``load_feeds`` takes: one path, or arrays by input name."""
-    from tpuconvert.calibration_data import load_arrays
+    from tpuconvert.samples.calibration_data import load_arrays
     from tpuconvert.schema.errors import UsageError
     from tpuconvert.schema.spelling import did_you_mean
 

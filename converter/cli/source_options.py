@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.drawn_progress import MODES
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.progress_bar import MODES
 from tpuconvert.cli.terminal import echo
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
-    from tpuconvert.watching import Watch
+    from tpuconvert.pass_instrumentation import Watch
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -272,7 +272,7 @@ def make_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str
 
     """
     from tpuconvert.cli.problems import ensure, ensure_writable
-    from tpuconvert.watching import Sink, Watch
+    from tpuconvert.pass_instrumentation import Sink, Watch
 
     def tell(text: str) -> None:
         echo(text, err=True)

@@ -87,15 +87,15 @@ def command(
     thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
     quantized source, where only integers take part.
     """
-    from tpuconvert.cli.drawn_progress import drawn_progress
     from tpuconvert.cli.output_files import write_report
-    from tpuconvert.metrics import MetricLimit, check_metrics, measured
+    from tpuconvert.cli.progress_bar import drawn_progress
     from tpuconvert.model import load
-    from tpuconvert.model_description import describe_model
     from tpuconvert.plugins import load_plugins
-    from tpuconvert.report import verification_lines
-    from tpuconvert.source_comparison import verify_source
-    from tpuconvert.verification import NamedLimit, Thresholds
+    from tpuconvert.report.model_description import describe_model
+    from tpuconvert.report.text import verification_lines
+    from tpuconvert.verify.metrics import MetricLimit, check_metrics, measured
+    from tpuconvert.verify.source_comparison import verify_source
+    from tpuconvert.verify.verification import NamedLimit, Thresholds
 
     ensure(
         len(files) in (2, 3),

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tpuconvert.calibration_data import FeedSource, image_feeds, load_arrays, load_feeds
 from tpuconvert.diagnosis.calibration import Sufficiency, lone_findings, measure
 from tpuconvert.diagnosis.finding import Finding
 from tpuconvert.diagnosis.network import Expected, check_activations, expectations
@@ -21,14 +20,15 @@ from tpuconvert.evaluation import LABELS, Labelled, load_labelled
 from tpuconvert.model import Model, load
 from tpuconvert.options import Options
 from tpuconvert.pipeline import finish
-from tpuconvert.preprocess import Preprocess
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_arrays, load_feeds
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 SHOWN = 5
 """Variants that the text report shows."""

@@ -10,7 +10,7 @@ from tpuconvert.diagnosis.finding import Finding
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 CONSTANT_SHARE = 0.05
 """Single constant samples occur in real data (a black video frame, silence); more than this share does not."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.calibration_data import FeedSource
-from tpuconvert.preprocess import FITS, Preprocess
+from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.samples.preprocess import FITS, Preprocess
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
 

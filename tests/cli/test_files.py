@@ -47,7 +47,7 @@ def test_failure_leaves_the_old_file(digits: Path) -> None:
 
 
 def test_missed_threshold_writes_nothing(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tpuconvert.verification import Thresholds
+    from tpuconvert.verify.verification import Thresholds
 
     monkeypatch.setattr(Thresholds, "default", staticmethod(lambda *_: Thresholds(min_sqnr=1000.0)))
     assert main([*convert(digits, "net.tpum"), "--verify"]) == 5

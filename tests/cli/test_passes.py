@@ -9,7 +9,7 @@ import pytest
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.pipeline import known_names
-from tpuconvert.watching import Watch
+from tpuconvert.pass_instrumentation import Watch
 
 Captured = pytest.CaptureFixture[str]
 

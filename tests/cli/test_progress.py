@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.drawn_progress import Lines
+from tpuconvert.cli.progress_bar import Lines
 
 Captured = pytest.CaptureFixture[str]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tpuconvert.calibration_data import load_feeds
-from tpuconvert.preprocess import Preprocess
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import DType, QuantParams

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from converter.small_models import model_of, scaled_and_shifted
 
-from tpuconvert.conversion_summary import KINDS, REASONS, summarize, summary_lines
+from tpuconvert.report.conversion_summary import KINDS, REASONS, summarize, summary_lines
 from tpuconvert.schema.file_model import Note
 
 

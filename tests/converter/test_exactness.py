@@ -12,15 +12,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.difference import Difference
-from tpuconvert.exactness import Codes, Exactness, steps_between
 from tpuconvert.options import Options
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 from tpuconvert.schema.types import DType, QuantParams
-from tpuconvert.source_comparison import verify_source
-from tpuconvert.verification import Thresholds, Verification
+from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.exactness import Codes, Exactness, steps_between
+from tpuconvert.verify.source_comparison import verify_source
+from tpuconvert.verify.verification import Thresholds, Verification
 
 Captured = pytest.CaptureFixture[str]
 SMALL = ("kws_dscnn_int8_tflite", "micro_speech_int8_tflite", "mnist_conv_int8_tflite", "sine_int8_tflite")

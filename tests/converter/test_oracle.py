@@ -8,9 +8,9 @@ from converter.small_models import examples
 
 import tpuconvert as tc
 from tpuconvert.options import Options
-from tpuconvert.oracle import ENGINES, Oracle, OracleError, find_oracle
 from tpuconvert.schema.graph import Port
-from tpuconvert.source_comparison import verify_source
+from tpuconvert.verify.oracle import ENGINES, Oracle, OracleError, find_oracle
+from tpuconvert.verify.source_comparison import verify_source
 
 PORT = Port("image", "float32", (1, 1, 8, 8))
 

@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.options import Options
-from tpuconvert.output_checks import output_problems, output_statistics
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError
 from tpuconvert.schema.graph import Graph
@@ -22,7 +21,8 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType
 from tpuconvert.source_loading import load_source
-from tpuconvert.verification import Thresholds, verify
+from tpuconvert.verify.output_checks import output_problems, output_statistics
+from tpuconvert.verify.verification import Thresholds, verify
 
 Captured = pytest.CaptureFixture[str]
 FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7, 8]], np.float32)}]

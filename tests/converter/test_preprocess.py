@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.preprocess import Preprocess
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
 
 RED, GREY = (200, 100, 50), (10, 10, 10)

@@ -16,13 +16,13 @@ from converter.small_models import examples, model_of, scaled_and_shifted
 from onnx_models import model, one
 
 import tpuconvert as tc
-from tpuconvert.calibration_data import load_feeds
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT
-from tpuconvert.ranges_file import measure_ranges
+from tpuconvert.quantize.ranges_file import measure_ranges
 from tpuconvert.recipe import PLACES, file_digest, write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
+from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema import mapped_pages
 from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.graph import Port

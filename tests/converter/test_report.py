@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from converter.small_models import model_of, scaled_and_shifted
 
-from tpuconvert.difference import Difference
 from tpuconvert.model import Model
-from tpuconvert.model_description import describe_graph, describe_model
-from tpuconvert.report import full_text, summary_text, table, to_json
-from tpuconvert.report_notes import note_lines
-from tpuconvert.report_page import _short_lists, to_html
+from tpuconvert.report.html_page import _short_lists, to_html
+from tpuconvert.report.model_description import describe_graph, describe_model
+from tpuconvert.report.notes import note_lines
+from tpuconvert.report.text import full_text, summary_text, table, to_json
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
-from tpuconvert.verification import Verification, verify
-from tpuconvert.wording import LONGEST, shortened
+from tpuconvert.text_format import LONGEST, shortened
+from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.verification import Verification, verify
 
 NOTES = (Note("float", "y", "softmax: 8-bit probabilities"), Note("float", "z", "softmax: 8-bit probabilities"))
 

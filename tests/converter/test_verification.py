@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from converter.small_models import SHAPE, model_of, scaled_and_shifted
 
-from tpuconvert.difference import Difference
-from tpuconvert.oracle import OracleError, Statement
-from tpuconvert.random_samples import random_feeds
-from tpuconvert.report import verification_lines
+from tpuconvert.report.text import verification_lines
+from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import DType, QuantParams, Scalar, TensorType
-from tpuconvert.verification import NamedLimit, Thresholds, verify
+from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.oracle import OracleError, Statement
+from tpuconvert.verify.verification import NamedLimit, Thresholds, verify
 
 
 def difference(wanted: list[float], got: list[float]) -> Difference:

@@ -5,7 +5,7 @@ from data_models import names
 from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 
 QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
 IMAGES = 24

@@ -12,7 +12,7 @@ from tpuconvert.optimizer.pattern import p
 from tpuconvert.optimizer.registry import _RULES
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.options import Options
-from tpuconvert.random_samples import random_feeds
+from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied

@@ -8,7 +8,7 @@ import pytest
 from onnx_models import model, one, ramp, saved
 
 import tpuconvert as tc
-from tpuconvert.calibration_data import load_feeds
+from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.input_types import converted

@@ -195,7 +195,7 @@ def test_damaged_metadata_is_a_note(tmp_path: Path) -> None:
 def test_another_engine_is_not_asked_about_other_borders(tmp_path: Path) -> None:
     """It would take the file's own layout, and the state of the run before."""
     from tpuconvert.options import Options
-    from tpuconvert.source_comparison import verify_source
+    from tpuconvert.verify.source_comparison import verify_source
 
     path = written(tmp_path, convolution())
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):

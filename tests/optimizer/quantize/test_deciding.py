@@ -5,8 +5,8 @@ import pytest
 from data_models import converted
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
-from tpuconvert.integer_share import integer_share
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
+from tpuconvert.quantize.integer_share import integer_share
 
 ENOUGH = 0.99
 

@@ -6,8 +6,8 @@ import pytest
 from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.model_description import describe_model
-from tpuconvert.report import summary_text
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.text import summary_text
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.legality import check_graph

@@ -1,4 +1,4 @@
-"""The process that another engine runs in: ``python -m tpuconvert.oracle_process ENGINE SOURCE FOLDER``.
+"""The process that another engine runs in: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER``.
 
 It reads ``feed0.npz`` ... of the folder (``names`` of the inputs, and ``in0`` ... for them) and writes ``result0.npz``
 ... (``names`` of tensors, ``out0`` ... for them, how many of them are the model's ``outputs``, which come first, and

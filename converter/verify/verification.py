@@ -21,19 +21,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tpuconvert.difference import Difference
-from tpuconvert.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.model import Model
-from tpuconvert.oracle import OracleError, Statement
-from tpuconvert.output_checks import output_problems, output_statistics
 from tpuconvert.pipeline import has_integers
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
-from tpuconvert.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
-from tpuconvert.wording import against_limit
+from tpuconvert.text_format import against_limit
+from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
+from tpuconvert.verify.oracle import OracleError, Statement
+from tpuconvert.verify.output_checks import output_problems, output_statistics
+from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
 
 FLOAT_TOLERANCE = 1e-4
 """Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""

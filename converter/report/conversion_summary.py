@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.integer_share import integer_share, is_integer
 from tpuconvert.model import Model
-from tpuconvert.model_description import describe_model, port_text
+from tpuconvert.quantize.integer_share import integer_share, is_integer
+from tpuconvert.report.model_description import describe_model, port_text
 from tpuconvert.schema.cost import total_macs
-from tpuconvert.wording import bytes_text, counted, several
+from tpuconvert.text_format import bytes_text, counted, several
 
 if TYPE_CHECKING:
     from tpuconvert.schema.graph import Node
-    from tpuconvert.verification import Verification
+    from tpuconvert.verify.verification import Verification
 
 Summary = dict[str, Any]
 
@@ -68,7 +68,7 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
 def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) -> list[Summary]:
     if not notes:
         return []
-    from tpuconvert.report_notes import grouped
+    from tpuconvert.report.notes import grouped
 
     operators = {node.name: node.op.name for node in nodes}
     return [group.to_mapping() for group in grouped(notes, operators)]
@@ -88,7 +88,7 @@ def summary_lines(summary: Summary) -> list[str]:
     if summary["transposes"]:
         lines.append(f"  transposes: {summary['transposes']} left")
     if summary["preprocessing"]:
-        from tpuconvert.preprocess import Preprocess
+        from tpuconvert.samples.preprocess import Preprocess
 
         lines.append(f"  preprocessing: {Preprocess.from_mapping(summary['preprocessing'])}")
     if summary["plugins"]:
@@ -96,7 +96,7 @@ def summary_lines(summary: Summary) -> list[str]:
     lines += _note_lines(summary)
     verification = summary["verification"]
     if verification is not None:
-        from tpuconvert.report import verdict_lines
+        from tpuconvert.report.text import verdict_lines
 
         lines += [f"  {line}" for line in verdict_lines(verification)]
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
@@ -124,7 +124,7 @@ def _integer_share(summary: Summary) -> str:
 def _share_lines(summary: Summary) -> list[str]:
     if not summary["notes"]:
         return []
-    from tpuconvert.report_notes import SHARE, share_lines
+    from tpuconvert.report.notes import SHARE, share_lines
 
     return share_lines(note["reason"] for note in summary["notes"] if note["kind"] == SHARE)
 
@@ -132,7 +132,7 @@ def _share_lines(summary: Summary) -> list[str]:
 def _note_lines(summary: Summary) -> list[str]:
     if not summary["notes"]:
         return []
-    from tpuconvert.report_notes import SHARE, NoteGroup, group_line
+    from tpuconvert.report.notes import SHARE, NoteGroup, group_line
 
     groups = [
         NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"])
@@ -147,7 +147,7 @@ def _note_lines(summary: Summary) -> list[str]:
 
 
 def _similarity(entry: Summary) -> str:
-    from tpuconvert.report import sqnr_text
+    from tpuconvert.report.text import sqnr_text
 
     cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
     has_number = entry["sqnr_db"] is not None and not entry["not_finite"]

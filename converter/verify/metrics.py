@@ -11,12 +11,12 @@ import numpy as np
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import against_limit
+from tpuconvert.text_format import against_limit
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import CalibrationSource
     from tpuconvert.model import Model
     from tpuconvert.options import Options
+    from tpuconvert.samples.calibration_data import CalibrationSource
 
 Metric = Callable[[Array, Array], float]
 """The source's result and the model's -> a number."""
@@ -101,11 +101,11 @@ def measured(
         samples: how many to look at, at most.
 
     """
-    from tpuconvert.calibration_data import load_feeds
-    from tpuconvert.random_samples import random_feeds
     from tpuconvert.runtime.session import Session
-    from tpuconvert.source_comparison import source_program
+    from tpuconvert.samples.calibration_data import load_feeds
+    from tpuconvert.samples.random_samples import random_feeds
     from tpuconvert.source_loading import load_source
+    from tpuconvert.verify.source_comparison import source_program
 
     graph = source_program(load_source(source, weights, options), model)
     ports = {port.name: port for port in model.graph.output_ports}

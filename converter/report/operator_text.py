@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tpuconvert.operator_description import OperatorDescription
-from tpuconvert.report import table
+from tpuconvert.report.operator_description import OperatorDescription
+from tpuconvert.report.text import table
 
 
 def description_lines(about: OperatorDescription) -> list[str]:

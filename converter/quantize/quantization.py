@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, constant_arrays
-from tpuconvert.integer_share import share_notes
 from tpuconvert.options import Options
 from tpuconvert.progress import Progress
+from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import is_quantized_source
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.diagnosis.network import Expected
     from tpuconvert.optimizer.quantize import Range
-    from tpuconvert.ranges_file import MeasuredRanges
+    from tpuconvert.quantize.ranges_file import MeasuredRanges
+    from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
 
 FEW_SAMPLES = 10
 """Ranges of fewer samples than this are told to be uncertain."""
@@ -104,7 +104,7 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     """
     if calibration is None:
         raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
-    from tpuconvert.calibration_data import load_feeds
+    from tpuconvert.samples.calibration_data import load_feeds
 
     feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
     feeds.check_numbers()

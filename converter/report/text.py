@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tpuconvert.model_description import Description, port_text, scale_text
-from tpuconvert.report_notes import SHARE, note_lines, operators_of, share_lines
+from tpuconvert.report.model_description import Description, port_text, scale_text
+from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import for_json, one_line
-from tpuconvert.wording import bytes_text, counted, several, shortened
+from tpuconvert.text_format import bytes_text, counted, several, shortened
 
 _ABOUT = ("name", "version", "author", "license")
 
@@ -40,7 +40,7 @@ def summary_text(description: Description) -> str:
         lines.append(f"  transposes: {description['transposes']} left")
     lines += metadata_lines(description.get("metadata") or {})
     if description.get("preprocessing"):
-        from tpuconvert.preprocess import Preprocess
+        from tpuconvert.samples.preprocess import Preprocess
 
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
     if description.get("plugins"):
@@ -150,7 +150,7 @@ def opinion_lines(verification: Description) -> list[str]:
 
 def first_line(verification: Description) -> str:
     """On how many samples the comparison was made, and the first tensor that stands out."""
-    from tpuconvert.verification import LAYER_SQNR  # with everything that a comparison needs
+    from tpuconvert.verify.verification import LAYER_SQNR  # with everything that a comparison needs
 
     first = verification["first_difference"]
     samples = several(verification["samples"], "sample")

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.calibration_data import load_feeds
 from tpuconvert.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.options import Options
-from tpuconvert.oracle import find_oracle
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.random_samples import random_feeds
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import fixed_arrays, is_quantized_source, load_source, source_format
-from tpuconvert.verification import Verification, verify
+from tpuconvert.verify.oracle import find_oracle
+from tpuconvert.verify.verification import Verification, verify
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import CalibrationSource
+    from tpuconvert.samples.calibration_data import CalibrationSource
 
 VERIFICATION_SAMPLES = 4
 """So many feeds are compared: every one has as many numbers as the network has activations."""

@@ -18,12 +18,12 @@ from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
-    from tpuconvert.calibration_data import CalibrationSource
     from tpuconvert.options import Options
     from tpuconvert.progress import Progress
+    from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.schema.graph import Graph
 
 FORMAT = "tpuconvert ranges"
@@ -133,7 +133,7 @@ def measure_ranges(
     from tpuconvert.diagnosis.network import expectations
     from tpuconvert.optimizer.quantize import prepare
     from tpuconvert.pipeline import improve
-    from tpuconvert.quantizing import calibrate_and_check, calibration_feeds
+    from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
     from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
 
     progress.stage("load")

@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any
 
 from tpuconvert.schema.light_dataclass import dataclass
-from tpuconvert.wording import counted, shortened
+from tpuconvert.text_format import counted, shortened
 
 HEADINGS = {
     "int8": "INT8 share",

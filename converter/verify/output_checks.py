@@ -21,7 +21,7 @@ from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 
 @dataclass()

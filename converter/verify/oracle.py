@@ -90,7 +90,7 @@ class Oracle:
             command = [
                 sys.executable,
                 "-m",
-                "tpuconvert.oracle_process",
+                "tpuconvert.verify.oracle_process",
                 self.name,
                 os.path.abspath(self.source),
                 folder,

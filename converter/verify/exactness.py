@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.difference import Difference
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, Chip, QuantParams
-from tpuconvert.wording import several, shortened
+from tpuconvert.text_format import several, shortened
+from tpuconvert.verify.difference import Difference
 
 OWN_PROGRAM = "the source"
 """The oracle in the product: the source graph without optimization, run by the NumPy reference."""

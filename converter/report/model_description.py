@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
 if TYPE_CHECKING:
-    from tpuconvert.verification import Verification
+    from tpuconvert.verify.verification import Verification
 
 Description = dict[str, Any]
 

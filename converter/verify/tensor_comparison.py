@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.difference import Difference
-from tpuconvert.exactness import Codes, steps_between
 from tpuconvert.optimizer.quantize.traits import keeps_scale
-from tpuconvert.oracle import Statement
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
+from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.exactness import Codes, steps_between
+from tpuconvert.verify.oracle import Statement
 
 CHANNELS_FIRST = ":nchw"
 RESHAPED = ":reshaped"

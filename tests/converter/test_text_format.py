@@ -8,7 +8,7 @@ from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss
 from tpuconvert.evaluation import Accuracy
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.wording import against_limit
+from tpuconvert.text_format import against_limit
 
 
 @pytest.mark.parametrize(

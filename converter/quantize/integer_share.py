@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.report_notes import SHARE, grouped, names_text
+from tpuconvert.report.notes import SHARE, grouped, names_text
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.file_model import Note

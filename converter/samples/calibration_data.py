@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
+from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
@@ -26,7 +26,7 @@ from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.input_types import converted
 from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array
-from tpuconvert.wording import several
+from tpuconvert.text_format import several
 
 Feed = dict[str, Array]
 

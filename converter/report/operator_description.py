@@ -161,7 +161,7 @@ def operand_symbols(definition: type[Op]) -> list[str]:
 @functools.cache
 def operator_notes() -> dict[str, Notes]:
     """Family, meanings of parameters and worked example per operator, as ``tools/operator_pages.py`` wrote them."""
-    text = resources.files("tpuconvert").joinpath("operator_notes.json").read_text(encoding="utf-8")
+    text = resources.files("tpuconvert.report").joinpath("operator_notes.json").read_text(encoding="utf-8")
     notes: dict[str, Notes] = json.loads(text)
     return notes
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.report import table
-from tpuconvert.wording import bytes_text, counted, several, shortened
+from tpuconvert.report.text import table
+from tpuconvert.text_format import bytes_text, counted, several, shortened
 
 if TYPE_CHECKING:
     from tpuconvert.model import Model

@@ -9,12 +9,12 @@ import html
 import re
 from collections.abc import Container, Sequence
 
-from tpuconvert.model_description import Description, port_text, scale_text
-from tpuconvert.report import number, share, sqnr_text, verdict_lines
-from tpuconvert.report_notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
+from tpuconvert.report.model_description import Description, port_text, scale_text
+from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
+from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
-from tpuconvert.wording import bytes_text, counted, shortened
+from tpuconvert.text_format import bytes_text, counted, shortened
 
 _STYLE = """
 :root { --ink: #1c2430; --soft: #5b6675; --line: #d9dee5; --ground: #ffffff; --band: #f4f6f9; --mark: #2563a8;
@@ -132,7 +132,7 @@ def _facts(description: Description) -> str:
     rows.append(("results", arithmetic or "none"))
     rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
     if description.get("preprocessing"):
-        from tpuconvert.preprocess import Preprocess
+        from tpuconvert.samples.preprocess import Preprocess
 
         rows.append(("preprocessing", str(Preprocess.from_mapping(description["preprocessing"]))))
     if description.get("plugins"):
@@ -285,7 +285,7 @@ def _quantization(layers: list[Description]) -> str:
 
 def _groups(cost: Description) -> str:
     """What shares on-chip memory."""
-    from tpuconvert.cost_report import GROUP_HEADING, group_rows, group_summary
+    from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 
     lead = f'<h2>Groups</h2>\n<p class="lead">{escape(group_summary(cost))}.</p>\n'
     rows: list[Sequence[Cell]] = [

@@ -1,0 +1,126 @@
+"""Looking at the optimizer while it works: traces, dumps and validation. None of it changes what a conversion gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
+from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.light_dataclass import dataclass
+from tpuconvert.schema.visible_text import visible
+
+if TYPE_CHECKING:
+    from tpuconvert.options import Options
+
+Tell = Callable[[str], None]
+Sink = Path | Tell
+
+RANDOM_SAMPLES = 2
+USER_SAMPLES = 4
+"""So many samples are run around every pass, and no more."""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How a conversion is watched.
+
+    Args:
+        trace: called with one line per rule and outcome.
+        dump_after: for names of rules and passes where the graph goes after the pass that ran, or in which the rule
+            fired: a ``.tpum`` file, another file for text, or a function that takes text. A file holds the last one.
+        validate: whether the graph is run around every pass.
+        samples: run besides random numbers.
+    """
+
+    trace: Tell | None = None
+    dump_after: Mapping[str, Sink] = field(default_factory=dict)
+    validate: bool = False
+    samples: CalibrationSource | None = None
+
+    def check_names(self) -> None:
+        """See that everything that is to be dumped after exists.
+
+        Raises:
+            UsageError: an unknown name.
+        """
+        check_names([*self.dump_after])
+
+    def observers(self, graph: Graph, options: Options, tell: Tell) -> list[Observer]:
+        """What the optimizer is to call; ``tell`` hears of dumps that were not made.
+
+        Raises:
+            UsageError: the samples do not fit, or there are none for an input whose extents are open.
+        """
+        found: list[Observer] = [_Dumper(self.dump_after, options, tell)] if self.dump_after else []
+        if self.validate:
+            from tpuconvert.optimizer.validation import Validator
+
+            found.append(Validator(_feeds(graph, options, self.samples), chip=options.chip))
+        return found
+
+
+UNWATCHED = Watch()
+
+
+class _Dumper(Observer):
+    def __init__(self, sinks: Mapping[str, Sink], options: Options, tell: Tell) -> None:
+        self._sinks = sinks
+        self._options = options
+        self._tell = tell
+        self._silent = dict.fromkeys(sinks)
+
+    def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
+        for name in dict.fromkeys((step.name, *fired)):
+            if name in self._sinks:
+                self._silent.pop(name, None)
+                _dump(self._sinks[name], name, graph, self._options)
+
+    def finished(self) -> None:
+        for name in self._silent:
+            self._tell(f"no dump after {name}: it changed nothing")
+
+
+def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
+    from tpuconvert.report.model_description import describe_graph
+    from tpuconvert.report.text import node_lines
+
+    graph = copied(graph)  # in running order
+    if isinstance(sink, Path) and sink.suffix.lower() == ".tpum":
+        _save(sink, graph, options)
+        return
+    text = "\n".join([f"after {name}: {len(graph)} nodes", *node_lines(describe_graph(graph))])
+    if isinstance(sink, Path):
+        from tpuconvert.schema.file_replacement import replacing
+
+        with replacing(sink) as file:
+            file.write(f"{visible(text)}\n".encode())
+    else:
+        sink(text)
+
+
+def _save(path: Path, graph: Graph, options: Options) -> None:
+    import tpuconvert
+    from tpuconvert.model import Model
+    from tpuconvert.plugins import plugins_of
+    from tpuconvert.schema.file_model import FileModel
+
+    content = FileModel(graph, options.chip, tpuconvert.__version__, plugins=tuple(plugins_of(graph)))
+    Model(content).save(path)
+
+
+def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
+    from itertools import islice
+
+    from tpuconvert.samples.random_samples import random_feeds
+
+    given: Iterable[dict[str, Any]] = []
+    if samples is not None:
+        given = load_feeds(samples, graph.input_ports, options.preprocess)
+    feeds = list(islice(given, USER_SAMPLES))
+    is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
+    return feeds if feeds and is_open else [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]

@@ -1,0 +1,1 @@
+"""Quantization: ranges from samples or a file, and the integers computed from them."""

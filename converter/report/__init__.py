@@ -1,0 +1,1 @@
+"""Descriptions of models and operators, rendered as text, JSON and HTML."""

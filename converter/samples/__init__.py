@@ -1,0 +1,1 @@
+"""Samples: images and arrays as inputs of a model, with their preprocessing."""

@@ -1,0 +1,1 @@
+"""Comparison of a model with its source, tensor by tensor."""
