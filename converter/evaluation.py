@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,6 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.calibration_data import load_arrays, load_feeds
 from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit, several
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.mapped_pages import forget_pages
 from tpuconvert.schema.op import Op, non_finite_parameters
 from tpuconvert.schema.types import Array, Chip

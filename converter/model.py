@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import refuse_input
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from tpuconvert.optimizer.quantize.traits import MOVES_DATA
 from tpuconvert.schema.errors import NOT_FINITE, ProblemList
 from tpuconvert.schema.finite import InfinityUse, is_finite
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.op import non_finite_parameters
 from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.text_format import several

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.reading import Reading
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip, Dim, Shape
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Options:
     disabled: tuple[str, ...] = ()
     grouping: bool = True
     local_memory: str | None = None
-    reading: Reading = Reading()
+    reading: Reading = field(default_factory=Reading)
     max_transposes: int | None = None
     min_int8_share: float | None = None
     fix_inputs: Mapping[str, Any] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.visible_text import visible
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
@@ -27,7 +28,6 @@ from tpuconvert.schema.garbage import rarely_collected
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.input_files import noting_inputs
-from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.light_dataclass import dataclass
 
 STATE_MODES = ("reset", "ports")
 ROUNDINGS = ("double", "single")

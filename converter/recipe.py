@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.options import Options
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.light_dataclass import fields
 from tpuconvert.schema.mapped_pages import aligned_buffer
 from tpuconvert.source_loading import source_format
 

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model, load
@@ -15,7 +16,6 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.recipe import file_digest
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
-from tpuconvert.schema.light_dataclass import dataclass, fields
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,6 @@ from tpuconvert.options import Options
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.types import Array, format_shape
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Value
-from tpuconvert.schema.light_dataclass import dataclass
 
 MOST_NAMES = 8
 """So many tensors are suggested at most; with more, those nearest to the model's end."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.light_dataclass import dataclass
 
 Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)

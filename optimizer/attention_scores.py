@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
 from tpuconvert.optimizer.rules.tiles import repeats_ones, shortened
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute

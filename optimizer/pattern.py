@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.schema.graph import Graph, Node, Source, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 
 Names = tuple[str, ...]
@@ -60,8 +59,8 @@ class Pattern:
     name: str
     sole_user: bool
     where: Callable[[Node], bool] | None = field(default=None, compare=False)
-    reads: Kinds = Kinds()
-    next_to: Kinds = Kinds()
+    reads: Kinds = field(default_factory=Kinds)
+    next_to: Kinds = field(default_factory=Kinds)
 
     def only(self, where: Callable[[Node], bool]) -> Pattern:
         """The same pattern for those nodes of which this holds as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -12,7 +13,6 @@ from tpuconvert.optimizer.registry import known_rules, rule_names
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")

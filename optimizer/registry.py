@@ -12,13 +12,13 @@ import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import tpuconvert.optimizer.rules
 from tpuconvert.optimizer.pattern import Match, Pattern, Sketch, sketch_of
 from tpuconvert.optimizer.rules._table import RULES
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 
 PACKAGE = "tpuconvert.optimizer"
 

@@ -9,10 +9,10 @@ where it works element by element, or along kept axes only.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract

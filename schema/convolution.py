@@ -12,12 +12,12 @@ Source: sections 4 and 8 of the operator set's semantics.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 if TYPE_CHECKING:

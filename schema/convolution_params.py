@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, Operand
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType

@@ -6,9 +6,9 @@ All problems of a model are gathered in a ``ProblemList`` and told once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6

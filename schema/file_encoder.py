@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from tpuconvert.schema.file_header import aligned
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.groups import Grouping
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape

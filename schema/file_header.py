@@ -23,9 +23,9 @@ zeros from 88. Both are still read.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass
 
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
-from tpuconvert.schema.light_dataclass import dataclass
 
 MAGIC = b"TPUM\r\n\x1a\n"
 FORMAT_VERSION = 3

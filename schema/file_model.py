@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.groups import Grouping
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]

@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -19,7 +20,6 @@ from tpuconvert.schema.file_header import HEADER_SIZE, Header, aligned
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
-from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.mapped_pages import aligned_buffer, file_place, forget_pages
 from tpuconvert.schema.types import Array, DType
 

@@ -23,9 +23,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
-
-from tpuconvert.schema.light_dataclass import dataclass
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from

@@ -16,11 +16,11 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 MAX_SIZE = (1 << 31) - 1

@@ -9,12 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import LONG, has_arrays
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape

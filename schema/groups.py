@@ -7,10 +7,10 @@ the group run before the next part begins. What the numbers cost is derived from
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tpuconvert.schema.hardware import LocalMemory
-from tpuconvert.schema.light_dataclass import dataclass
 
 MAX_PARTS = 128
 """Along one axis. More is damage."""
@@ -41,7 +41,7 @@ class Group:
 
     first: int
     count: int
-    tiles: Tiles = Tiles()
+    tiles: Tiles = field(default_factory=Tiles)
     keeps_constants: bool = False
 
     @property

@@ -11,8 +11,8 @@ LMEM_BYTES, EU_BYTES). The sources of the peak figures stand at each chip; docs/
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import F16, I8, U8, Chip, DType
 
 _KIB = 1 << 10

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tpuconvert.schema.composite import Composite, expansion
 from tpuconvert.schema.errors import ILLEGAL_ON_CHIP, ProblemList, ShapeError, UsageError
 from tpuconvert.schema.extents import factorize
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import ALL, Assignment, Case, Op, OpKind, operands_given
 from tpuconvert.schema.types import Chip, DType, TensorType, format_shape
 

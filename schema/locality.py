@@ -9,9 +9,9 @@ Source: section 18 of the operator set's semantics.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LocalityKind, Op, OpKind
 from tpuconvert.schema.types import Chip, TensorType
 

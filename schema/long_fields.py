@@ -27,7 +27,7 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
     """As ``cls(**values, **arrays)``, if the arrays were tuples.
 
     Args:
-        cls: a class of ``light_dataclass``; every field that has no default is given.
+        cls: a dataclass; every field that has no default is given.
         values: of fields.
         arrays: of fields that are tuples of numbers; nobody may change them afterwards.
     """
@@ -49,7 +49,7 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
 
 
 def _defaults(cls: Any) -> dict[str, Any]:
-    items = cls.__items__.values()
+    items = dataclasses.fields(cls)
     assert all(item.default_factory is dataclasses.MISSING for item in items), "defaults that are made anew each time"
     return {item.name: item.default for item in items if item.default is not dataclasses.MISSING}
 

@@ -11,14 +11,13 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from tpuconvert.schema.finite import InfinityUse, is_finite
-from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
 
@@ -348,10 +347,29 @@ def tpu_op(name: str, kind: OpKind = OpKind.TPU) -> Callable[[OpClass], OpClass]
             raise ValueError(f"operator '{name}' is defined twice: {first} and {second}")
         definition.name = name
         definition.kind = kind
+        if definition.parameter_aliases:
+            _accept_aliases(definition)
         _REGISTRY[name] = definition
         return definition
 
     return register
+
+
+def _accept_aliases(definition: type[Op]) -> None:
+    """Let the constructor accept the names in ``parameter_aliases`` too."""
+    init: Callable[..., None] = definition.__init__
+    aliases = definition.parameter_aliases
+
+    @functools.wraps(init)
+    def init_with_aliases(self: Op, *args: Any, **kwargs: Any) -> None:
+        for alias, name in aliases.items():
+            if alias in kwargs:
+                if name in kwargs:
+                    raise TypeError(f"{alias} is another name of {name}, and both are given")
+                kwargs[name] = kwargs.pop(alias)
+        init(self, *args, **kwargs)
+
+    definition.__init__ = init_with_aliases  # type: ignore[assignment, method-assign]  # wraps the generated one
 
 
 def find_op(name: str) -> type[Op] | None:

@@ -18,12 +18,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from tpuconvert.schema import tpum_generated as tpum
-from tpuconvert.schema.light_dataclass import dataclass, fields, replace
 from tpuconvert.schema.long_fields import LONG, make_with_arrays
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.tpum_generated import AttributeKind as Kind
@@ -227,7 +227,7 @@ def _decoders(definition: type[Op]) -> _Decoders:
     missing, items = dataclasses.MISSING, fields(definition)
     required = [item.name for item in items if item.default is missing and item.default_factory is missing]
     known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
-    may_hold_arrays = hasattr(definition, "__items__") and all(item.default_factory is missing for item in items)
+    may_hold_arrays = all(item.default_factory is missing for item in items)
     return known, tuple(required), may_hold_arrays
 
 

@@ -6,10 +6,10 @@ Source: section 11 of the operator set's semantics.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, DType
 
 Reduction = Callable[[Array, Array], Array]

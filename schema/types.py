@@ -10,11 +10,11 @@ import functools
 import math
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import numbers_of
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ Source: sections 4 and 8 of the operator set's semantics.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from tpuconvert.schema.convolution import Window, convolve
 from tpuconvert.schema.integer_product import integer_convolution, integer_transposed_convolution
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
-from tpuconvert.schema.light_dataclass import dataclass
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options

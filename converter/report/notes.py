@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.text_format import counted, shortened
 
 HEADINGS = {

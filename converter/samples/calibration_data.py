@@ -10,6 +10,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.input_types import converted
-from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 

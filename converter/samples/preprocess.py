@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
 from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}

@@ -8,12 +8,12 @@ are equal codes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text_format import several, shortened
 from tpuconvert.verify.difference import Difference

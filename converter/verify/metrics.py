@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import numpy as np
 
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 ENGINES: Mapping[str, tuple[str, str, str]] = {

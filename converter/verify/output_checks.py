@@ -12,13 +12,12 @@ the report counts them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tpuconvert.optimizer.quantize.traits import MOVES_DATA
 from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.exactness import Codes, steps_between

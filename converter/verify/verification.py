@@ -19,6 +19,7 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.model import Model
@@ -26,7 +27,6 @@ from tpuconvert.pipeline import has_integers
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 from tpuconvert.verify.difference import Difference

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.cannot_convert import CannotConvertError
@@ -14,7 +15,6 @@ from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.ops.conv import Conv
 

@@ -7,11 +7,11 @@ Unsigned integers of 32 bits become INT32 with the same check of their range.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array, DType
 
 SMALL = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from tpuconvert.frontends import open_extents
@@ -23,7 +24,6 @@ from tpuconvert.schema.errors import (
     ProblemKind,
 )
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, OpKind
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, format_shape
 

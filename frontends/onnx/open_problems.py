@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph import Graph, Port
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Shape, format_shape
 
 OpenQuestion = tuple[str, str, str, Sequence[OnnxTensor | None]]

@@ -7,11 +7,11 @@ opset means.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE
-from tpuconvert.schema.light_dataclass import dataclass
 
 
 def concat_axis(node: OnnxNode) -> int:

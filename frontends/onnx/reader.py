@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -27,7 +27,6 @@ from tpuconvert.frontends.onnx.messages import (
 from tpuconvert.frontends.onnx.raw_data import without_raw_data
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.mapped_pages import map_file
 
 NEWEST_OPSET = 28

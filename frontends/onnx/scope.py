@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.tensors import TensorReader
-from tpuconvert.schema.light_dataclass import dataclass
 
 
 @dataclass()

@@ -8,6 +8,7 @@ Windows of nodes that are alike, as repeated blocks have them, are looked at onc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tpuconvert.optimizer.grouping.candidates import Candidates
 from tpuconvert.optimizer.grouping.ending import Ending
@@ -16,7 +17,6 @@ from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_or
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Chip
 
 LONGEST = 32

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from tpuconvert.optimizer.grouping.layout import bytes_of, constant_lane_bytes, filters_of, lane_bytes, shape4, size_of
 from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
@@ -18,7 +19,6 @@ from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory
-from tpuconvert.schema.light_dataclass import dataclass
 
 Interval = tuple[int, int]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple, cast
 
@@ -13,7 +14,6 @@ from tpuconvert.runtime.native.groups import Group
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.runtime.native.storage import Buffer, Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Graph, Node, Value, static
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType
 

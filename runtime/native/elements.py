@@ -13,6 +13,7 @@ by their references.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,6 @@ from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
 from tpuconvert.schema.graph import Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType

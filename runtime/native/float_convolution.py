@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.integer_convolution import Geometry, axis_phases
 from tpuconvert.runtime.native.storage import Stored
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 

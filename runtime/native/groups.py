@@ -10,11 +10,11 @@ operands runs its reference. The exception is a matcher with ``takes_empty``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, OpKind
 
 if TYPE_CHECKING:

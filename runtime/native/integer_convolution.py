@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.epilogue import Epilogue
 from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import Array
 
 

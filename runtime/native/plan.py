@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.runtime.plan import failure
 from tpuconvert.runtime.profile import REFERENCE, StepProfile
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import I8, Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]

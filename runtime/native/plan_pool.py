@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from tpuconvert.runtime.native.builder import Builder
@@ -11,7 +11,6 @@ from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.storage import Order, channels_last
 from tpuconvert.schema.extents import normalize_axes
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,7 +17,6 @@ from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.cast import Cast

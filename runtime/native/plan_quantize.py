@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
@@ -9,7 +10,6 @@ from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.storage import channels_last, row_major
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt

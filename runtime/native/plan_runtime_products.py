@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.runtime.native.builder import Builder
@@ -11,7 +12,6 @@ from tpuconvert.runtime.native.plan_norm_bytes import BytesForm, bytes_form
 from tpuconvert.runtime.native.plan_products import BYTES, FOLLOWERS
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.storage import Stored
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.types import I8
 
 

@@ -5,13 +5,14 @@ A positive amount multiplies and saturates, a negative one divides and rounds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, normalize_axis
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,6 @@ from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import enum
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from tpuconvert.schema.atomic_operands import check_data_types, check_same_shape
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import shift_wrapping
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, OpKind, Support, on, same, tpu_op
 from tpuconvert.schema.ops.bit_logic import LOGIC, Logic
 from tpuconvert.schema.types import F32, I32, U32, Array, Chip, DType, TensorType

@@ -5,6 +5,8 @@ dequant_int_to_fp32 is tpu_bdc_fp32_dequant with a free offset.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.atomic_operands import (
@@ -17,7 +19,6 @@ from tpuconvert.schema.atomic_operands import (
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, rescale_one_rounding, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Types, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.ops.atomic_requant import (

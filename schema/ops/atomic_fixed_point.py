@@ -6,6 +6,7 @@ An operand that is a constant is a tensor of one element. input1 is expanded alo
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ from tpuconvert.schema.dtype_rules import INPUTS_SAME_WIDTH
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rrs, saturate, wrap
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, OpKind, Rule, Support, case, on, same, tpu_op
 from tpuconvert.schema.ops.atomic_arithmetic import (
     FIRST,

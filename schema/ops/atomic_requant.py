@@ -5,6 +5,8 @@ requant_int32 in mode 2 and requant_fp32_to_int in mode 1 are these with roundin
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.atomic_operands import (
@@ -17,7 +19,6 @@ from tpuconvert.schema.atomic_operands import (
     per_channel_operand,
 )
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Arrays, Op, OpKind, Support, Types, case, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.rescaling import requantize

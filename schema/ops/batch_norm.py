@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
 from tpuconvert.schema.shape_checks import check_extent, check_ranks, listed
 from tpuconvert.schema.types import F32, Array, TensorType

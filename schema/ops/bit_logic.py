@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tpuconvert.schema.extents import merge_shapes
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, Scalar, TensorType
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Case, Op, Operand, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Operand, OpKind, on, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.shape_checks import check_ranks

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Scalar, TensorType
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
@@ -16,7 +18,6 @@ from tpuconvert.schema.extents import (
     times,
     with_extent,
 )
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F16,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Support, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_CONV, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.types import F16, F32, Array, Chip, DType, TensorType

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Operand, Support, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, Array, TensorType
 from tpuconvert.schema.volume_convolution import convolve_volume

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpuconvert.schema.integer_product import add_bias
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Operand, tpu_op
 from tpuconvert.schema.ops.conv_v2 import EXACT_DTYPES
 from tpuconvert.schema.types import I32, Array, DType, TensorType

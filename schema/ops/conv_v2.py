@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
 from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.integer_product import add_bias, integer_convolution
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, case, on, tpu_op
 from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, TensorType
 from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.light_dataclass import dataclass
+from dataclasses import dataclass
+
 from tpuconvert.schema.op import GLOBAL, Op, Operand, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpuconvert.schema.convolution_params import convolution_inputs
 from tpuconvert.schema.integer_product import add_bias, integer_transposed_convolution
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import tpu_op
 from tpuconvert.schema.ops.conv_v2 import ExactConvolution
 from tpuconvert.schema.types import I32, Array

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.integer_product import add_bias, integer_matmul
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
 from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, TensorType

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F16,

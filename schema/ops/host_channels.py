@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from tpuconvert.schema.flat_tensors import (
     flat,
     flattened,
 )
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, U16, Array, TensorType
 

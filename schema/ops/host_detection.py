@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType, format_shape
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from types import MappingProxyType
 
@@ -14,7 +15,6 @@ from tpuconvert.schema.elementwise import Arithmetic, combine, in_binary64
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.flat_tensors import check_size, flat
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
 from tpuconvert.schema.types import F32, Array, Chip, TensorType

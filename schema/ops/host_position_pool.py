@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal, shapes_of
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 

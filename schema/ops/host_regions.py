@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.extents import may_equal, shapes_of
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, I32, Array, TensorType
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpuconvert.schema.bfloat16 import narrowed, widened
 from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, U16, Array, TensorType

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.extents import normalize_axis, with_extent
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I32, Array, TensorType, format_shape
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import times
 from tpuconvert.schema.fixed_point import rhaz
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType

@@ -5,11 +5,12 @@ A positive amount multiplies and drops the bits beyond the width, a negative one
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_amounts, check_rounding
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import TABLE_SAME_OUT
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, Support, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_MATRIX_MUL, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, shapes_of, unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, tpu_op
 from tpuconvert.schema.ops.ordering import falling_order
 from tpuconvert.schema.types import F32, I32, Array, Scalar, TensorType

@@ -6,6 +6,7 @@ References are evaluated in binary64 and rounded once.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, normalize_axis
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.conv import Conv

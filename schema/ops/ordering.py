@@ -7,13 +7,13 @@ equal values open.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, with_extent
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass, replace
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
 from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_real, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks, listed
 from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorType

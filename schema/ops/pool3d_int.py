@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Operand, tpu_op
 from tpuconvert.schema.ops.pool_int import IntegerPooling, OutCeilMode, PoolQuantMode, check_windows
 from tpuconvert.schema.pooling import Span, first_maxima, window_counts, window_sum

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import POOL_INT_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.pooling import Span, first_maxima, quotient_half_away, window_counts, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent

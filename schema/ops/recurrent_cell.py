@@ -5,11 +5,12 @@ References are evaluated in binary64 and rounded once per result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.matrix_mul import MatrixMul

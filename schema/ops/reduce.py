@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import Op, Operand, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.long_fields import range_of
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels

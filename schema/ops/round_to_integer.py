@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
 from tpuconvert.schema.types import F32, Array, TensorType

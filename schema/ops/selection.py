@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of, unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, DType, Shape, TensorType
 

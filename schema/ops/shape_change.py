@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import exact_div, factorize, normalize_axes, times, unknown
 from tpuconvert.schema.graph import static
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.types import (
     F16,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import operator
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,6 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, case, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
 

@@ -5,13 +5,14 @@ The arithmetic shifts drop bits on the left and round down on the right; a negat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of
 from tpuconvert.schema.fixed_point import rrs, saturate, shift_wrapping
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, Scalar, TensorType
 

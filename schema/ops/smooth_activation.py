@@ -8,13 +8,13 @@ from __future__ import annotations
 import abc
 import enum
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.elementwise import in_binary64
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import Array, TensorType

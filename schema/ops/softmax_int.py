@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import I8, U8, Array, DType, TensorType

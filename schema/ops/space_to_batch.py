@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import exact_div, may_equal, plus, shapes_of, times, unknown
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Dim, DType, Shape, TensorType, format_shape
 

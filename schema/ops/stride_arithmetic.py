@@ -6,13 +6,13 @@ expanded.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Chip, Dim, DType, Shape, TensorType
 

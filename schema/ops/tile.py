@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, shapes_of, times, unknown
-from tpuconvert.schema.light_dataclass import dataclass
 from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, TensorType, format_shape
 

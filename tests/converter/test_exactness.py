@@ -1,6 +1,7 @@
 """Verdicts on the integers of quantized sources."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.options import Options
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.light_dataclass import replace
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
 from tpuconvert.schema.types import DType, QuantParams
 from tpuconvert.verify.difference import Difference
