@@ -6,7 +6,7 @@ per group of channels follows. A tile is a few images, some groups, or some rows
 Which type the products are computed in is the caller's choice: binary64 for floating point, and for integers the type
 in which every partial sum is exact (see ``integer_product``).
 
-Source: sections 4 and 8 of the operator set's semantics.
+Source: docs/semantics.md, sections 4 and 8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How element-wise operators compute: one function per arithmetic, chosen by data type and chip.
 
-Source: sections 3.1, 4, 5 and 6 of the operator set's semantics.
+Source: docs/semantics.md, sections 3.1, 4, 5 and 6.
 """
 
 from __future__ import annotations

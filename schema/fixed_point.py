@@ -3,7 +3,7 @@
 One function per rounding mode; each states its tie rule. Integers are INT64 arrays inside; a shift amount is a number
 or an array that broadcasts (one per channel), never negative, and may exceed 63.
 
-Source: sections 3 and 9.1 of the operator set's semantics.
+Source: docs/semantics.md, sections 3 and 9.1.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The answer is derived from the ``locality`` of the operator's definition. The planner of groups asks it for every node,
 after shapes and data types are known.
 
-Source: section 18 of the operator set's semantics.
+Source: docs/semantics.md, section 18.
 """
 
 from __future__ import annotations

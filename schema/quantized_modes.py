@@ -2,7 +2,7 @@
 
 What they do to a sum of products is in ``quantized_sums``.
 
-Source: section 7 of the operator set's semantics.
+Source: docs/semantics.md, section 7.
 """
 
 from __future__ import annotations

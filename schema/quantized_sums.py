@@ -3,7 +3,7 @@
 All sums are exact integers; ``s`` is the scale rounded to binary32, and every float step is rounded to binary32 in the
 written order.
 
-Source: section 7 of the operator set's semantics.
+Source: docs/semantics.md, section 7.
 """
 
 from __future__ import annotations

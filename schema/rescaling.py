@@ -2,7 +2,7 @@
 
 Every step is rounded to binary32 in the written order; the rounding modes are arguments.
 
-Source: section 9 of the operator set's semantics.
+Source: docs/semantics.md, section 9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Data types, chips, tensor types and quantization parameters.
 
-Source: section 1 and 17 of the operator set's semantics.
+Source: docs/semantics.md, sections 1 and 17.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The places of the kernel on the first spatial axis (depth or time, t here) becom
 convolution, of the result for a transposed one, whose planes are then added up where they fall. Exactness, bounded
 memory and the one rounding of floats are those of the two-dimensional products.
 
-Source: sections 4 and 8 of the operator set's semantics.
+Source: docs/semantics.md, sections 4 and 8.
 """
 
 from __future__ import annotations

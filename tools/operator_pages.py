@@ -125,7 +125,7 @@ def page(about: OperatorDescription) -> str:
         "",
         _marked(about.formula),
         "",
-        *(line for paragraph in about.details for line in (_marked(paragraph), "")),
+        *(line for paragraph in about.details for line in (_link_sections(_marked(paragraph)), "")),
         "```text",
         *_wrapped(about.signature),
         "```",
@@ -215,6 +215,16 @@ def _marked(text: str) -> str:
     """Docstring text as Markdown: double backticks are code, asterisks and underscores are themselves."""
     parts = text.split("``")
     return "".join(f"`{part}`" if i % 2 else _escaped(part) for i, part in enumerate(parts))
+
+
+def _link_sections(text: str) -> str:
+    """Turn citations of ``docs/semantics.md`` into links."""
+    return re.sub(r"docs/semantics\.md, section (\d+)(?:\.(\d+))?", _section_link, text)
+
+
+def _section_link(citation: re.Match[str]) -> str:
+    numbers = [number for number in citation.groups() if number]
+    return f"[semantics, section {'.'.join(numbers)}](../semantics.md#section-{'.'.join(numbers)})"
 
 
 def _escaped(text: str) -> str:

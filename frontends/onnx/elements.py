@@ -1,7 +1,7 @@
 """Element types of ONNX tensors: how many bits, which NumPy type holds them, what the graph makes of them.
 
 Types that NumPy lacks are widened where they are read: bfloat16 and the float8 family to float32, four- and two-bit
-integers to eight bits. The graph has neither BOOL nor 64-bit types: section 1 of the mapping.
+integers to eight bits. The graph has neither BOOL nor 64-bit types (docs/semantics.md, section 1).
 Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 

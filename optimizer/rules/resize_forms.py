@@ -3,8 +3,6 @@
 A resize is linear in the pixels and treats rows and columns apart: y = R x C with two constant matrices, which are what
 the operator makes of unit images. Where every result pixel is one pixel of x (nearest), a matrix only selects: that is
 upsample where it repeats every pixel, index_select everywhere else. Otherwise each axis is a matrix product.
-
-Source: section 4 of the mapping of source operators.
 """
 
 from __future__ import annotations

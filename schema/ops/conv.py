@@ -25,7 +25,7 @@ class Conv(ConvolutionParams):
     oh = floor((H + pad_h_t + pad_h_b - dh*(kh-1) - 1) / stride_h) + 1, ow alike.
     Units: ``left_zero_point`` is that of x, ``right_zero_point`` that of w; integers only, as scale and mode.
     ``out_dtype`` None means the type of x.
-    Source: section 7 of the operator set's semantics.
+    Source: docs/semantics.md, section 7.
     """
 
     scale: float = 1.0

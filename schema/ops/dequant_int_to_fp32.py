@@ -18,7 +18,7 @@ class DequantIntToFp32(Op):
     """Dequantize: y = (x - offset) * scale; the difference is exact, then rounded to binary32, as is the product.
 
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
-    Source: section 9.3 of the operator set's semantics.
+    Source: docs/semantics.md, section 9.3.
     """
 
     is_scale_pc: bool = False

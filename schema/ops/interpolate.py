@@ -60,7 +60,7 @@ class Interpolate(Op):
     too) with ``align_corners``, asymmetric ones with neither.
 
     Shapes: x [N, C, H, W], y [N, C, *size], or floor(extent * scale_factor) when ``size`` is empty.
-    Source: section 16 of the operator set's semantics.
+    Source: docs/semantics.md, section 16.
     """
 
     size: tuple[int, ...] = ()

@@ -24,7 +24,7 @@ class MatrixMul(Op):
     Shapes: left [M, K], right [K, N], bias [1, N], y [M, N].
     Units: ``left_zero_point`` is that of left, ``right_zero_point`` that of right; integers only, as scale and mode.
     ``out_dtype`` None means the type of left.
-    Source: section 7 of the operator set's semantics.
+    Source: docs/semantics.md, section 7.
     """
 
     scale: float = 1.0

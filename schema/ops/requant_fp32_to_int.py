@@ -34,7 +34,7 @@ class RequantFp32ToInt(Op):
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
     Units: ``scale`` multiplies; it is the reciprocal of the scale of a quantized tensor.
     ``out_dtype`` None means INT8.
-    Source: section 9.2 of the operator set's semantics.
+    Source: docs/semantics.md, section 9.2.
     """
 
     is_scale_pc: bool = False

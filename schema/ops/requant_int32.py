@@ -41,7 +41,7 @@ class RequantInt32(Op):
     Units: a positive shift is to the left; -64 to 31.
     ``scale_val`` and ``scale_vec``, the source's names of the shifts, are accepted for ``shift_val`` and ``shift_vec``.
     ``out_dtype`` None means INT8, which all modes can produce.
-    Source: section 9.1 of the operator set's semantics.
+    Source: docs/semantics.md, section 9.1.
     """
 
     is_mul_shift_pc: bool = False

@@ -24,7 +24,7 @@ class SoftmaxInt(Op):
 
     Shapes: x [N, C] or [N, C, H, W], y the same.
     Units: ``table[d]`` is exp(-d * scale of x); ``scale`` is the reciprocal of the scale of y.
-    Source: section 10 of the operator set's semantics.
+    Source: docs/semantics.md, section 10.
     """
 
     table: tuple[float, ...]

@@ -218,7 +218,7 @@ def batch_is_free(name: str) -> bool:
 
 @dataclass
 class Rescale:
-    """The last steps of section 7, for one result at a time."""
+    """The last steps of docs/semantics.md, section 7, for one result at a time."""
 
     mode: int
     scale: float

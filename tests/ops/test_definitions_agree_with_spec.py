@@ -34,7 +34,7 @@ NO_DEFAULT = {("pool", "kernel_h"): 0, ("pool", "kernel_w"): 0}
 """What stands for the contract's empty default of a parameter that is only needed with certain others."""
 
 STRICTER = {
-    "interpolate": "the contract leaves the reserved platforms to the chip check, in words (semantics, section 16)",
+    "interpolate": "the contract leaves the reserved platforms to the chip check (docs/semantics.md, section 16)",
 }
 """Definitions whose table refuses more than the contract's, and why."""
 
@@ -278,7 +278,7 @@ PER_CHANNEL = {
     "tpu_bdc_int_pc_dequant": ("offset", "multiplier", "shift"),
     "tpu_bdc_fp32_pc_dequant": ("offset",),
 }
-"""Columns of the parameter tensor, in the order of section 9.4 of the operator set's semantics."""
+"""Columns of the parameter tensor, in the order of docs/semantics.md, section 9.4."""
 
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8], ids=lambda dtype: dtype.value)
