@@ -89,9 +89,10 @@ def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunc
         UsageError: there is no such stage, or a rule of the function's name.
 
     """
-    from tpuconvert.optimizer.engine import rule
     from tpuconvert.optimizer.pipeline import STAGES
+    from tpuconvert.optimizer.registry import load_rules, rule
 
+    load_rules()  # so that a name that a rule of the package has is reported here
     if stage not in STAGES:
         raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
 

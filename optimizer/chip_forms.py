@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from tpuconvert.optimizer.engine import run_rules
-from tpuconvert.optimizer.registry import known_rule, known_rules
+from tpuconvert.optimizer.registry import rule_named, rules_of
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.legality import Status, check_use
@@ -44,8 +44,8 @@ def fit_to_chip(
         is_float = all(value.dtype is F32 for value in node.outputs)
         return is_float and check_use(node, chip).status is Status.ILLEGAL
 
-    rules = [item.only(is_illegal) for item in known_rules(STAGE)]
-    rules += [known_rule(name) for name in _TIDY]
+    rules = [item.only(is_illegal) for item in rules_of(STAGE)]
+    rules += [rule_named(name) for name in _TIDY]
     if run_rules(graph, [item for item in rules if item.name not in disabled], counts):
         graph.prune()
     if trace is not None:

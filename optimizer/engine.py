@@ -8,20 +8,18 @@ not change, and removes what nobody reads any more. Rules of one stage run until
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds_between
-from tpuconvert.optimizer.pattern import Made, Match, Pattern, Sketch, is_one_of, makers, match, may_match, may_start
+from tpuconvert.optimizer.pattern import Match, Pattern, match
 from tpuconvert.optimizer.registry import (
-    KnownRule,
     Replacement,
     Results,
     RewriteRule,
     RuleFunction,
     Skip,
-    UnloadedRule,
     rule,
     rules_of,
 )
@@ -46,7 +44,7 @@ _FIRINGS_PER_NODE = 50
 """A rule set that fires more often than this, per node of the graph, does not come to an end."""
 
 
-def run_rules(graph: Graph, rules: Iterable[KnownRule] | Candidates, trace: Trace, most: int | None = None) -> int:
+def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Trace, most: int | None = None) -> int:
     """Apply rules until none fires, or until ``most`` have: the same graph gives the same firings in the same order.
 
     Returns:
@@ -58,8 +56,7 @@ def run_rules(graph: Graph, rules: Iterable[KnownRule] | Candidates, trace: Trac
     candidates = rules if isinstance(rules, Candidates) else Candidates(rules)
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
     nodes = graph.sorted_nodes()
-    roots = {op for op in {node.op.__class__ for node in nodes} if candidates.start_at(op)}
-    queue = deque([node for node in nodes if node.op.__class__ in roots])
+    queue = deque([node for node in nodes if candidates.of(node)])
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}
@@ -67,8 +64,8 @@ def run_rules(graph: Graph, rules: Iterable[KnownRule] | Candidates, trace: Trac
         while queue and fired != most:
             node = queue.popleft()
             waiting.remove(node)
-            pairs = candidates.of(node) if node in graph else None
-            affected = _apply_first(graph, node, pairs, trace, memory) if pairs else None
+            pairs = candidates.of(node) if node in graph else ()
+            affected = _apply_first(graph, node, pairs, trace, memory)
             if affected is None:
                 continue
             fired += 1
@@ -82,81 +79,58 @@ def run_rules(graph: Graph, rules: Iterable[KnownRule] | Candidates, trace: Trac
     return fired
 
 
-_Pairs = list[tuple[RewriteRule, Pattern]]
+Pairs = Sequence[tuple[RewriteRule, Pattern]]
 
-
-class _Alike:
-    """What can start at nodes of one operator that read results of the same operators.
-
-    ``rules`` are those that are loaded, with the patterns that may match; ``unloaded`` the others, with their places
-    and the sketches of those patterns.
-    """
-
-    def __init__(self) -> None:
-        self.rules: _Pairs = []
-        self.unloaded: list[tuple[int, UnloadedRule, Sketch]] = []
+_CONSTANT = "constant"
+Origin = type[Op] | str | None
+"""The operator that computes an operand; ``_CONSTANT``; or None for a graph input or an absent operand."""
 
 
 class Candidates:
-    """Rules that run together, and which of their patterns can have a node as their root.
+    """Rules that run together, indexed by the operators of a node and of its operands.
 
-    A rule that is not loaded is, as soon as a node is asked for at which it may start.
+    The index is derived from the patterns. It leaves out patterns that cannot match because of the operator of the root
+    or of an operand. Without it a chain of 16,000 nodes takes 1.0 s instead of 0.45 s.
     """
 
-    def __init__(self, rules: Iterable[KnownRule]) -> None:
-        self._rules = list(rules)
-        self._starting: dict[type[Op], tuple[list[int], int | None]] = {}
-        self._alike: dict[tuple[type[Op], tuple[Made, ...]], _Alike] = {}
+    def __init__(self, rules: Iterable[RewriteRule]) -> None:
+        self._pairs = tuple([(item, pattern) for item in rules for pattern in item.patterns])
+        self._operands = max((len(pattern.operands) for _, pattern in self._pairs), default=0)
+        self._index: dict[tuple[type[Op], tuple[Origin, ...]], Pairs] = {}
 
-    def start_at(self, op: type[Op]) -> bool:
-        """Whether a node of an operator may be a root at all."""
-        return bool(self._starting_at(op)[0])
-
-    def of(self, node: Node) -> _Pairs:
-        """The patterns that the operators and constants which a node reads do not rule out."""
+    def of(self, node: Node) -> Pairs:
+        """The rules and patterns to try at a node, in the order of the rules."""
         op = node.op.__class__
-        starting, most = self._starting_at(op)
-        if not starting:
-            return []
-        made = makers(node, most)
-        alike = self._alike.get((op, made))
-        if alike is None:
-            alike = self._alike[op, made] = self._alike_to(op, made)
-        for place, item, sketch in alike.unloaded:
-            if may_start(sketch, node) and (item.where is None or item.where(node)):
-                self._rules[place] = item.loaded()
-                self._alike.clear()
-                return self.of(node)
-        return alike.rules
-
-    def _starting_at(self, op: type[Op]) -> tuple[list[int], int | None]:
-        """The places of the rules that nodes of an operator may be roots of, and how many operands have a say in it."""
-        found = self._starting.get(op)
+        origins = tuple([_origin(value) for value in node.inputs[: self._operands]])
+        found = self._index.get((op, origins))
         if found is None:
-            places: dict[int, None] = {}
-            most: int | None = 0
-            for place, item in enumerate(self._rules):
-                for ops, operands, reads, _ in item.sketches:
-                    if is_one_of(op, ops):
-                        places[place] = None
-                        most = None if most is None or reads else max(most, len(operands))
-            found = self._starting[op] = [*places], most
+            found = tuple([pair for pair in self._pairs if _may_match(pair[1], op, origins)])
+            self._index[op, origins] = found
         return found
 
-    def _alike_to(self, op: type[Op], made: tuple[Made, ...]) -> _Alike:
-        found = _Alike()
-        for place in self._starting_at(op)[0]:
-            item = self._rules[place]
-            matching = [index for index, sketch in enumerate(item.sketches) if may_match(sketch, op, made)]
-            if isinstance(item, UnloadedRule):
-                found.unloaded += [(place, item, item.sketches[index]) for index in matching]
-            else:
-                found.rules += [(item, item.patterns[index]) for index in matching]
-        return found
+
+def _origin(value: Value | None) -> Origin:
+    if value is None:
+        return None
+    if value.producer is not None:
+        return value.producer.op.__class__
+    return _CONSTANT if value.data is not None else None
+
+
+def _may_match(pattern: Pattern, op: type[Op], origins: Sequence[Origin]) -> bool:
+    if not pattern.ops.includes(op):
+        return False
+    for wanted, origin in zip(pattern.operands, origins, strict=False):
+        if isinstance(wanted, Pattern):
+            if not isinstance(origin, type) or not wanted.ops.includes(origin):
+                return False
+        elif origin is not None and wanted.isupper() and origin != _CONSTANT:
+            return False
+    return True
 
 
 def _apply_first(
-    graph: Graph, node: Node, pairs: _Pairs, trace: Trace, memory: dict[object, object]
+    graph: Graph, node: Node, pairs: Pairs, trace: Trace, memory: dict[object, object]
 ) -> list[Node] | None:
     """Apply the first rule that fires; returns the nodes worth another look, or None."""
     for item, pattern in pairs:

@@ -1,34 +1,27 @@
-"""Patterns of a few connected nodes, what a match of one holds, and sketches of patterns.
-
-A sketch is what can be said of a pattern without its operators being loaded: their names stand in their place. Whatever
-a pattern matches its sketch does not refuse.
-"""
+"""Patterns: templates of a few connected nodes, and what a match of one binds."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.schema.graph import Graph, Node, Source, Value
 from tpuconvert.schema.op import Op
 
-Names = tuple[str, ...]
-"""Of operators, or of their classes."""
-
-Given = type[Op] | str
-"""An operator in a pattern: its class, which stands for what is derived from it too, or its name in the set."""
+Operator = type[Op] | str
+"""An operator in a pattern: a class, which includes the classes derived from it, or the name of one operator."""
 
 
-class Kinds:
-    """Some operators, as patterns have them: ``node.op in kinds``."""
+class OperatorSet:
+    """The operators that a pattern accepts: ``node.op in operators``."""
 
     __slots__ = ("_classes", "_names")
 
-    def __init__(self, *given: Given) -> None:
-        self._classes = tuple([item for item in given if not isinstance(item, str)])
-        self._names = tuple([item for item in given if isinstance(item, str)])
+    def __init__(self, *operators: Operator) -> None:
+        self._classes = tuple([item for item in operators if not isinstance(item, str)])
+        self._names = tuple([item for item in operators if isinstance(item, str)])
 
     def __contains__(self, op: Op) -> bool:
         return isinstance(op, self._classes) or op.name in self._names
@@ -36,86 +29,82 @@ class Kinds:
     def __bool__(self) -> bool:
         return bool(self._classes or self._names)
 
-    @property
-    def names(self) -> Names:
-        """The names of the classes, and the others."""
-        return (*_names(self._classes), *self._names)
-
-
-def _names(ops: Iterable[type]) -> Names:
-    return tuple([op.__name__ for op in ops])
+    def includes(self, op: type[Op]) -> bool:
+        """Return True if the nodes of an operator class are accepted."""
+        return issubclass(op, self._classes) or op.name in self._names
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """A node of one of some operators, whose operands are patterns, or names to bind values to.
+    """A node of one of some operators, whose operands are patterns or names to which values are bound.
 
     A name in lower case binds any value, one in capitals a constant; a trailing ``?`` allows an absent operand, which
-    binds None. Operands beyond the listed ones are not looked at.
+    binds None. Operands beyond the listed ones are ignored.
     """
 
-    ops: Kinds
+    ops: OperatorSet
     operands: tuple[Pattern | str, ...]
     name: str
     sole_user: bool
     where: Callable[[Node], bool] | None = field(default=None, compare=False)
-    reads: Kinds = field(default_factory=Kinds)
-    next_to: Kinds = field(default_factory=Kinds)
+    reads: OperatorSet = field(default_factory=OperatorSet)
+    next_to: OperatorSet = field(default_factory=OperatorSet)
 
     def only(self, where: Callable[[Node], bool]) -> Pattern:
-        """The same pattern for those nodes of which this holds as well."""
+        """The same pattern, restricted to the nodes for which ``where`` is true as well."""
         own = self.where
         return dataclasses.replace(self, where=lambda node: (own is None or own(node)) and where(node))
 
 
 def p(
-    ops: Given | tuple[Given, ...],
+    ops: Operator | tuple[Operator, ...],
     *operands: Pattern | str,
     name: str,
     sole_user: bool = False,
     where: Callable[[Node], bool] | None = None,
-    reads: Given | tuple[Given, ...] = (),
-    next_to: Given | tuple[Given, ...] = (),
+    reads: Operator | tuple[Operator, ...] = (),
+    next_to: Operator | tuple[Operator, ...] = (),
 ) -> Pattern:
-    """Make a pattern.
+    """Create a pattern.
 
     Args:
-        ops: the operator, or several of which any will do. A class stands for what is derived from it too; a name of
-            the operator set for that operator alone, and its definition need not be loaded.
-        operands: one per operand that matters.
+        ops: the operator, or several alternatives. A class includes the classes derived from it; a name is the name of
+            one operator.
+        operands: one entry per operand to check.
         name: the node is bound to this name.
-        sole_user: the node's result must have no other reader and not leave the graph; where it has, the match is
-            counted as skipped.
-        where: what else must hold of the node. A node of which it does not is no match, and nothing is counted: for
-            conditions that most nodes of the operator do not meet.
-        reads: operators of which at least one has to make an operand, whichever that is. A node that reads nothing of
-            the kind is no match either, and is passed over without a look at ``where``.
-        next_to: the same of operators that make an operand or read a result.
+        sole_user: require that the node's result has one user and is no graph output. A match that fails only here is
+            reported as declined.
+        where: a further condition on the node. A node that fails it is not reported as declined: use it for conditions
+            that most nodes of the operator do not meet.
+        reads: at least one operand must be computed by one of these operators. Checked before ``where``.
+        next_to: at least one operand must be computed by, or one result used by, one of these operators.
     """
-    return Pattern(_kinds(ops), operands, name, sole_user, where, _kinds(reads), _kinds(next_to))
+    return Pattern(_operator_set(ops), operands, name, sole_user, where, _operator_set(reads), _operator_set(next_to))
 
 
-def _kinds(given: Given | tuple[Given, ...]) -> Kinds:
-    return Kinds(*given) if isinstance(given, tuple) else Kinds(given)
+def _operator_set(operators: Operator | tuple[Operator, ...]) -> OperatorSet:
+    return OperatorSet(*operators) if isinstance(operators, tuple) else OperatorSet(operators)
 
 
 pattern = p
-"""The name that plugins know it by."""
+"""The public name, for plugins."""
 
 
 class Match:
-    """The nodes and values that a pattern bound, as attributes under their names.
+    """The nodes and values that a pattern has bound, as attributes under their names.
 
-    ``root`` is the pattern's outermost node; ``sources`` those of all matched nodes. ``memory`` is for what a rule has
-    found out about more than one root; it lasts until no rule of the stage fires any more.
+    Attributes:
+        root: the last node of the pattern.
+        shared: the name of a node that fails ``sole_user``, otherwise empty.
+        memory: a dictionary in which a rule may keep results for other roots. It is dropped when the stage ends.
     """
 
     memory: dict[object, object]
 
     def __init__(self, root: Node) -> None:
         self.root = root
-        self._bound: dict[str, Any] = {}
         self.shared = ""
+        self._bound: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -124,11 +113,11 @@ class Match:
             raise AttributeError(f"the pattern binds no '{name}'") from None
 
     def bind(self, name: str, item: Node | Value | None) -> bool:
-        """Bind a name; False when it is bound to something else already."""
+        """Bind a name; return False if it is bound to another item already."""
         return self._bound.setdefault(name, item) is item
 
     def binds(self, name: str) -> bool:
-        """Whether the pattern that matched has this name: the patterns of one rule may differ in theirs."""
+        """Return True if the matched pattern binds this name. The patterns of one rule may bind different names."""
         return name in self._bound
 
     @property
@@ -146,131 +135,48 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     """Match a pattern with ``node`` as its root.
 
     Returns:
-        None when it does not match. A match whose ``shared`` names a node fits but for a ``sole_user`` demand.
+        None if the pattern does not match. If it matches except for ``sole_user``, ``shared`` of the match is set.
     """
     found = Match(node)
-    return found if _fits(pattern, node, graph, found) else None
+    return found if _match_node(pattern, node, graph, found) else None
 
 
-Made = type[Op] | str | None
-"""Where an operand comes from: the operator that makes it, or one of the words below; None where there is none."""
-
-CONSTANT, GIVEN = "constant", "given"
-"""An operand that has data, and one that is an input of the graph."""
-
-
-def makers(node: Node, most: int | None = None) -> tuple[Made, ...]:
-    """Where the operands of a node come from, or the first of them."""
-    return tuple(
-        [
-            None
-            if value is None
-            else value.producer.op.__class__
-            if value.producer is not None
-            else GIVEN
-            if value.data is None
-            else CONSTANT
-            for value in node.inputs[:most]
-        ]
-    )
-
-
-Sketch = tuple[Names, tuple["Sketch | str", ...], Names, Names]
-"""Of a pattern: its operators, its operands, what it ``reads``, and what it is ``next_to``."""
-
-
-def sketch_of(pattern: Pattern) -> Sketch:
-    """The sketch of a pattern."""
-    operands = tuple([item if isinstance(item, str) else sketch_of(item) for item in pattern.operands])
-    return pattern.ops.names, operands, pattern.reads.names, pattern.next_to.names
-
-
-_FAMILIES: dict[type[Op], frozenset[str]] = {}  # looked up once
-
-
-def is_one_of(op: type[Op], names: Iterable[str]) -> bool:
-    """Whether an operator has one of these names, or its class does, or one that it is derived from."""
-    own = _FAMILIES.get(op)
-    if own is None:
-        own = _FAMILIES[op] = frozenset((op.name, *_names(op.__mro__)))
-    return not own.isdisjoint(names)
-
-
-def may_match(sketch: Sketch, op: type[Op], made: Sequence[Made]) -> bool:
-    """Whether a node of this operator can match, as far as it says where its operands come from.
-
-    That refuses most, and is the same for all nodes that are alike: nobody needs to look at them one by one.
-    """
-    ops, operands, reads, _ = sketch
-    if not is_one_of(op, ops):
-        return False
-    for index, wanted in enumerate(operands):
-        maker = made[index] if index < len(made) else None
-        if isinstance(wanted, tuple):
-            if not (isinstance(maker, type) and is_one_of(maker, wanted[0])):
-                return False
-        elif not wanted.endswith("?") if maker is None else wanted.isupper() and maker != CONSTANT:
-            return False
-    return not reads or any(isinstance(maker, type) and is_one_of(maker, reads) for maker in made)
-
-
-def may_start(sketch: Sketch, node: Node) -> bool:
-    """Whether a node can match, as far as the operators around it say, and which values are the same."""
-    return _may_fit(sketch, node, {})
-
-
-def _may_fit(sketch: Sketch, node: Node, bound: dict[str, Value | None]) -> bool:
-    _, operands, _, next_to = sketch
-    if not may_match(sketch, node.op.__class__, makers(node)):
-        return False
-    if next_to and not any(is_one_of(other.op.__class__, next_to) for other in _neighbours(node)):
-        return False
-    for index, wanted in enumerate(operands):
-        value = node.inputs[index] if index < len(node.inputs) else None
-        if isinstance(wanted, str):
-            if bound.setdefault(wanted.rstrip("?"), value) is not value:
-                return False
-        elif value is None or value.producer is None or not _may_fit(wanted, value.producer, bound):
-            return False
-    return True
-
-
-def _neighbours(node: Node) -> Iterator[Node]:
-    yield from _above(node)
-    for value in node.outputs:
-        for reader, _ in value.uses:
-            yield reader
-
-
-def _above(node: Node) -> Iterator[Node]:
-    for value in node.inputs:
-        if value is not None and value.producer is not None:
-            yield value.producer
-
-
-def _fits(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
+def _match_node(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
     if node.op not in pattern.ops or not found.bind(pattern.name, node):
         return False
-    if pattern.reads and not any(other.op in pattern.reads for other in _above(node)):
+    if pattern.reads and not any(other.op in pattern.reads for other in _producers(node)):
         return False
-    if pattern.next_to and not any(other.op in pattern.next_to for other in _neighbours(node)):
+    if pattern.next_to and not any(other.op in pattern.next_to for other in _neighbors(node)):
         return False
     if pattern.where is not None and not pattern.where(node):
         return False
     for index, wanted in enumerate(pattern.operands):
         value = node.inputs[index] if index < len(node.inputs) else None
         if isinstance(wanted, str):
-            if not _binds(wanted, value, found):
+            if not _bind_value(wanted, value, found):
                 return False
             continue
-        if value is None or value.producer is None or not _fits(wanted, value.producer, graph, found):
+        if value is None or value.producer is None or not _match_node(wanted, value.producer, graph, found):
             return False
         if wanted.sole_user and not graph.is_sole_use(value):
             found.shared = wanted.name
     return True
 
 
-def _binds(wanted: str, value: Value | None, found: Match) -> bool:
+def _bind_value(name: str, value: Value | None, found: Match) -> bool:
     if value is None:
-        return wanted.endswith("?") and found.bind(wanted[:-1], None)
-    return (value.data is not None or not wanted.isupper()) and found.bind(wanted.rstrip("?"), value)
+        return name.endswith("?") and found.bind(name[:-1], None)
+    return (value.data is not None or not name.isupper()) and found.bind(name.rstrip("?"), value)
+
+
+def _producers(node: Node) -> Iterator[Node]:
+    for value in node.inputs:
+        if value is not None and value.producer is not None:
+            yield value.producer
+
+
+def _neighbors(node: Node) -> Iterator[Node]:
+    yield from _producers(node)
+    for value in node.outputs:
+        for user, _ in value.uses:
+            yield user

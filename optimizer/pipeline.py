@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.engine import Candidates, Trace, rules_of, run_rules
-from tpuconvert.optimizer.registry import known_rules, rule_names
+from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
+from tpuconvert.optimizer.registry import rule_names, rules_of
+from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.optimizer.sharing import share_constants, share_nodes
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -91,18 +92,14 @@ def describe_passes() -> list[PassRow]:
 
     The last stages belong to the conversion for a chip, and to quantization.
     """
-    from tpuconvert.optimizer.chip_forms import STAGE as FORMS
-    from tpuconvert.optimizer.quantize.prepare import STAGE as PREPARE
-    from tpuconvert.optimizer.quantize.take_apart import STAGE as TAKE_APART
-
-    whole = {step.name: step.run for step in _whole()}
-    rows: list[PassRow] = []
-    for order, name in enumerate([*whole, *STAGES, FORMS, TAKE_APART, PREPARE], start=1):
-        if name in whole:
-            rows.append(PassRow(order=order, name=name, rule="", about=_first_sentence(whole[name])))
+    rows = [
+        PassRow(order=order, name=step.name, rule="", about=_first_sentence(step.run))
+        for order, step in enumerate(_whole(), start=1)
+    ]
+    for order, stage in enumerate(ORDER, start=len(rows) + 1):
         rows += [
-            PassRow(order=order, name=name, rule=item.name, about=_first_sentence(item.apply))
-            for item in rules_of(name)
+            PassRow(order=order, name=stage, rule=item.name, about=_first_sentence(item.apply))
+            for item in rules_of(stage)
         ]
     return rows
 
@@ -223,7 +220,7 @@ def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
 
 
 def _stage(stage: str, disabled: Collection[str]) -> Pass:
-    rules = [item for item in known_rules(stage) if item.name not in disabled]
+    rules = [item for item in rules_of(stage) if item.name not in disabled]
     candidates = Candidates(rules)  # of all rounds
     names = tuple(item.name for item in rules)
     return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tpuconvert.optimizer.limits import interval
-from tpuconvert.optimizer.pattern import Kinds
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Mins, Muls
@@ -17,9 +16,9 @@ _NOT_NEGATIVE = (
     ActiveType.ACTIVE_SQUARE,
 )
 _MOVES = ("broadcast", "channel_shuffle", "concat", "extract", "permute", "repeat", "reshape", "split", "tile")
-KEEPS_TRUTH = Kinds(*_MOVES, "max", "min", "mul")
-KEEPS_SIGN = Kinds(*_MOVES, "add", "div", "max", "min", "mul", "pool", "reduce", "upsample")
-COMPARISONS = Kinds("eq", "eqs", "ge", "ges", "gt", "gts", "le", "les", "lt", "lts", "ne", "nes")
+KEEPS_TRUTH = frozenset({*_MOVES, "max", "min", "mul"})
+KEEPS_SIGN = frozenset({*_MOVES, "add", "div", "max", "min", "mul", "pool", "reduce", "upsample"})
+COMPARISONS = frozenset({"eq", "eqs", "ge", "ges", "gt", "gts", "le", "les", "lt", "lts", "ne", "nes"})
 _SCALED = (Adds, Divs, Mins, Muls)
 _DEPTH = 4
 
@@ -32,11 +31,11 @@ def is_never_negative(value: Value, depth: int = _DEPTH) -> bool:
     bounds = interval(node.op)
     if bounds is not None and bounds[0] >= 0:
         return True
-    if node.op in COMPARISONS or node.op.name == "softmax" or _is_square(node):
+    if node.op.name in COMPARISONS or node.op.name == "softmax" or _is_square(node):
         return True
     if isinstance(node.op, Active):
         return node.op.active_type in _NOT_NEGATIVE
-    is_kept = node.op in KEEPS_SIGN or (isinstance(node.op, _SCALED) and node.op.scalar.value >= 0)
+    is_kept = node.op.name in KEEPS_SIGN or (isinstance(node.op, _SCALED) and node.op.scalar.value >= 0)
     if is_kept and depth > 0:
         return all(operand is not None and is_never_negative(operand, depth - 1) for operand in node.inputs)
     return False
@@ -53,8 +52,8 @@ def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
     node = value.producer
     if node is None:
         return value in graph.inputs and graph.input_ports[graph.inputs.index(value)].dtype == "bool"
-    if node.op in COMPARISONS:
+    if node.op.name in COMPARISONS:
         return True
-    if node.op in KEEPS_TRUTH and depth > 0:
+    if node.op.name in KEEPS_TRUTH and depth > 0:
         return all(operand is not None and is_truth(graph, operand, depth - 1) for operand in node.inputs)
     return False

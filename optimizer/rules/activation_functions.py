@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Kinds, Match, p
+from tpuconvert.optimizer.pattern import Match, OperatorSet, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
@@ -30,7 +30,7 @@ OF_ELEMENTS = (
     *("active", "active_param", "clamp", "gts", "lts"),
     *("gelu", "hard_sigmoid", "hard_swish", "mish", "silu", "softplus"),
 )
-_OF_ELEMENTS = Kinds(*OF_ELEMENTS)
+_OF_ELEMENTS = OperatorSet(*OF_ELEMENTS)
 
 _MOST_NODES = 32
 """No cone is larger; the longest known spelling, GELU with the polynomial of erf, has 22."""

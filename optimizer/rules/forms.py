@@ -17,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.optimizer.affine import read_affine
-from tpuconvert.optimizer.chip_forms import STAGE
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Value
@@ -37,14 +36,14 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
 
 
-@rule(p(Axpy, "x", name="op"), stage=STAGE)
+@rule(p(Axpy, "x", name="op"), stage="chip forms")
 def axpy_as_sum(graph: Graph, m: Match) -> Replacement:
     """Scaling and adding in two operators, which round as the one does."""
     scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
     return graph.add(Add(), scaled, m.op.inputs[1])
 
 
-@rule(p(BatchNorm, "x", name="op"), stage=STAGE)
+@rule(p(BatchNorm, "x", name="op"), stage="chip forms")
 def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
     """A product and a sum with constants [1, C, 1, 1]."""
     affine = read_affine(graph, m.op, 1)
@@ -65,20 +64,20 @@ _FUNCTIONS: dict[type[Op], ActiveType] = {
 }
 
 
-@rule(p(tuple(_FUNCTIONS), "x", name="op"), stage=STAGE)
+@rule(p(tuple(_FUNCTIONS), "x", name="op"), stage="chip forms")
 def rounding_as_activation(graph: Graph, m: Match) -> Replacement:
     """The activation of the same name computes the same."""
     return graph.add(Active(_FUNCTIONS[type(m.op.op)]), m.x)
 
 
-@rule(p(Rdivs, "x", name="op"), stage=STAGE)
+@rule(p(Rdivs, "x", name="op"), stage="chip forms")
 def reciprocal_as_quotient(graph: Graph, m: Match) -> Replacement:
     """The dividend as a tensor of one element, which the division expands."""
     scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
     return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
 
 
-@rule(p(Softmax, "x", name="op"), stage=STAGE)
+@rule(p(Softmax, "x", name="op"), stage="chip forms")
 def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
     """The definition, with the largest element taken away first so that no power overflows."""
     name, axis = m.op.name, m.op.op.axis % m.x.rank
@@ -89,7 +88,7 @@ def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
     return graph.add(Div(), powers, total)
 
 
-@rule(p((Clshift, Crshift), "x", name="op"), stage=STAGE)
+@rule(p((Clshift, Crshift), "x", name="op"), stage="chip forms")
 def rotation_as_slices(graph: Graph, m: Match) -> Replacement:
     """The slices of axis 1 from one place on, and then those before it."""
     channels = m.x.shape[1]
@@ -101,7 +100,7 @@ def rotation_as_slices(graph: Graph, m: Match) -> Replacement:
     return graph.add(Concat(1), _slices(graph, m, first, channels), _slices(graph, m, 0, first))
 
 
-@rule(p((Lshift, Rshift), "x", name="op"), stage=STAGE)
+@rule(p((Lshift, Rshift), "x", name="op"), stage="chip forms")
 def shift_as_border(graph: Graph, m: Match) -> Replacement:
     """The slices of axis 1 that stay, with zeros where others came in."""
     channels = m.x.shape[1]

@@ -11,9 +11,13 @@ from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
+from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
+from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
 
 
 @rule(p(Copy, "x", name="copy"), stage="canonicalize")
@@ -41,7 +45,7 @@ def _keeps_shape(node: Node) -> bool:
     return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
-SIZED = ("broadcast", "extract", "pad", "repeat", "reshape", "tile")
+SIZED = (Broadcast, Extract, Pad, Repeat, Reshape, Tile)
 
 
 @rule(p(SIZED, "x", name="op", where=_keeps_shape), stage="canonicalize")
@@ -50,7 +54,7 @@ def remove_same_shape(graph: Graph, m: Match) -> Replacement:
     return _as_operand(m.x, m.op)
 
 
-@rule(p("concat", "x", name="op", where=lambda node: len(node.inputs) == 1), stage="canonicalize")
+@rule(p(Concat, "x", name="op", where=lambda node: len(node.inputs) == 1), stage="canonicalize")
 def remove_single_concat(graph: Graph, m: Match) -> Replacement:
     """concat(x) = x."""
     return _as_operand(m.x, m.op)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.optimizer.chip_forms import STAGE
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Value
@@ -33,7 +32,7 @@ else:
 _SWAP = (0, 1, 3, 2)
 
 
-@rule(p(Interpolate, "x", name="op"), stage=STAGE)
+@rule(p(Interpolate, "x", name="op"), stage="chip forms")
 def resize_without_interpolate(graph: Graph, m: Match) -> Replacement:
     """Upsample, index_select or a matrix product per axis."""
     x, name = m.x, m.op.outputs[0].name

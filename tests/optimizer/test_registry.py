@@ -1,150 +1,163 @@
-"""Rules are loaded when a node turns up at which they may start, and the names of all are known before."""
+"""Registration, order and candidate selection of rules."""
 
+import dataclasses
+import random
 import subprocess
 import sys
 
 import pytest
 from optimizer.graphs import EXP, RELU, graph_of
+from optimizer.rule_patterns import PATTERNS
+from optimizer.test_every_rule import random_graph
 
+from tpuconvert.optimizer import registry
 from tpuconvert.optimizer.annotations import MOVES
 from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, rules_of, run_rules
-from tpuconvert.optimizer.pattern import Sketch, makers, match, may_match, may_start, p, sketch_of
-from tpuconvert.optimizer.pipeline import STAGES
-from tpuconvert.optimizer.registry import UnloadedRule, known_rules, rule_names
-from tpuconvert.optimizer.rules._table import RULES
+from tpuconvert.optimizer.pattern import match, p
+from tpuconvert.optimizer.pipeline import STAGES, optimize
+from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.optimizer.signs import COMPARISONS, KEEPS_SIGN, KEEPS_TRUTH
 from tpuconvert.schema.errors import InternalError
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.op import all_ops
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.smooth_activation import CompositeActivation, Softplus
+from tpuconvert.schema.types import Chip
 
 SHAPE = (1, 4)
 
-BEGIN = """
-import sys
-import numpy as np
-from tpuconvert.optimizer.pipeline import describe_passes, known_names, optimize
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.types import F32, TensorType
-g = Graph()
-x = g.input("x", TensorType(F32, (1, 4)))
-relu = Active(ActiveType.ACTIVE_RELU)
-"""
-TELL = """
-optimize(g)
-print(*(node.op.name for node in g.nodes))
-print(*(name.rpartition(".")[2] for name in sys.modules if name.startswith("tpuconvert.optimizer.rules.")))
-"""
+NEW_RULE = '''
+"""A rule of a new file."""
 
-
-def told_by(program: str) -> list[list[str]]:
-    """The words of every line that a new process prints."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return [line.split() for line in done.stdout.splitlines()]
-
-
-def test_only_what_may_start_somewhere_is_loaded():
-    nodes, loaded = told_by(BEGIN + "g.output(g.add(relu, x))" + TELL)
-    assert nodes == ["active"]
-    assert "useless_functions" in loaded, "it has a rule for every rectifier"
-    assert not {"algebra", "attention", "identity", "layer_norm", "moves", "permutes", "forms"} & set(loaded)
-
-
-def test_what_a_rewrite_introduces_is_looked_at_by_rules_that_were_not_needed_before():
-    """x + [0, 0, 0, 0] becomes x + 0, which is x by a rule of another module."""
-    zeros = "g.output(g.add(relu, g.add(Add(), x, g.constant(np.{}((1, 4), np.float32)))))"
-    nodes, loaded = told_by(BEGIN + zeros.format("zeros") + TELL)
-    assert nodes == ["active"] and {"scalar_chains", "identity"} <= set(loaded)
-    nodes, loaded = told_by(BEGIN + "g.output(g.add(relu, g.add(Add(), x, x)))" + TELL)
-    assert nodes == ["muls", "active"] and "identity" in loaded
-    nodes, loaded = told_by(BEGIN + "g.output(g.add(relu, x))" + TELL)
-    assert "identity" not in loaded
-
-
-def test_all_names_are_known_without_loading_any_rule():
-    names, loaded = told_by(BEGIN + "print(*known_names())\nprint(*sys.modules)")
-    assert {"remove_copy", "softmax_as_quotient", "mean_as_pooling", "fuse", "share_nodes"} <= set(names)
-    assert "tpuconvert.optimizer.rules.identity" not in loaded
-    assert {item.name for stage in STAGES for item in rules_of(stage)} <= set(names)
-
-
-def test_a_name_that_is_taken_is_told_before_the_rule_is_loaded():
-    program = """
 from tpuconvert.optimizer.engine import rule
 from tpuconvert.optimizer.pattern import p
+from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import Scalar
+
+
+@rule(p(Softmax, "x", name="softmax"), stage="fuse")
+def replace_softmax_by_double(graph, m):
+    """``softmax(x) -> 2 * x``."""
+    return graph.add(Muls(Scalar.f32(2)), m.x)
+'''
+USE_NEW_RULE = """
+import sys
+import tpuconvert.optimizer.rules
+tpuconvert.optimizer.rules.__path__.append(sys.argv[1])
+from tpuconvert.optimizer import optimize
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import F32, TensorType
+from tpuconvert.__main__ import main
+g = Graph()
+g.output(g.add(Softmax(1), g.input("x", TensorType(F32, (1, 4)))))
+optimize(g)
+print(*(node.op.name for node in g.nodes), flush=True)
+main(["passes", "--json"])
+"""
+
+
+def test_adding_a_file_adds_a_rule(tmp_path):
+    (tmp_path / "a_new_file.py").write_text(NEW_RULE)
+    done = subprocess.run([sys.executable, "-c", USE_NEW_RULE, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    operators, *passes = done.stdout.splitlines()
+    assert operators == "muls"
+    assert any("replace_softmax_by_double" in line for line in passes)
+
+
+def test_a_plugin_cannot_take_the_name_of_a_rule():
+    program = """
+import tpuconvert as tc
 from tpuconvert.schema.ops.copy import Copy
 try:
-    @rule(p(Copy, "x", name="op"), stage="fuse")
+    @tc.register_rule(tc.pattern(Copy, "x", name="op"))
     def remove_copy(graph, m):
         return m.x
-except ValueError as error:
+except tc.UsageError as error:
     print(error)
 """
-    assert told_by(program) == [["two", "rules", "are", "called", "'remove_copy'"]]
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "two rules are called 'remove_copy'" in done.stdout
 
 
-def test_known_rules_are_those_of_the_stage_in_alphabetical_order():
-    for stage in STAGES:
-        names = [item.name for item in rules_of(stage)]
-        assert [item.name for item in known_rules(stage)] == names == sorted(names)
-        assert set(names) <= set(rule_names())
+def test_every_rule_of_the_package_is_listed_once():
+    registered = {item.name: item.stage for stage in ORDER for item in rules_of(stage)}
+    listed = [(name, stage) for stage, names in ORDER.items() for name in names]
+    assert len(listed) == len(dict(listed)) and dict(listed).items() <= registered.items()
+    assert set(STAGES) <= set(ORDER)
 
 
-def test_a_table_that_is_out_of_date_is_a_mistake():
-    with pytest.raises(InternalError, match="no rule 'of_old'"):
-        UnloadedRule("of_old", "fuse", "rules.casts", ()).loaded()
+def test_rules_are_tried_in_the_listed_order_and_unlisted_ones_last(monkeypatch):
+    unlisted = [RewriteRule(name, (), "fuse", lambda g, m: m.x) for name in ("an_unlisted_rule", "a_last_rule")]
+    registered = [*reversed(registry._RULES.items()), *((item.name, item) for item in unlisted)]
+    monkeypatch.setattr(registry, "_RULES", dict(registered))
+    assert [item.name for item in rules_of("fuse")] == [*ORDER["fuse"], "an_unlisted_rule", "a_last_rule"]
 
 
-def test_an_unloaded_rule_is_loaded_for_the_node_that_it_may_start_at():
-    (loaded,) = (item for item in rules_of("canonicalize") if item.name == "remove_copy")
-    graph = graph_of(lambda g, x: g.add(RELU, g.add(Copy(), x)), SHAPE)
-    copy, relu = graph.nodes
-    unloaded = UnloadedRule("remove_copy", "canonicalize", "rules.identity", loaded.sketches)
-    candidates = Candidates([unloaded])
-    assert candidates.of(relu) == [] and not candidates.start_at(type(relu.op))
-    assert candidates.of(copy) == [(loaded, loaded.patterns[0])]
-    assert run_rules(graph, [unloaded.only(lambda node: False)], Trace()) == 0
-    assert run_rules(graph, [loaded.only(lambda node: False)], Trace()) == 0
-    assert run_rules(graph, [unloaded.only(lambda node: True)], Trace()) == 1
+def test_a_listed_name_that_is_no_rule_is_an_error(monkeypatch):
+    monkeypatch.setattr(registry, "ORDER", {**ORDER, "fuse": (*ORDER["fuse"], "of_old")})
+    with pytest.raises(InternalError, match=r"rule_order\.py lists 'of_old', which is no rule of the stage 'fuse'"):
+        registry.load_rules.__wrapped__()
+
+
+def optimized_graphs(folder) -> list[bytes]:
+    """The file contents of one optimized random graph per rule."""
+    files = []
+    for name in PATTERNS:
+        graph = random_graph(name, 0)
+        optimize(graph)
+        write_model(folder / "m.tpum", FileModel(graph, Chip.BM1686, "1.0"))
+        files.append((folder / "m.tpum").read_bytes())
+    return files
+
+
+def test_names_of_rules_do_not_change_a_graph(monkeypatch, tmp_path):
+    """Every rule gets another name and is registered in another order; the list of the order follows the names."""
+    expected = optimized_graphs(tmp_path)
+    names = [name for stage in ORDER for name in ORDER[stage]]
+    draw = random.Random(1)
+    new_name = dict(zip(names, (f"rule_{number:03}" for number in draw.sample(range(999), len(names))), strict=True))
+    shuffled = draw.sample(names, len(names))
+    renamed = {new_name[name]: dataclasses.replace(registry._RULES[name], name=new_name[name]) for name in shuffled}
+    monkeypatch.setattr(registry, "_RULES", renamed)
+    monkeypatch.setattr(
+        registry, "ORDER", {stage: tuple(new_name[name] for name in names) for stage, names in ORDER.items()}
+    )
+    assert optimized_graphs(tmp_path) == expected
 
 
 class OwnSoftplus(Softplus):
-    """As a plugin derives it."""
+    """An operator that a plugin derives from another."""
 
     name = "own_softplus"
 
 
-def test_a_pattern_of_a_base_class_takes_what_is_derived_from_it():
+def test_a_pattern_of_a_base_class_includes_derived_classes():
     pattern = p(CompositeActivation, p(Permute, "x", name="permute"), name="op")
     graph = graph_of(lambda g, x: g.add(OwnSoftplus(), g.add(Permute((1, 0)), x)), SHAPE)
     permute, own = graph.nodes
-    assert may_match(sketch_of(pattern), OwnSoftplus, makers(own)) and may_start(sketch_of(pattern), own)
-    assert not may_match(sketch_of(pattern), Permute, makers(permute))
-    candidates = Candidates(known_rules("layout"))
-    assert [item.name for item, _ in candidates.of(own)] == ["sink_through_unary"]
+    candidates = Candidates([RewriteRule("of_base", (pattern,), "fuse", lambda g, m: m.x)])
+    assert match(pattern, own, graph) and len(candidates.of(own)) == 1
+    assert not match(pattern, permute, graph) and not candidates.of(permute)
+    assert "sink_through_unary" in [item.name for item, _ in Candidates(rules_of("layout")).of(own)]
 
 
-def test_a_sketch_looks_at_all_operators_of_a_pattern():
-    pattern = p(Add, p(Mul, p(Active, "x", name="inner"), "y", name="product"), "z", name="sum")
-
-    def build(g, x, y):
-        return g.add(Add(), g.add(Mul(), g.add(RELU, x), y), y), g.add(Add(), g.add(Mul(), g.add(Copy(), x), y), y)
-
-    graph = graph_of(build, SHAPE, SHAPE)
-    first, second = (node for node in graph.nodes if isinstance(node.op, Add))
-    assert makers(first) == makers(second)
-    assert may_match(sketch_of(pattern), Add, makers(second)), "nodes that are alike are not told apart"
-    assert may_start(sketch_of(pattern), first) and not may_start(sketch_of(pattern), second)
+def test_a_rule_is_restricted_to_some_roots():
+    (rule,) = (item for item in rules_of("canonicalize") if item.name == "remove_copy")
+    graph = graph_of(lambda g, x: g.add(RELU, g.add(Copy(), x)), SHAPE)
+    assert run_rules(graph, [rule.only(lambda node: False)], Trace()) == 0
+    assert run_rules(graph, [rule.only(lambda node: True)], Trace()) == 1
 
 
-def test_a_node_that_reads_nothing_of_the_kind_is_no_match():
-    pattern = p(Add, "a", "b", name="sum", reads=(Active, Copy), where=lambda node: looked_at.append(node.name) or True)
-    looked_at = []
+def test_reads_requires_an_operand_computed_by_one_of_the_operators():
+    pattern = p(Add, "a", "b", name="sum", reads=(Active, Copy), where=lambda node: checked.append(node.name) or True)
+    checked = []
 
     def build(g, x, y):
         first, second = g.add(EXP, x), g.add(Copy(), x)
@@ -153,56 +166,33 @@ def test_a_node_that_reads_nothing_of_the_kind_is_no_match():
 
     graph = graph_of(build, SHAPE, SHAPE)
     sums = [node for node in graph.nodes if isinstance(node.op, Add)]
-    for has_matched in (
-        [match(pattern, node, graph) is not None for node in sums],
-        [may(pattern, node) for node in sums],
-    ):
-        assert has_matched == [False, True, True, False]
-    assert looked_at == ["first", "second"]
+    assert [match(pattern, node, graph) is not None for node in sums] == [False, True, True, False]
+    assert checked == ["first", "second"]
     rewrite = RewriteRule("of_sums", (pattern,), "test", lambda g, m: g.add(Mul(), m.a, m.b))
     assert run_rules(graph, [rewrite], Trace()) == 2
 
 
-def test_a_node_next_to_nothing_of_the_kind_is_no_match():
+def test_next_to_requires_a_neighbor_with_one_of_the_operators():
     pattern = p(Mul, "a", "b", name="product", next_to=(Active, Copy))
 
     def build(g, x, y):
-        alone, behind, before = g.add(Mul(), x, y), g.add(Mul(), g.add(Copy(), x), y), g.add(Mul(), y, x)
-        return alone, behind, g.add(Add(), before, y), g.add(EXP, before)
+        alone, after, before = g.add(Mul(), x, y), g.add(Mul(), g.add(Copy(), x), y), g.add(Mul(), y, x)
+        return alone, after, g.add(Add(), before, y), g.add(EXP, before)
 
     graph = graph_of(build, SHAPE, SHAPE)
     products = [node for node in graph.nodes if isinstance(node.op, Mul)]
     assert [match(pattern, node, graph) is not None for node in products] == [False, True, True]
-    assert [may_start(sketch_of(pattern), node) for node in products] == [False, True, True]
 
 
-def test_a_sketch_knows_which_operands_are_the_same():
-    graph = graph_of(lambda g, x, y: (g.add(Add(), x, x), g.add(Add(), x, y)), SHAPE, SHAPE)
-    assert [may_start(sketch_of(p(Add, "x", "x", name="sum")), node) for node in graph.nodes] == [True, False]
-
-
-def may(pattern, node) -> bool:
-    sketch = sketch_of(pattern)
-    assert may_start(sketch, node) == may_match(sketch, type(node.op), makers(node))
-    return may_start(sketch, node)
-
-
-def names_in(sketch: Sketch) -> set[str]:
-    ops, operands, reads, next_to = sketch
-    return {*ops, *reads, *next_to}.union(*(names_in(item) for item in operands if not isinstance(item, str)))
-
-
-def test_operators_that_are_known_by_name_exist():
-    classes = {family.__name__ for kind in all_ops().values() for family in kind.__mro__}
-    named = {name for _, _, sketches in RULES.values() for sketch in sketches for name in names_in(sketch)}
-    assert named <= classes | set(all_ops())
-    assert set(all_ops()) >= {*MOVES, *KEEPS_SIGN.names, *KEEPS_TRUTH.names, *COMPARISONS.names}
+def test_names_of_operators_exist():
+    assert set(all_ops()) >= {*MOVES, *KEEPS_SIGN, *KEEPS_TRUTH, *COMPARISONS}
+    for stage in ORDER:
+        for rule in rules_of(stage):
+            assert all(any(pattern.ops.includes(op) for op in all_ops().values()) for pattern in rule.patterns), rule
 
 
 def test_a_name_in_a_pattern_is_that_of_one_operator():
     graph = graph_of(lambda g, x: (g.add(Softplus(), x), g.add(OwnSoftplus(), x), g.add(EXP, x)), SHAPE)
-    by_name, by_class = (p(given, "x", name="op") for given in ("softplus", Softplus))
+    by_name, by_class = (p(operator, "x", name="op") for operator in ("softplus", Softplus))
     assert [match(by_name, node, graph) is not None for node in graph.nodes] == [True, False, False]
     assert [match(by_class, node, graph) is not None for node in graph.nodes] == [True, True, False]
-    assert [may(by_name, node) for node in graph.nodes] == [True, False, False]
-    assert [may(by_class, node) for node in graph.nodes] == [True, True, False]

@@ -31,10 +31,8 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, Scalar
 
-STAGE = "take apart"
 
-
-@rule(p(Attention, name="op"), stage=STAGE)
+@rule(p(Attention, name="op"), stage="take apart")
 def attention_in_pieces(graph: Graph, m: Match) -> Replacement:
     """Attention is two batched products with a softmax between them."""
     query, key, value, *rest = m.op.inputs
@@ -77,7 +75,7 @@ def _guarded(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]
     return limited, graph.add(Gts(Scalar(F32, -math.inf)), rows, name=f"{name}:rows")
 
 
-@rule(p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"), stage=STAGE)
+@rule(p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"), stage="take apart")
 def maximum_in_pieces(graph: Graph, m: Match) -> Replacement:
     """max(x, SLOPES * x) = relu(x) + SLOPES * min(x, 0), for slopes up to 1."""
     if m.x.is_constant or not (m.SLOPES.array <= 1).all() or m.op.output.type != m.x.type:
@@ -88,7 +86,7 @@ def maximum_in_pieces(graph: Graph, m: Match) -> Replacement:
     return graph.add(Add(), positive, graph.add(Mul(), negative, m.SLOPES, name=f"{name}:sloped"))
 
 
-@rule(p(IndexSelect, "x", "INDEX", name="op"), stage=STAGE)
+@rule(p(IndexSelect, "x", "INDEX", name="op"), stage="take apart")
 def decompose_repeated_selection(graph: Graph, m: Match) -> Replacement:
     """``index_select(x, [0, 0, 1, 1, ...]) -> reshape(tile(reshape(x)))``: every slice of an axis, several times."""
     if not m.x.type.is_static or 0 in m.x.shape or not m.x.dtype.is_float:

@@ -1,0 +1,82 @@
+"""Bringing a float graph into the form in which quantization does best. It stays a float graph.
+
+- A normalization or a constant factor per channel that no product took up becomes a depthwise 1x1 convolution, whose
+  rescale takes one factor per channel.
+- A mean over height and width becomes global average pooling.
+- Every product with constant weights gets a bias, which bias correction can then change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tpuconvert.optimizer.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.rules.identity import reshape_like
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.types import Array
+
+
+@rule(p(BatchNorm, "x", "MEAN", "VAR", "GAMMA?", "BETA?", name="op"), stage="prepare quantization")
+def normalization_as_depthwise(graph: Graph, m: Match) -> Replacement:
+    """batch_norm with given statistics: y = k * x + b per channel."""
+    op = m.op.op
+    if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
+        return Skip("its statistics are computed or read while the model runs")
+    factor = 0.0 if op.scale == 0 else 1.0 / op.scale
+    k = 1.0 / np.sqrt(m.VAR.array.astype(np.float64) * factor + op.epsilon)
+    if m.GAMMA is not None:
+        k = k * m.GAMMA.array
+    b = -m.MEAN.array.astype(np.float64) * factor * k
+    if m.BETA is not None:
+        b = b + m.BETA.array
+    return _depthwise(graph, m.x, k, b), None, None
+
+
+@rule(p(Mul, "x", "K", name="op"), p(Mul, "K", "x", name="op"), stage="prepare quantization")
+def factor_as_depthwise(graph: Graph, m: Match) -> Replacement:
+    """A constant factor per channel of a four-dimensional tensor."""
+    shape = m.K.array.shape
+    channels = m.x.shape[1] if m.x.rank == 4 else None
+    if m.x.is_constant or not isinstance(channels, int) or shape != (1, channels, 1, 1):
+        return Skip("the constant is not one number per channel")
+    return _depthwise(graph, m.x, m.K.array.reshape(-1), None)
+
+
+@rule(p(Reduce, "x", name="op"), stage="prepare quantization")
+def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
+    """A mean over the two spatial axes of NCHW."""
+    op = m.op.op
+    axes = sorted(axis % m.x.rank for axis in op.axis_list)
+    if op.method != ReduceMethodType.REDUCE_MEAN or m.x.rank != 4 or axes != [2, 3]:
+        return Skip("it is not a mean over height and width")
+    pooling = Pool(stride_h=1, stride_w=1, kernel_h=1, kernel_w=1, pooling_type=PoolType.AVE, is_global_pooling=True)
+    pooled = graph.add(pooling, m.x, name=f"{m.op.output.name}:pooled")
+    if op.keep_dims:
+        return pooled
+    return reshape_like(graph, pooled, m.op.output)
+
+
+@rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage="prepare quantization")
+def product_with_bias(graph: Graph, m: Match) -> Replacement:
+    """A bias of zeros where there is none."""
+    if m.B is not None:
+        return Skip("it has a bias")
+    channels = m.op.output.shape[1]
+    assert isinstance(channels, int)  # constant weights decide it
+    shape = (1, channels, *(1,) * (m.op.output.rank - 2))
+    return graph.add(m.op.op, m.x, m.W, graph.constant(np.zeros(shape, np.float32), f"{m.op.output.name}:bias"))
+
+
+def _depthwise(graph: Graph, x: Value, k: Array, b: Array | None) -> Value:
+    w = graph.constant(k.astype(np.float32).reshape(-1, 1, 1, 1), "factors")
+    inputs = [x, w] if b is None else [x, w, graph.constant(b.astype(np.float32).reshape(1, -1, 1, 1), "shifts")]
+    return graph.add(Conv(groups=k.size), *inputs)
