@@ -7,9 +7,7 @@ again when they change. Inputs become constants only where the conversion asks f
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,10 +140,7 @@ class TpuBackendRep(BackendRep):
                 self._bound += more
 
     def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
-        with tempfile.TemporaryDirectory(prefix="tpuconvert-") as folder:
-            path = Path(folder) / "model.onnx"
-            path.write_bytes(model.SerializeToString())
-            return Session(convert(path, input_shapes=dict(shapes), **self._options), **self._session_options)
+        return Session(convert(model, input_shapes=dict(shapes), **self._options), **self._session_options)
 
 
 def _is_static(value: ValueInfoProto) -> bool:

@@ -29,10 +29,12 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.input_files import noting_inputs
 from tpuconvert.schema.types import Chip
-from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from onnx import ModelProto
 
     from tpuconvert.diagnosis.network import Expected
     from tpuconvert.pass_instrumentation import Watch
@@ -57,7 +59,7 @@ def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
 
 @_with_sources
 def convert(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | ModelProto,
     weights: str | os.PathLike[str] | None = None,
     *,
     chip: str | Chip = Chip.BM1686,
@@ -84,10 +86,10 @@ def convert(
     allow_non_finite: bool = False,
     watch: Watch | None = None,
 ) -> Model:
-    """Convert a model file.
+    """Convert a model file, or an ONNX model that is in memory.
 
     Args:
-        source: an ONNX or TFLite file, or a Caffe prototxt.
+        source: an ONNX or TFLite file, a Caffe prototxt, or an ``onnx.ModelProto``, which is not modified.
         weights: the caffemodel that belongs to a prototxt.
         chip: ``bm1682``, ``bm1684`` or ``bm1686``. Both ``bm1684x`` and ``bm1688`` select BM1686, whose operators they
             execute; the model states BM1686.
@@ -166,7 +168,7 @@ def convert(
 @np.errstate(all="ignore")  # infinities and NaN are looked at where they matter: check_finite, verify
 @rarely_collected()
 def convert_source(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource | None = None,

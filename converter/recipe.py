@@ -16,7 +16,7 @@ from tpuconvert.options import Options
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.mapped_pages import aligned_buffer
-from tpuconvert.source_loading import source_format
+from tpuconvert.source_loading import Source, source_format
 
 if TYPE_CHECKING:
     from tpuconvert.quantize.ranges_file import MeasuredRanges
@@ -38,7 +38,7 @@ _NESTED = ("reading",)
 
 
 def make_recipe(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: FeedSource | None,
@@ -75,13 +75,32 @@ def make_recipe(
     return complete
 
 
-def _digest_of(path: str | os.PathLike[str], mapped: Sequence[MappedFile]) -> Callable[[], str]:
-    """What gives the digest of a file: at once, or from the mapping that is copied anyway."""
-    for file in mapped:
-        if file.is_at(path):
-            return file.digest_while_reading()
-    digest = file_digest(path)
+def _digest_of(source: Source, mapped: Sequence[MappedFile]) -> Callable[[], str]:
+    """Return a function that returns a digest: computed now, or from the mapping, which is copied anyway."""
+    if isinstance(source, (str, os.PathLike)):
+        for file in mapped:
+            if file.is_at(source):
+                return file.digest_while_reading()
+    digest = source_digest(source)
     return lambda: digest
+
+
+def source_digest(source: Source) -> str:
+    """Digest of a file, or of the serialized bytes of a message, in hexadecimal digits.
+
+    Raises:
+        UsageError: the file cannot be read, or protobuf cannot serialize the message.
+
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return file_digest(source)
+    from google.protobuf.message import EncodeError  # 3 ms; only needed for a message in memory
+
+    try:
+        return digest_of(source.SerializeToString()).hex()
+    except EncodeError as error:
+        hint = "save the model with external data and convert the file"
+        raise UsageError("an onnx.ModelProto of more than 2 GiB cannot be serialized", hint=hint) from error
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

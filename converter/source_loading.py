@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -16,23 +16,30 @@ from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.types import Array, format_shape
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from tpuconvert.frontends.origins import Origin
+
+Source: TypeAlias = "str | os.PathLike[str] | ModelProto"
+"""A model to convert: the path of a file, or an ONNX model in memory."""
 
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
 """Format of a file by its content -> the frontend that reads it."""
 
 
-def source_format(path: str | os.PathLike[str]) -> str:
-    """Return the frontend that reads a file: by its content, else by its name.
+def source_format(source: Source) -> str:
+    """Return the frontend that reads a source: of a file by its content, else by its name.
 
     Raises:
         CorruptInputError: the file is something else; the message says what.
-        UsageError: the file cannot be read.
+        UsageError: the file cannot be read, or the source is neither a path nor a message.
 
     """
+    if not isinstance(source, (str, os.PathLike)):
+        return _format_of_object(source)
+    path = os.fspath(source)
     from tpuconvert.frontends.sniffing import identify_file
 
-    path = os.fspath(path)
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
     kind = identify_file(path)
@@ -51,9 +58,17 @@ def source_format(path: str | os.PathLike[str]) -> str:
     return by_name
 
 
+def _format_of_object(source: object) -> str:
+    from tpuconvert.frontends.onnx.messages import ModelProto  # 15 ms, which a path does not need
+
+    if isinstance(source, ModelProto):
+        return "onnx"
+    raise UsageError(f"the source is a {type(source).__name__}, expected a path or an onnx.ModelProto")
+
+
 @np.errstate(all="ignore")
 def load_source(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     *,
@@ -62,7 +77,7 @@ def load_source(
     """Read a source file with the frontend of its format.
 
     Args:
-        source: the file.
+        source: the file, or a message that is in memory.
         weights: the caffemodel of a prototxt.
         options: those of the conversion.
         require_weights: false takes zeros for a missing caffemodel, to look at everything else about a network.
@@ -78,9 +93,7 @@ def load_source(
     return graph
 
 
-def _origin(
-    source: str | os.PathLike[str], weights: str | os.PathLike[str] | None, options: Options, name: str
-) -> Origin | None:
+def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Options, name: str) -> Origin | None:
     """The tensor of a source file that makes a constant of its graph not finite."""
     kind = source_format(source)
     # The file is read again, only where something is wrong.
@@ -88,24 +101,30 @@ def _origin(
         from tpuconvert.frontends.onnx.origins import find_origin as in_onnx
 
         return in_onnx(source, name, options.allow_root)
+    path = _path(source)
     if kind == "tflite":
         from tpuconvert.frontends.tflite.origins import find_origin as in_tflite
 
-        return in_tflite(source, name)
+        return in_tflite(path, name)
     from tpuconvert.frontends.caffe.origins import find_origin as in_caffe
 
     return None if weights is None else in_caffe(weights, name)
 
 
+def _path(source: Source) -> str | os.PathLike[str]:
+    """Return the path of a source that is not an ONNX model: only those may be in memory."""
+    return cast("str | os.PathLike[str]", source)
+
+
 def _load(
-    source: str | os.PathLike[str],
+    source: Source,
     weights: str | os.PathLike[str] | None,
     options: Options,
     *,
     require_weights: bool,
 ) -> Graph:
     for path in (source, weights):
-        if path is not None:
+        if isinstance(path, (str, os.PathLike)):
             note_input(path)
     kind = source_format(source)
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
@@ -132,7 +151,7 @@ def _load(
     if kind == "caffe":
         from tpuconvert.frontends import caffe
 
-        graph = caffe.load(source, weights, require_weights=require_weights, **arguments)
+        graph = caffe.load(_path(source), weights, require_weights=require_weights, **arguments)
         if weights is None and any(value.is_constant for value in graph.values):
             graph.notes.append("no weight file was given: weights are taken as zeros")
         return graph
@@ -141,7 +160,7 @@ def _load(
     if kind == "tflite":
         from tpuconvert.frontends import tflite
 
-        return tflite.load(source, **arguments)
+        return tflite.load(_path(source), **arguments)
     from tpuconvert.frontends import onnx
 
     return onnx.load(source, **arguments)

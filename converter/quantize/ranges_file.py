@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tpuconvert.progress import Progress
     from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.schema.graph import Graph
+    from tpuconvert.source_loading import Source
 
 FORMAT = "tpuconvert ranges"
 VERSION = 3
@@ -64,7 +65,7 @@ class MeasuredRanges:
             )
         return self.ranges
 
-    def check_source(self, *files: str | os.PathLike[str] | None) -> None:
+    def check_source(self, *files: Source | None) -> None:
         """Compare with the files that are to be quantized.
 
         Raises:
@@ -101,11 +102,11 @@ class MeasuredRanges:
             file.write(self.to_json().encode("utf-8"))
 
 
-def digests(*files: str | os.PathLike[str] | None) -> tuple[str, ...]:
+def digests(*files: Source | None) -> tuple[str, ...]:
     """Digest of each file that there is."""
-    from tpuconvert.recipe import file_digest
+    from tpuconvert.recipe import source_digest
 
-    return tuple(file_digest(file) for file in files if file is not None)
+    return tuple(source_digest(file) for file in files if file is not None)
 
 
 @np.errstate(all="ignore")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Dim
 
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
 
 def load(
-    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | ModelProto,
     *,
     input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
@@ -20,10 +24,10 @@ def load(
     allow_root: str | os.PathLike[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Graph:
-    """Read an ONNX file.
+    """Read an ONNX file, or an ``onnx.ModelProto`` that is in memory.
 
     Args:
-        path: the file; external data are looked for next to it.
+        source: path of the file, next to which external data are searched, or the message, which is not modified.
         input_shapes: extents for graph inputs whose shape the file leaves open; a name leaves one open.
         inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
         outputs: tensor names where it is to end.
@@ -43,7 +47,7 @@ def load(
     from tpuconvert.frontends.onnx.importer import import_model  # onnx and protobuf are loaded only for an ONNX file
     from tpuconvert.frontends.onnx.reader import read_model
 
-    model = read_model(path, limits, allow_root)
+    model = read_model(source, limits, allow_root)
     graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
     graph.files = model.tensors.files
     return graph

@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
-from tpuconvert.frontends.onnx.messages import NodeProto
+from tpuconvert.frontends.onnx.messages import ModelProto, NodeProto
 from tpuconvert.frontends.onnx.reader import read_model
 from tpuconvert.frontends.onnx.tensors import TensorReader
 from tpuconvert.frontends.origins import Maker, Origin, trace
@@ -15,10 +15,10 @@ from tpuconvert.schema.types import Array
 
 
 def find_origin(
-    path: str | os.PathLike[str], name: str, allow_root: str | os.PathLike[str] | None = None
+    source: str | os.PathLike[str] | ModelProto, name: str, allow_root: str | os.PathLike[str] | None = None
 ) -> Origin | None:
     """Find the tensor of the main graph that makes a constant not finite."""
-    model = read_model(path, DEFAULT_LIMITS, allow_root)
+    model = read_model(source, DEFAULT_LIMITS, allow_root)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = {output: node for node in model.graph.node for output in node.output if output}
 

@@ -25,7 +25,7 @@ from tpuconvert.frontends.onnx.messages import (
     TensorProto,
 )
 from tpuconvert.frontends.onnx.raw_data import without_raw_data
-from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.frontends.onnx.tensors import IN_MEMORY, TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.mapped_pages import map_file
 
@@ -43,7 +43,7 @@ class OnnxModel:
     """One parsed file.
 
     Attributes:
-        path: of the file.
+        path: of the file, or ``IN_MEMORY``.
         proto: the whole message.
         opsets: version per domain; the default domain is the empty string.
         tensors: reads its constants.
@@ -65,22 +65,28 @@ class OnnxModel:
 
 
 def read_model(
-    path: str | os.PathLike[str], limits: Limits, allow_root: str | os.PathLike[str] | None = None
+    source: str | os.PathLike[str] | ModelProto, limits: Limits, allow_root: str | os.PathLike[str] | None = None
 ) -> OnnxModel:
-    """Parse and check a file; ``allow_root`` is a directory that external data may be in besides the model's.
+    """Parse and check a file, or check a message that is in memory already.
+
+    Args:
+        source: path of the file, or the message, which is not modified.
+        limits: bounds on sizes.
+        allow_root: a directory that external data of a file may be in besides the folder of the model.
 
     Raises:
         CorruptInputError: damaged, or something other than an ONNX model.
         ResourceLimitError: larger than the limits.
         UsageError: not readable.
     """
-    path = os.fspath(path)
-    content = _content(path, sniffing.check_file(path, "onnx", limits=limits))
-    proto = ModelProto()
-    try:
-        proto.ParseFromString(bytes(without_raw_data(content)))
-    except DecodeError as error:
-        raise sniffing.corrupt_input(path, "onnx", "its protobuf encoding is broken or cut off") from error
+    if isinstance(source, ModelProto):
+        path, proto = IN_MEMORY, source
+        tensors = TensorReader(None, limits)
+    else:
+        path = os.fspath(source)
+        content = _content(path, sniffing.check_file(path, "onnx", limits=limits))
+        proto = _parse(content, path)
+        tensors = TensorReader(path, limits, content, allow_root)
     _check(proto, path, limits)
     notes = []
     if proto.ir_version > NEWEST_IR:
@@ -90,7 +96,17 @@ def read_model(
         opsets = {"": 1}
         notes.append("the file names no opset; as it is older than opsets, opset 1 is meant")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    return OnnxModel(path, proto, opsets, TensorReader(path, limits, content, allow_root), functions, notes)
+    return OnnxModel(path, proto, opsets, tensors, functions, notes)
+
+
+def _parse(content: memoryview, path: str) -> ModelProto:
+    """Parse a file without the bytes of its large tensors."""
+    proto = ModelProto()
+    try:
+        proto.ParseFromString(bytes(without_raw_data(content)))
+    except DecodeError as error:
+        raise sniffing.corrupt_input(path, "onnx", "its protobuf encoding is broken or cut off") from error
+    return proto
 
 
 def _content(path: str, size: int) -> memoryview:
@@ -110,13 +126,13 @@ def _check(proto: ModelProto, path: str, limits: Limits) -> None:
     """
     missing = _missing_part(proto)
     if missing:
-        raise sniffing.corrupt_input(path, "onnx", missing)
+        raise _corrupt(path, missing)
     nodes, graphs, depth = _contents(proto.graph)
     count = len(nodes) + sum(len(function.node) for function in proto.functions)
     if not all(node.op_type for node in nodes):
-        raise sniffing.corrupt_input(path, "onnx", "a node has no operator")
+        raise _corrupt(path, "a node has no operator")
     if _has_broken_text(proto, nodes, graphs):
-        raise sniffing.corrupt_input(path, "onnx", "a name in it is no text")
+        raise _corrupt(path, "a name in it is not valid UTF-8")
     if count > limits.max_nodes:
         raise ResourceLimitError(f"{count} nodes, more than {limits.max_nodes}", file=os.path.basename(path))
     tensors = len(proto.graph.initializer) + len(proto.graph.value_info)
@@ -126,6 +142,13 @@ def _check(proto: ModelProto, path: str, limits: Limits) -> None:
         raise ResourceLimitError(
             f"subgraphs nest {depth} deep, more than {limits.max_depth}", file=os.path.basename(path)
         )
+
+
+def _corrupt(path: str, found: str) -> CorruptInputError:
+    """Return the error for a file or message that is not a valid model."""
+    if path == IN_MEMORY:
+        return CorruptInputError(f"not a valid ONNX model: {found}", file=path)
+    return sniffing.corrupt_input(path, "onnx", found)
 
 
 def _missing_part(proto: ModelProto) -> str:

@@ -23,6 +23,9 @@ from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array
 
+IN_MEMORY = "<ModelProto>"
+"""Name of a model that is not a file, in messages."""
+
 _EXTERNAL = TensorProto.EXTERNAL
 _IS_LITTLE = sys.byteorder == "little"
 
@@ -31,7 +34,7 @@ class TensorReader:
     """Reads the constants of one model.
 
     Args:
-        path: the model file; external data must lie in or below its folder.
+        path: the model file; external data must be in or below its folder. None for a message without a file.
         limits: bounds.
         content: of the model file, for what stands in it as external data (``raw_data.py``).
         allow_root: a directory that external data may be in besides.
@@ -39,12 +42,13 @@ class TensorReader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None,
         limits: Limits,
         content: bytes | memoryview = b"",
         allow_root: str | os.PathLike[str] | None = None,
     ) -> None:
         self._path = path
+        self._file = IN_MEMORY if path is None else os.path.basename(path)
         self._allow_root = allow_root
         self._limits = limits
         self._maps: dict[str, Array] = {}
@@ -72,7 +76,7 @@ class TensorReader:
         if size > self._limits.max_constant_bytes:
             raise ResourceLimitError(
                 f"constant '{tensor.name}' has {size} bytes, more than {self._limits.max_constant_bytes}",
-                file=os.path.basename(self._path),
+                file=self._file,
             )
         return shape
 
@@ -184,6 +188,12 @@ class TensorReader:
 
     def _map(self, tensor: TensorProto, location: str) -> Array:
         """The external file, memory-mapped once."""
+        if self._path is None:
+            raise self._corrupt(
+                tensor,
+                f"has external data in '{location}', expected the data in the message: it has no folder to look in",
+                hint="load them with onnx.load_external_data_for_model, or convert the file of the model",
+            )
         from tpuconvert.frontends.onnx.external_files import external_file  # few models have external files
 
         resolved = external_file(self._path, location, self._allow_root, owner=f"constant '{tensor.name[:200]}'")
@@ -210,9 +220,7 @@ class TensorReader:
         return int(text)
 
     def _corrupt(self, tensor: TensorProto, found: str, hint: str = "") -> CorruptInputError:
-        return CorruptInputError(
-            f"constant '{tensor.name[:200]}' {found}", file=os.path.basename(self._path), hint=hint
-        )
+        return CorruptInputError(f"constant '{tensor.name[:200]}' {found}", file=self._file, hint=hint)
 
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:
