@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol, Self
@@ -255,12 +256,12 @@ class Session:
             raise failure(node, self._graph.file, error) from error
 
 
+@dataclass(eq=False)
 class _LoadedFile:
     """A model file and its native plans, shared by all sessions that have it open."""
 
-    def __init__(self, model: Runnable) -> None:
-        self.model = model
-        self.plans: dict[tuple[str, int], Plans] = {}
+    model: Runnable
+    plans: dict[tuple[str, int], Plans] = field(default_factory=dict)
 
 
 _LOADED: WeakValueDictionary[tuple[int, ...], _LoadedFile] = WeakValueDictionary()

@@ -28,10 +28,6 @@ class Source:
     node: str
     op: str
 
-    def __init__(self, file: str, node: str, op: str) -> None:  # one for every node, and again when a file is read
-        values = self.__dict__
-        values["file"], values["node"], values["op"] = file, node, op
-
     def __str__(self) -> str:
         return f"{self.file}: {self.op} '{self.node}'"
 

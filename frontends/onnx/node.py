@@ -64,21 +64,6 @@ class OnnxTensor:
     roots: frozenset[str] = frozenset()
     items: tuple[OnnxTensor, ...] | None = None
 
-    def __init__(
-        self,
-        name: str,
-        element: Element,
-        shape: Shape,
-        array: Array | None = None,
-        value: Value | None = None,
-        quant: QuantParams | None = None,
-        roots: frozenset[str] = frozenset(),
-        items: tuple[OnnxTensor, ...] | None = None,
-    ) -> None:  # written out: there is one for every tensor of a file
-        values = self.__dict__
-        values["name"], values["element"], values["shape"], values["array"] = name, element, shape, array
-        values["value"], values["quant"], values["roots"], values["items"] = value, quant, roots, items
-
 
 @dataclass(frozen=True)
 class Result:
@@ -88,12 +73,6 @@ class Result:
     element: Element | None = None
     is_scalar: bool = False
     quant: QuantParams | None = None
-
-    def __init__(
-        self, value: Value, element: Element | None = None, is_scalar: bool = False, quant: QuantParams | None = None
-    ) -> None:  # written out: most nodes have one
-        values = self.__dict__
-        values["value"], values["element"], values["is_scalar"], values["quant"] = value, element, is_scalar, quant
 
 
 @dataclass(frozen=True)

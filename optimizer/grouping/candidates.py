@@ -4,8 +4,11 @@ Along N and C parts never overlap: a value is needed in equal parts, or as a who
 make them overlap, so that the intervals of all parts of all counts are computed.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +37,7 @@ _FEW = (2, 4, 8, 16, 32)
 _ROWS_WITH_OTHERS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 28, 32)
 
 
+@dataclass(eq=False, slots=True)
 class Rows:
     """The rows of a value that each part needs, for every number of parts along H.
 
@@ -42,19 +46,16 @@ class Rows:
         longest, total: per way of cutting, the longest interval and the sum of all.
     """
 
-    __slots__ = ("cuts", "longest", "parts", "planes", "start", "stop", "total", "unions")
+    start: Ints
+    stop: Ints
+    longest: Ints
+    total: Ints
+    cuts: dict[tuple[Cut, int], Rows] = field(default_factory=dict)
+    unions: dict[int, tuple[Rows, Rows]] = field(default_factory=dict)
+    planes: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    parts: dict[tuple[bool, bool], Part] = field(default_factory=dict)
 
-    def __init__(self, start: Ints, stop: Ints, longest: Ints, total: Ints) -> None:
-        self.start = start
-        self.stop = stop
-        self.longest = longest
-        self.total = total
-        self.cuts: dict[tuple[Cut, int], Rows] = {}
-        self.unions: dict[int, tuple[Rows, Rows]] = {}
-        self.planes: dict[int, tuple[Ints, Ints]] = {}
-        self.parts: dict[tuple[bool, bool], Part] = {}
-
-    def part(self, is_cut_n: bool, is_cut_c: bool) -> "Part":
+    def part(self, is_cut_n: bool, is_cut_c: bool) -> Part:
         """These rows of a value that is cut along N and C, or not: always the same object."""
         known = self.parts.get((is_cut_n, is_cut_c))
         if known is None:
@@ -62,19 +63,18 @@ class Rows:
         return known
 
 
+@dataclass(eq=False, slots=True)
 class Part:
     """What is needed of a value: equal parts along N and C or all of it, and rows."""
 
-    __slots__ = ("is_cut_c", "is_cut_n", "rows", "sizes", "steps")
-
-    def __init__(self, is_cut_n: bool, is_cut_c: bool, rows: Rows) -> None:
-        self.is_cut_n = is_cut_n
-        self.is_cut_c = is_cut_c
-        self.rows = rows
-        self.sizes: dict[Shape, tuple[Ints, Ints]] = {}
-        self.steps: dict[int, Step] = {}
+    is_cut_n: bool
+    is_cut_c: bool
+    rows: Rows
+    sizes: dict[Shape, tuple[Ints, Ints]] = field(default_factory=dict)
+    steps: dict[int, Step] = field(default_factory=dict)
 
 
+@dataclass(eq=False, slots=True)
 class Step:
     """What a node takes that computes a part of its results.
 
@@ -86,21 +86,11 @@ class Step:
         repeated: what is computed more than once weighs so much; None where nothing is computed.
     """
 
-    __slots__ = ("all_lanes", "constants", "lanes", "operands", "repeated")
-
-    def __init__(
-        self,
-        operands: tuple[tuple[Part, "Shape"], ...],
-        lanes: Ints,
-        all_lanes: Ints | None,
-        constants: tuple[Ints, Ints] | None,
-        repeated: Floats | None,
-    ) -> None:
-        self.operands = operands
-        self.lanes = lanes
-        self.all_lanes = all_lanes
-        self.constants = constants
-        self.repeated = repeated
+    operands: tuple[tuple[Part, Shape], ...]
+    lanes: Ints
+    all_lanes: Ints | None
+    constants: tuple[Ints, Ints] | None
+    repeated: Floats | None
 
 
 class Shape(NamedTuple):
@@ -260,14 +250,14 @@ class Candidates:
             known = self._parts[n, c, h] = (self.n <= n) & (self.c <= c) & (self.h <= h)
         return known
 
-    def step(self, facts: "Facts", part: Part) -> Step:
+    def step(self, facts: Facts, part: Part) -> Step:
         """What a node takes that computes a part of its results."""
         known = part.steps.get(facts.use.number)
         if known is None:
             known = part.steps[facts.use.number] = self._step(facts, part)
         return known
 
-    def _step(self, facts: "Facts", part: Part) -> Step:
+    def _step(self, facts: Facts, part: Part) -> Step:
         result = facts.use.results[0]
         lanes, everything = self.size(part, result)
         for shape in facts.use.results[1:]:
@@ -285,7 +275,7 @@ class Candidates:
         all_lanes = lanes + self.size(*operands[0])[0] if len(operands) == 1 else None
         return Step(tuple(operands), lanes, all_lanes, constants, repeated)
 
-    def _needed(self, operand: "Operand", part: Part, result: Shape) -> Part:
+    def _needed(self, operand: Operand, part: Part, result: Shape) -> Part:
         cut_n, cut_c, cut_h = operand.cuts
         extent = operand.shape.h
         if cut_h is None:
@@ -296,7 +286,7 @@ class Candidates:
             rows = self.cut_rows(part.rows, cut_h, extent)
         return rows.part(cut_n is not None and part.is_cut_n, cut_c is not None and part.is_cut_c)
 
-    def _constants_of(self, facts: "Facts", part: Part) -> tuple[Ints, Ints, Ints]:
+    def _constants_of(self, facts: Facts, part: Part) -> tuple[Ints, Ints, Ints]:
         """Bytes of one lane while the node runs, bytes of one lane all the time, and bytes loaded, of all constants."""
         rows = part.rows if facts.use.cuts_rows_of_constants else None
         key = facts.use.number, part.is_cut_n, part.is_cut_c, rows
@@ -307,7 +297,7 @@ class Candidates:
             known = self._constants[key] = self._passes * lanes, self._stays * kept, moved
         return known
 
-    def _constant(self, operand: "Operand", part: Part) -> tuple[Any, Any, Ints]:
+    def _constant(self, operand: Operand, part: Part) -> tuple[Any, Any, Ints]:
         """Bytes of one lane where it does not stay, bytes of one lane where it does, and bytes loaded.
 
         A constant that stays is whole along N and H, and loaded once for each part along C.
@@ -332,14 +322,14 @@ class Candidates:
             moved,
         )
 
-    def whole(self, facts: "Facts") -> WholeNode:
+    def whole(self, facts: Facts) -> WholeNode:
         """What a node takes and moves that is not cut."""
         known = self._whole_nodes.get(facts.results)
         if known is None:
             known = self._whole_nodes[facts.results] = self._whole_node(facts)
         return known
 
-    def _whole_node(self, facts: "Facts") -> WholeNode:
+    def _whole_node(self, facts: Facts) -> WholeNode:
         results = [
             (number, *self._whole_value(shape), reader)
             for number, shape, reader in zip(facts.results, facts.use.results, facts.last_readers, strict=True)
@@ -354,7 +344,7 @@ class Candidates:
             constants = self._whole_constants[facts.use.number] = self._constants_of_whole(facts)
         return results, operands, *constants
 
-    def _constants_of_whole(self, facts: "Facts") -> tuple[int, int, int]:
+    def _constants_of_whole(self, facts: Facts) -> tuple[int, int, int]:
         """Bytes of one lane, all bytes, and those that parts may leave out."""
         lanes = moved = spared = 0
         for value, shape, _, is_read_whole, filters in facts.operands:

@@ -7,6 +7,7 @@ order, and bytes are copied only where a kernel needs an order that the memory d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -29,19 +30,17 @@ def channels_last(rank: int) -> Order:
     return (0, *range(2, rank), 1) if rank > 2 else row_major(rank)
 
 
+@dataclass(eq=False, slots=True)
 class Buffer:
     """A piece of memory of the plan: in the arena from step ``first`` to step ``last``, constant, or the caller's."""
 
-    __slots__ = ("arena_offset", "constant", "first", "index", "kind", "last", "size")
-
-    def __init__(self, index: int, kind: str, size: int, first: int = -1, last: int = -1) -> None:
-        self.index = index
-        self.kind = kind
-        self.size = size
-        self.first = first
-        self.last = last
-        self.constant: Array | None = None
-        self.arena_offset = 0
+    index: int
+    kind: str
+    size: int
+    first: int = -1
+    last: int = -1
+    constant: Array | None = None
+    arena_offset: int = 0
 
 
 class Stored(NamedTuple):
