@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tpuconvert.schema.garbage import rarely_collected
+from tpuconvert.schema.gc_control import reduced_gc_frequency
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Matrix products here are many and small: threads wait for each other more than they work. And what they compute
     # does not depend on how many cores a machine has. Read when NumPy is first imported; whoever sets it is heard.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with rarely_collected():
+    with reduced_gc_frequency():
         try:
             from tpuconvert.cli.entry import run
         except KeyboardInterrupt:  # so early that nothing else answers to it yet

@@ -24,7 +24,7 @@ from tpuconvert.plugins import load_plugins, plugins_of
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import FileModel, Note
-from tpuconvert.schema.garbage import rarely_collected
+from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.input_files import noting_inputs
@@ -166,7 +166,7 @@ def convert(
 
 @_with_sources
 @np.errstate(all="ignore")  # infinities and NaN are looked at where they matter: check_finite, verify
-@rarely_collected()
+@reduced_gc_frequency()
 def convert_source(
     source: Source,
     weights: str | os.PathLike[str] | None,

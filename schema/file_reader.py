@@ -19,7 +19,7 @@ from tpuconvert.schema.file_decoder import Constant, UnknownOperatorsError, deco
 from tpuconvert.schema.file_header import HEADER_SIZE, MAGIC, Header, HeaderError
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.flatbuffer_verifier import FlatBufferError
-from tpuconvert.schema.garbage import rarely_collected
+from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, DType
 
@@ -27,7 +27,7 @@ _CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
 _DAMAGED = "copy or download it again, or convert the model again"
 
 
-@rarely_collected()
+@reduced_gc_frequency()
 def read_model(path: str | os.PathLike[str]) -> FileModel:
     """Read a model. The file stays mapped as long as one of its constants is in use.
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.schema.array_fields import LONG
 from tpuconvert.schema.flatbuffer_verifier import Field, FlatBufferError, Kind, Schema, Table
-from tpuconvert.schema.long_fields import LONG
 from tpuconvert.schema.types import Array
 
 _TYPES = {

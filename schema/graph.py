@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from tpuconvert.schema.array_fields import LONG, has_arrays
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.long_fields import LONG, has_arrays
 from tpuconvert.schema.op import Op, operands_given
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, TensorType, format_shape
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
-from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, TensorType
 

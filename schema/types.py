@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tpuconvert.schema.long_fields import numbers_of
+from tpuconvert.schema.array_fields import numbers_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -21,9 +21,9 @@ import numpy as np
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.fixed_point import rescale_one_rounding, rescale_two_roundings
 from tpuconvert.schema.graph import Value
-from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
 

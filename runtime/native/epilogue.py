@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.runtime.native.loader import native
+from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.long_fields import numbers_of
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast

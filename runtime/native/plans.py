@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.garbage import rarely_collected
+from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copied
 
@@ -54,7 +54,7 @@ class Plans:
         with self._lock:
             found = self._plans.get(key)
             if found is None:
-                with rarely_collected():
+                with reduced_gc_frequency():
                     graph = self._bound(extents) if extents else self._graph
                     found = self._plans[key] = NativePlan(graph, *self._settings, is_observed=is_observed)
             self._plans.move_to_end(key)

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tpuconvert.schema.array_fields import range_of
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
-from tpuconvert.schema.long_fields import range_of
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType

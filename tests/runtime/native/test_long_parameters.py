@@ -7,9 +7,9 @@ import pytest
 
 from tpuconvert.runtime.native.loader import extension
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.array_fields import has_arrays
 from tpuconvert.schema.file_format import FileModel, read_model, write_model
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.long_fields import has_arrays
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode

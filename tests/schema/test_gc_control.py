@@ -2,12 +2,12 @@
 
 import gc
 
-from tpuconvert.schema.garbage import OBJECTS, rarely_collected
+from tpuconvert.schema.gc_control import OBJECTS, reduced_gc_frequency
 
 
 def test_what_was_made_counts_as_old() -> None:
     before = gc.get_threshold()
-    with rarely_collected():
+    with reduced_gc_frequency():
         assert gc.get_threshold()[0] == OBJECTS
         made: list[list[int]] = [[number] for number in range(1000)]
     assert gc.get_threshold() == before and gc.get_freeze_count() == 0
@@ -20,12 +20,12 @@ def test_who_has_changed_it_is_left_alone() -> None:
     mine: list[list[int]] = [[]]
     gc.freeze()
     try:
-        with rarely_collected():
+        with reduced_gc_frequency():
             pass
         # Frozen objects are in no generation. Others of them may end meanwhile, so that counting would not do.
         assert gc.get_freeze_count() > 0 and all(item is not mine for item in gc.get_objects())
         gc.set_threshold(0)
-        with rarely_collected():
+        with reduced_gc_frequency():
             assert gc.get_threshold()[0] == 0
     finally:
         gc.set_threshold(*before)
@@ -37,7 +37,7 @@ def test_cycles_are_found_later() -> None:
         def __init__(self) -> None:
             self.self = self
 
-    with rarely_collected():
+    with reduced_gc_frequency():
         Ring()
     gc.collect()
     assert not [item for item in gc.get_objects() if isinstance(item, Ring)]

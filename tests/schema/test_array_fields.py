@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
+from tpuconvert.schema.array_fields import has_arrays, make_with_arrays, numbers_of, range_of
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.long_fields import has_arrays, make_with_arrays, numbers_of, range_of
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I32, QuantParams, TensorType
 

@@ -11,7 +11,7 @@ OBJECTS = 10_000_000
 
 
 @contextlib.contextmanager
-def rarely_collected() -> Iterator[None]:
+def reduced_gc_frequency() -> Iterator[None]:
     """Look for cycles less often while a graph is built and rewritten.
 
     By default Python looks after every 700 new objects, and sometimes at all that there are, which takes a third of the
