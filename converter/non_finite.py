@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tpuconvert.frontends.origins import Origin
-from tpuconvert.optimizer.quantize.traits import MOVES_DATA
 from tpuconvert.schema.errors import NOT_FINITE, ProblemList
 from tpuconvert.schema.finite import InfinityUse, is_finite
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import non_finite_parameters
+from tpuconvert.schema.op import Trait, non_finite_parameters
+from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.text_format import several
 
@@ -32,7 +32,6 @@ OPTIMIZER = "the optimizer"
 OPTIMIZER_HINT = "check the constants that it is computed from; --disable-rule leaves a rule out, --trace lists them"
 HINT = "export or train the model again; --allow-non-finite converts it as it is, in float only"
 
-_MOVES = MOVES_DATA | {"cast", "index_select", "reshape_v2"}
 _SUFFIXES = re.compile(r"(:nchw|:reshaped|:permuted|\.\d+)+$")
 """Additions of ours to the name of a source tensor."""
 
@@ -104,12 +103,16 @@ def find_non_finite(graph: Graph) -> list[NonFinite]:
 def _has_meaning(graph: Graph, node: Node, value: Value, array: Array) -> bool:
     """Return True if the infinities of a constant are legitimate where a node reads it."""
     use = node.op.infinity
-    if use is InfinityUse.NONE and node.op.name in _MOVES:
+    if use is InfinityUse.NONE and _moves_numbers(node):
         return _readers_give_meaning(graph, node, array)
     if use is not InfinityUse.ADDED:
         return use is InfinityUse.DEFINED
     numbers = set(np.unique(array).tolist())
     return numbers <= {0.0, float("inf")} or numbers <= {0.0, float("-inf")} or _reaches_softmax(node, set())
+
+
+def _moves_numbers(node: Node) -> bool:
+    return Trait.MOVES_DATA in node.op.traits or isinstance(node.op, Cast)
 
 
 def _readers_give_meaning(graph: Graph, node: Node, array: Array) -> bool:
@@ -123,7 +126,7 @@ def _reaches_softmax(node: Node, seen: set[Node]) -> bool:
     for user in (user for value in node.outputs for user in value.users):
         if user.op.infinity is InfinityUse.DEFINED:
             return True
-        carries = user.op.infinity is InfinityUse.ADDED or user.op.name in _MOVES
+        carries = user.op.infinity is InfinityUse.ADDED or _moves_numbers(user)
         if carries and user not in seen and _reaches_softmax(user, seen):
             return True
     return False

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Value
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.cast import Cast
 
 MOST_NAMES = 8
 """So many tensors are suggested at most; with more, those nearest to the model's end."""
-
-MOVES = frozenset({"copy", "reshape", "permute", "expand_dims", "squeeze", "cast"})
-"""Operators that the optimizer removes where they change nothing: a model of these alone may become empty."""
 
 NO_PART = "no part of the model before it computes anything"
 
@@ -79,8 +78,8 @@ def computes(value: Value) -> bool:
         if node is None or id(node) in seen:
             continue
         seen.add(id(node))
-        if node.op.name not in MOVES:
-            return True
+        if Trait.REARRANGES not in node.op.traits and not isinstance(node.op, Cast):
+            return True  # the optimizer may remove the others: a model of these alone could become empty
         pending += [each for each in node.inputs if each is not None]
     return False
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import cast as cast_type
 
 import numpy as np
@@ -18,12 +18,12 @@ import numpy as np
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
+from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
 from tpuconvert.schema.extents import factorize
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic import of_tensors
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Lt
@@ -239,24 +239,19 @@ def float_constant(g: Graph, data: Array | float, name: str = "constant") -> Val
 
 # Arithmetic
 
-_BINARY: dict[str, Op] = {"add": Add(), "sub": Sub(), "mul": Mul(), "div": Div(), "max": Max(), "min": Min()}
-_BY_SCALAR: dict[str, Callable[[Scalar], Op]] = {
-    **{"add": Adds, "sub": Subs, "mul": Muls, "div": Divs, "max": Maxs, "min": Mins}
-}
-_OF_SCALAR: dict[str, Callable[[Scalar], Op]] = {**_BY_SCALAR, "sub": Rsubs, "div": Rdivs}
-
 
 def binary(g: Graph, function: str, a: Value, b: Value) -> Value:
     """Add a binary arithmetic operator that broadcasts; a constant of one element becomes a scalar."""
     if a.dtype is not b.dtype:
         raise CannotConvertError(UNSUPPORTED_TYPE, f"operands of different types: {a.dtype.value} and {b.dtype.value}")
     broadcast_shape(extents(a), extents(b))
-    has_scalar_form = a.dtype is DType.FLOAT32 or function != "div"
+    arithmetic = Arithmetic(function)
+    has_scalar_form = a.dtype is DType.FLOAT32 or arithmetic is not Arithmetic.DIV
     if has_scalar_form and _is_scalar(b) and a.rank >= b.rank and not a.is_constant:
-        return g.add(_BY_SCALAR[function](_scalar(b)), a)
+        return g.add(with_scalar(arithmetic, _scalar(b)), a)
     if has_scalar_form and _is_scalar(a) and b.rank >= a.rank and not b.is_constant:
-        return g.add(_OF_SCALAR[function](_scalar(a)), b)
-    return g.add(_BINARY[function], *align(g, a, b))
+        return g.add(with_scalar(arithmetic, _scalar(a), scalar_first=True), b)
+    return g.add(of_tensors(arithmetic), *align(g, a, b))
 
 
 def _is_scalar(value: Value) -> bool:

@@ -18,8 +18,9 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
 from tpuconvert.schema.graph import Graph, Node, Value, static
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 else:
     Vector = np.ndarray
 
-WITH_SCALAR = (Adds, Divs, Muls, Rsubs, Subs)
-WITH_CONSTANT = (Add, Div, Mul, Sub)
-AFFINE = (BatchNorm, *WITH_SCALAR, *WITH_CONSTANT)
-PRODUCTS = (Conv, Conv3d, Deconv, MatrixMul)
-
 
 class Affine(NamedTuple):
     """y = k * x + b, with one number each per index of the axis that was asked for."""
@@ -49,8 +45,10 @@ class Affine(NamedTuple):
 
 def is_affine(node: Node) -> bool:
     """Whether a node is a candidate: one operand that is computed, all others constant."""
-    if not isinstance(node.op, WITH_CONSTANT):
-        return isinstance(node.op, WITH_SCALAR) or _has_given_statistics(node)
+    if Trait.AFFINE not in node.op.traits:
+        return False
+    if Trait.BINARY not in node.op.traits:
+        return Trait.UNARY in node.op.traits or _has_given_statistics(node)
     first, second = (value is not None and value.is_constant for value in node.inputs)
     return first != second and not (first and isinstance(node.op, Div))
 
@@ -74,8 +72,8 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
     if isinstance(node.op, BatchNorm):
         return _of_batch_norm(graph, node, node.op) if axis == 1 else Skip("it normalizes along another axis")
     ones, zeros = np.ones(extent), np.zeros(extent)
-    if isinstance(node.op, WITH_SCALAR):
-        c, scalar_first = zeros + node.op.scalar.value, isinstance(node.op, Rsubs)
+    if isinstance(node.op, ScalarArithmetic):
+        c, scalar_first = zeros + node.op.scalar.value, node.op.scalar_first
     else:
         constant, scalar_first = _constant(node)
         aligned = (1,) * (x.rank - constant.rank) + constant.array.shape

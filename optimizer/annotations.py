@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from tpuconvert.optimizer.pattern import Match
 from tpuconvert.schema.graph import Node, Value
-
-MOVES = frozenset(
-    {"channel_shuffle", "copy", "expand_dims", "extract", "pad", "permute", "reshape", "split", "squeeze", "tile"}
-)
-"""Names of operators that move elements."""
+from tpuconvert.schema.op import Trait
 
 
 def same_meaning(x: Value, y: Value) -> bool:
@@ -34,7 +30,7 @@ def rounds(node: Node) -> bool:
     asked = [value.quant for value in node.outputs if value.quant is not None]
     if not asked:
         return False
-    operand = node.inputs[0] if node.inputs else None
-    if operand is None or node.op.name not in MOVES:
+    operand = node.inputs[0] if len(node.inputs) == 1 else None
+    if operand is None or Trait.MOVES_INTEGERS not in node.op.traits:
         return True
     return any(quant != operand.quant for quant in asked)

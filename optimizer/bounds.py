@@ -6,25 +6,18 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.signs import is_truth
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.tile import Repetition
 
 Bounds = tuple[float, float]
 UNKNOWN: Bounds = (-math.inf, math.inf)
 
 _LARGEST = float(np.finfo(np.float32).max)
-_MOVES = (Concat, Extract, Permute, Repetition, Reshape)
 _DEPTH = 8
 
 
@@ -46,9 +39,9 @@ def bounds(graph: Graph, value: Value, depth: int = _DEPTH) -> Bounds:
     node = value.producer
     if node is None or depth == 0 or any(item is None for item in node.inputs):
         return UNKNOWN
-    if isinstance(node.op, (*_MOVES, ConditionSelect)):
+    if node.op.only_moves_data or isinstance(node.op, ConditionSelect):
         operands = node.inputs[1:] if isinstance(node.op, ConditionSelect) else node.inputs
-    elif interval(node.op) is not None or isinstance(node.op, (Add, Adds, Cast, Divs, Muls, Rsubs, Subs)):
+    elif node.op.clamp_range() is not None or isinstance(node.op, (Add, Adds, Cast, Divs, Muls, Rsubs, Subs)):
         operands = node.inputs
     else:
         return UNKNOWN
@@ -70,7 +63,7 @@ def _of_node(op: Op, found: list[Bounds]) -> Bounds:
         factor = op.scalar.value if isinstance(op, Muls) else 1 / op.scalar.value if op.scalar.value else math.nan
         ends = low * factor, high * factor
         return UNKNOWN if math.isnan(sum(map(abs, ends))) else (min(ends), max(ends))
-    limits = interval(op)
+    limits = op.clamp_range()
     return (low, high) if limits is None else (max(low, limits[0]), min(max(high, limits[0]), limits[1]))
 
 

@@ -17,16 +17,13 @@ import numpy as np
 
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.op import Op, OpKind, Trait
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
 MOST_BYTES = 64 << 20
 """A folded result larger than this would make the file larger than what it saves; the node stays."""
-
-_MOVES = (Copy, ExpandDims, Permute, Reshape, Squeeze)
 
 
 def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
@@ -88,7 +85,7 @@ def _has_integers(node: Node) -> bool:
 
     Operators that move elements take the quantization of their operand along, and need no such reading.
     """
-    if isinstance(node.op, _MOVES):
+    if Trait.REARRANGES in node.op.traits:
         return False
     values = [value for value in (*node.inputs, *node.outputs) if value is not None and value.quant is not None]
     return all(value.dtype.is_integer and value.stored is None for value in values)
@@ -107,7 +104,7 @@ def _evaluated(node: Node, chip: Chip) -> list[_Result] | str:
 def _moved(node: Node) -> list[_Result] | str:
     """The result with its integers, for operators that move the elements of one operand."""
     x = node.inputs[0]
-    if x is None or not isinstance(node.op, _MOVES):
+    if x is None or Trait.REARRANGES not in node.op.traits:
         return f"({node.op.name}) would lose the quantization of its operand or result"
     quant = None if x.quant is None else _moved_params(node.op, x.quant, x, node.outputs[0].shape)
     if isinstance(quant, str):

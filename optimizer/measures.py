@@ -21,35 +21,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import Active, ActiveParam
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
-from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
-from tpuconvert.schema.ops.copy import Copy
-from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.tile import Repetition
 
 Measure = Callable[[Graph], tuple[int, ...]]
-
-_OTHERS = 4
-_WEIGHTS: Mapping[type[Op], int] = MappingProxyType(
-    {
-        **dict.fromkeys((Copy, Reshape), 1),
-        **dict.fromkeys((Active, ActiveParam, ChannelShuffle, ExpandDims, Extract, Squeeze), 2),
-        **dict.fromkeys((Adds, Divs, Maxs, Mins, Muls, Permute, Rdivs, Rsubs, Subs), 3),
-        BatchMatmul: 8,
-        Div: 5,
-    }
-)
-
-
-def weight_of(op: Op) -> int:
-    """What a node of an operator weighs: movement little, tensors with scalars less than tensors with tensors."""
-    return _WEIGHTS.get(type(op), _OTHERS)
 
 
 def weight(graph: Graph) -> tuple[int, ...]:
@@ -61,7 +38,7 @@ def weight(graph: Graph) -> tuple[int, ...]:
         depths = [0 if producer is None else depth[producer] for producer in above]
         depth[node] = 1 + max(depths, default=0)
         ways += sum(depths) + len(depths)
-    return sum(weight_of(node.op) for node in depth), ways
+    return sum(node.op.rewrite_weight for node in depth), ways
 
 
 def way_of_permutes(graph: Graph) -> tuple[int, ...]:

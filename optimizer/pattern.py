@@ -8,30 +8,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.schema.graph import Graph, Node, Source, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 
-Operator = type[Op] | str
-"""An operator in a pattern: a class, which includes the classes derived from it, or the name of one operator."""
+Operator = type[Op] | str | Trait
+"""Operators in a pattern: a class and the classes derived from it, the name of one operator, or a trait."""
 
 
 class OperatorSet:
     """The operators that a pattern accepts: ``node.op in operators``."""
 
-    __slots__ = ("_classes", "_names")
+    __slots__ = ("_classes", "_included", "_names", "_traits")
 
     def __init__(self, *operators: Operator) -> None:
-        self._classes = tuple([item for item in operators if not isinstance(item, str)])
+        self._classes = tuple([item for item in operators if isinstance(item, type)])
         self._names = tuple([item for item in operators if isinstance(item, str)])
+        self._traits = tuple([item for item in operators if isinstance(item, Trait)])
+        self._included: dict[type[Op], bool] = {}
 
     def __contains__(self, op: Op) -> bool:
-        return isinstance(op, self._classes) or op.name in self._names
+        return self.includes(op.__class__)
 
     def __bool__(self) -> bool:
-        return bool(self._classes or self._names)
+        return bool(self._classes or self._names or self._traits)
 
     def includes(self, op: type[Op]) -> bool:
         """Return True if the nodes of an operator class are accepted."""
-        return issubclass(op, self._classes) or op.name in self._names
+        found = self._included.get(op)
+        if found is None:
+            found = issubclass(op, self._classes) or op.name in self._names or any(t in op.traits for t in self._traits)
+            self._included[op] = found
+        return found
 
 
 @dataclass(frozen=True)
@@ -57,19 +63,19 @@ class Pattern:
 
 
 def p(
-    ops: Operator | tuple[Operator, ...],
+    ops: Operator | tuple[Operator, ...] | OperatorSet,
     *operands: Pattern | str,
     name: str,
     sole_user: bool = False,
     where: Callable[[Node], bool] | None = None,
-    reads: Operator | tuple[Operator, ...] = (),
-    next_to: Operator | tuple[Operator, ...] = (),
+    reads: Operator | tuple[Operator, ...] | OperatorSet = (),
+    next_to: Operator | tuple[Operator, ...] | OperatorSet = (),
 ) -> Pattern:
     """Create a pattern.
 
     Args:
-        ops: the operator, or several alternatives. A class includes the classes derived from it; a name is the name of
-            one operator.
+        ops: the operator, or several alternatives. A class includes the classes derived from it, a trait every
+            operator that has it; a name is the name of one operator.
         operands: one entry per operand to check.
         name: the node is bound to this name.
         sole_user: require that the node's result has one user and is no graph output. A match that fails only here is
@@ -82,7 +88,9 @@ def p(
     return Pattern(_operator_set(ops), operands, name, sole_user, where, _operator_set(reads), _operator_set(next_to))
 
 
-def _operator_set(operators: Operator | tuple[Operator, ...]) -> OperatorSet:
+def _operator_set(operators: Operator | tuple[Operator, ...] | OperatorSet) -> OperatorSet:
+    if isinstance(operators, OperatorSet):
+        return operators
     return OperatorSet(*operators) if isinstance(operators, tuple) else OperatorSet(operators)
 
 

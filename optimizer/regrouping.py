@@ -11,10 +11,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.elementwise import BINARY, UNARY
+from tpuconvert.optimizer.pattern import OperatorSet
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
 from tpuconvert.schema.ops.reduce import Reduce
@@ -22,11 +21,8 @@ from tpuconvert.schema.ops.softmax import Softmax
 
 Extents = tuple[int, ...]
 
-MOVING_ALONG_AXES = (Extract, Split)
-ALONG_AXES = (*MOVING_ALONG_AXES, Concat, LayerNorm, Reduce, RmsNorm, Softmax)
-COMPUTING = (*UNARY, *BINARY, Concat, LayerNorm, Reduce, RmsNorm, Softmax)
-INDIFFERENT = (*COMPUTING, *MOVING_ALONG_AXES)
-"""Operators that may be computed in another shape, where the axes that they work along are kept."""
+INDIFFERENT = OperatorSet(Trait.UNARY, Trait.BINARY, Trait.ALONG_AXES)
+"""Operators that may be computed in another shape if the axes that they work along are kept."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class Regrouping:
     def operator(self, node: Node) -> Op | None:
         """What a node of ``INDIFFERENT`` is behind the reshape; None where it works along an axis that is not kept."""
         op = node.op
-        if not isinstance(op, ALONG_AXES):
+        if Trait.ALONG_AXES not in op.traits:
             return op
         if isinstance(op, Extract):
             return self._extract(op, node)
@@ -97,7 +93,7 @@ class Regrouping:
             if not op.keep_dims or None in axes:
                 return None
             return Reduce(tuple(sorted(axis for axis in axes if axis is not None)), op.method)
-        axis = op.axis % len(self.before)
+        axis = op.attributes()["axis"] % len(self.before)
         moved = self.kept(axis)
         if moved is None:
             return None

@@ -10,11 +10,8 @@ import numpy as np
 
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
-from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.op import Op, OpKind, Trait
 from tpuconvert.schema.types import Array
-
-COMMUTATIVE = frozenset({"add", "bit_and", "bit_or", "bit_xor", "eq", "max", "min", "mul", "ne"})
-"""Names of operators."""
 
 
 def share_constants(graph: Graph) -> int:
@@ -59,7 +56,7 @@ def share_nodes(graph: Graph) -> int:
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
             continue
         operands = [0 if value is None else id(value) for value in node.inputs]
-        if node.op.name in COMMUTATIVE and not (node.op.name in ("max", "min") and node.outputs[0].dtype.is_float):
+        if _commutes(node):
             operands.sort()
         alike = known.setdefault((type(node.op), tuple(operands)), [])
         first = _with_same_op(alike, node.op) if alike else None
@@ -72,6 +69,11 @@ def share_nodes(graph: Graph) -> int:
         graph.remove(node)
         merged += 1
     return merged
+
+
+def _commutes(node: Node) -> bool:
+    traits = node.op.traits
+    return Trait.COMMUTATIVE in traits or (Trait.COMMUTATIVE_INTEGERS in traits and node.outputs[0].dtype.is_integer)
 
 
 def _with_same_op(nodes: list[Node], op: Op) -> Node | None:

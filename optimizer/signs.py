@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Mins, Muls
+from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.arithmetic import Mul
 
-_NOT_NEGATIVE = (
-    ActiveType.ACTIVE_ABSVAL,
-    ActiveType.ACTIVE_EXP,
-    ActiveType.ACTIVE_RSQRT,
-    ActiveType.ACTIVE_SIGMOID,
-    ActiveType.ACTIVE_SQRT,
-    ActiveType.ACTIVE_SQUARE,
-)
-_MOVES = ("broadcast", "channel_shuffle", "concat", "extract", "permute", "repeat", "reshape", "split", "tile")
-KEEPS_TRUTH = frozenset({*_MOVES, "max", "min", "mul"})
-KEEPS_SIGN = frozenset({*_MOVES, "add", "div", "max", "min", "mul", "pool", "reduce", "upsample"})
-COMPARISONS = frozenset({"eq", "eqs", "ge", "ges", "gt", "gts", "le", "les", "lt", "lts", "ne", "nes"})
-_SCALED = (Adds, Divs, Mins, Muls)
 _DEPTH = 4
 
 
@@ -28,21 +14,15 @@ def is_never_negative(value: Value, depth: int = _DEPTH) -> bool:
     node = value.producer
     if node is None:
         return value.is_constant and bool((value.array >= 0).all())
-    bounds = interval(node.op)
-    if bounds is not None and bounds[0] >= 0:
+    if node.op.is_non_negative() or _is_square(node):
         return True
-    if node.op.name in COMPARISONS or node.op.name == "softmax" or _is_square(node):
-        return True
-    if isinstance(node.op, Active):
-        return node.op.active_type in _NOT_NEGATIVE
-    is_kept = node.op.name in KEEPS_SIGN or (isinstance(node.op, _SCALED) and node.op.scalar.value >= 0)
-    if is_kept and depth > 0:
+    if node.op.keeps_sign() and depth > 0:
         return all(operand is not None and is_never_negative(operand, depth - 1) for operand in node.inputs)
     return False
 
 
 def _is_square(node: Node) -> bool:
-    return node.op.name == "mul" and node.inputs[0] is node.inputs[1]
+    return isinstance(node.op, Mul) and node.inputs[0] is node.inputs[1]
 
 
 def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
@@ -52,8 +32,8 @@ def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
     node = value.producer
     if node is None:
         return value in graph.inputs and graph.input_ports[graph.inputs.index(value)].dtype == "bool"
-    if node.op.name in COMPARISONS:
+    if Trait.COMPARISON in node.op.traits:
         return True
-    if node.op.name in KEEPS_TRUTH and depth > 0:
+    if (node.op.only_moves_data or Trait.KEEPS_BOOLEAN in node.op.traits) and depth > 0:
         return all(operand is not None and is_truth(graph, operand, depth - 1) for operand in node.inputs)
     return False

@@ -13,20 +13,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 
 Digit = tuple[int, int]
 """Extent and stride."""
 
 Axis = tuple[Digit, ...]
-
-MOVES = (ChannelShuffle, Copy, ExpandDims, Extract, Permute, Reshape, Squeeze)
-"""Operators of one operand whose result is a view of it."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ class View:
         return _joined(digit for axis in self.axes for digit in axis)
 
     def after(self, node: Node) -> View | None:
-        """The view that a node of ``MOVES`` makes; None when it is none, as where a reshape cuts through a digit."""
+        """The view after a node with the trait ``VIEWS``, or None, as where a reshape cuts through a digit."""
         return self.through(node.op, node.output.type.static_shape)
 
     def through(self, op: Op, shape: Sequence[int]) -> View | None:
@@ -68,6 +64,8 @@ class View:
             (groups, members) = op.groups, self.shape[1] // op.groups
             parts = _grouped(self.axes[1], (groups, members))
             return None if parts is None else self._with_axis(1, _joined((*parts[1], *parts[0])))
+        if Trait.RESHAPES not in op.traits:
+            return None
         axes = _grouped(self.digits, shape)
         return None if axes is None else View(axes, self.offset)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.hardware import Hardware
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.types import DType
 
 if TYPE_CHECKING:
@@ -79,13 +79,9 @@ def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-FREE = frozenset({"reshape", "squeeze", "expand_dims", "constdata"})
-"""Between tensors in global memory these change nothing but the shape: no byte is moved."""
-
-
 def bytes_alone(node: Node) -> int | None:
     """Bytes that a node moves when everything that it reads and writes lies in global memory."""
-    return 0 if node.op.name in FREE else bytes_moved(node)
+    return 0 if Trait.FREE in node.op.traits else bytes_moved(node)
 
 
 def arithmetic_type(node: Node) -> DType:

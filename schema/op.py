@@ -214,6 +214,81 @@ class OpKind(enum.Enum):
     COMPOSITE = "composite"
 
 
+class Trait(enum.Flag):
+    """Facts about an operator that are true for all its parameters and data types.
+
+    A definition lists them in ``traits``. The optimizer, quantization, the layer-group planner and the runtime test
+    ``Trait.UNARY in op.traits`` and keep no lists of operators. A trait written as a combination implies the others:
+    ``UNARY`` implies ``ELEMENTWISE``. Facts that depend on parameters are methods of ``Op``.
+    """
+
+    ELEMENTWISE = 1 << 0
+    """Element ``i`` of the result depends on element ``i`` of each operand, and on parameters that may differ from
+    channel to channel. Layer groups tile it along any axis."""
+
+    UNARY = ELEMENTWISE | 1 << 1
+    """``y[i] = f(x[i])`` with one ``f`` for the whole tensor: the optimizer moves it across data movement."""
+
+    LUT = UNARY | 1 << 2
+    """From floats to floats of one type: in a quantized network it is a lookup table of 256 entries."""
+
+    BINARY = ELEMENTWISE | 1 << 3
+    """``y[i] = f(a[i], b[i])`` with one ``f`` for the whole tensors, which broadcast."""
+
+    COMPARISON = 1 << 4
+    """The result is 1 where a relation is true, else 0."""
+
+    COMMUTATIVE = 1 << 5
+    """``f(a, b) = f(b, a)``, bit for bit."""
+
+    COMMUTATIVE_INTEGERS = 1 << 6
+    """``f(a, b) = f(b, a)`` for integers only: the float maximum of 0 and -0 is the second operand."""
+
+    KEEPS_SIGN = 1 << 7
+    """The result has no negative element if no operand has one."""
+
+    KEEPS_BOOLEAN = 1 << 8
+    """Every element of the result is 0 or 1 if every element of the operands is."""
+
+    AFFINE = 1 << 9
+    """If all operands but one are constant, the result is ``k * x + b``. A divisor has to be constant."""
+
+    LINEAR = 1 << 10
+    """A sum of products of operand 0 with weights (operand 1), plus an optional bias (operand 2)."""
+
+    MOVES_DATA = 1 << 11
+    """Every element of the result is an element of an operand, or padding. Further operands are indices or shapes."""
+
+    PADS = MOVES_DATA | 1 << 12
+    """Inserts elements that no operand has."""
+
+    MOVES_INTEGERS = MOVES_DATA | 1 << 13
+    """Moves integers in a quantized network, at the scale of the operand; without this trait it moves floats there."""
+
+    VIEWS = MOVES_INTEGERS | 1 << 14
+    """The result is a strided view of the one operand."""
+
+    REARRANGES = VIEWS | 1 << 15
+    """The result has all elements of the one operand: axes are permuted, merged or split."""
+
+    ALONG_AXES = 1 << 16
+    """Works along the axes that its parameters name (``axis``, unless it is a list), in the same way at every index of
+    the other axes."""
+
+    FREE = 1 << 17
+    """Moves no byte in global memory."""
+
+    RESHAPES = REARRANGES | FREE
+    """The result has all elements of the one operand in their order."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of these traits and of those they imply."""
+        return frozenset(name for name, trait in Trait.__members__.items() if trait in self)
+
+
+NO_TRAITS = Trait(0)
+
 Types = tuple[TensorType | None, ...]
 Arrays = tuple[Array | None, ...]
 
@@ -222,7 +297,7 @@ class Op:
     """Base of all operator definitions, which are frozen dataclasses.
 
     A definition gives ``inputs`` and ``outputs`` (operand tuples with the names of the operator set), ``dtypes``
-    (legal types per chip), ``locality``, ``infer`` and ``reference``.
+    (legal types per chip), ``locality``, ``traits`` (facts that other parts rely on), ``infer`` and ``reference``.
 
     ``unfinished`` definitions are marked so by the vendor as a whole: legal with a warning.
     ``is_pure`` definitions give equal results for equal operands, so that they may be folded and shared.
@@ -230,6 +305,7 @@ class Op:
     of them may change results by any amount. ``decides_elements`` is set where every decision concerns one element of
     the result, such as a label or a mask; ``has_row_set`` where the rows of the result are a set in any order,
     such as detections.
+    ``rewrite_weight`` is the share of a node in the measure that optimizer rules decrease; data movement has little.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
     ``infinity`` says which meaning an infinite constant has for the definition.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
@@ -245,6 +321,8 @@ class Op:
     outputs: ClassVar[tuple[Operand, ...]] = (Operand("tensor_o"),)
     dtypes: ClassVar[ChipTable] = MappingProxyType({})
     locality: ClassVar[Locality] = GLOBAL
+    traits: ClassVar[Trait] = NO_TRAITS
+    rewrite_weight: ClassVar[int] = 4
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
     decides_by: ClassVar[tuple[str, ...]] = ()
@@ -263,6 +341,24 @@ class Op:
     def is_unfinished(self) -> bool:
         """Whether the vendor marks the operator with these parameters as unfinished, whatever the chip."""
         return self.unfinished
+
+    def clamp_range(self) -> tuple[float, float] | None:
+        """Lower and upper bound if the operator, on floats, only limits its operand to an interval; else None."""
+        return None
+
+    def is_non_negative(self) -> bool:
+        """Return True if no element of the result is negative, whatever the operands."""
+        limits = self.clamp_range()
+        return Trait.COMPARISON in self.traits or (limits is not None and limits[0] >= 0)
+
+    def keeps_sign(self) -> bool:
+        """Return True if the result has no negative element when no operand has one."""
+        return Trait.KEEPS_SIGN in self.traits or self.only_moves_data
+
+    @property
+    def only_moves_data(self) -> bool:
+        """True if every element of the result is an element of an operand."""
+        return Trait.MOVES_DATA in self.traits and Trait.PADS not in self.traits
 
     def attributes(self) -> dict[str, Any]:
         """Parameter names and values, in declaration order."""

@@ -44,7 +44,7 @@ def chips_table() -> list[str]:
         count = sum(1 for row in tpu_operators(key) if row["kind"] == OpKind.TPU.value)
         types = {row["operator"]: _short(row[key]) for row in tpu_operators(key)}
         products = [types.get(name, "-") for name in ("conv", "matrix_mul")]
-        integer = sum(find_lowering(name, chip) is not None for name in all_ops())
+        integer = sum(find_lowering(op, chip) is not None for op in all_ops().values())
         rows.append(f"| {chip.value} | {count} | {' | '.join(products)} | {integer or 'none'} |")
     hosts = sum(1 for definition in all_ops().values() if definition.kind is OpKind.HOST)
     return [*rows, "", f"Operators that run on the host: {hosts}."] if hosts else rows

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpuconvert.optimizer.quantize.traits import MOVES_DATA
 from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
@@ -132,6 +132,6 @@ def _is_made_of_integers(value: Value) -> bool:
     if node is None:
         return False
     operands = [operand for operand in node.inputs if operand is not None and not operand.is_constant]
-    if isinstance(node.op, Cast) or node.op.name in MOVES_DATA:
+    if isinstance(node.op, Cast) or Trait.MOVES_DATA in node.op.traits:
         return bool(operands) and all(map(_is_made_of_integers, operands))
     return False

@@ -24,22 +24,24 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.custom import has_integer_form
 from tpuconvert.optimizer.quantize.lowering import find_lowering
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
-    ARITHMETIC,
-    ELEMENTWISE_UNARY,
     has_constant_weight,
+    is_arithmetic,
     is_average_pool,
     is_product,
+    is_table,
     keeps_scale,
     positive_factor,
     why_no_runtime_product,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
 
 
@@ -90,10 +92,10 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
     if is_product(op):
         if not has_constant_weight(node):
             return why_no_runtime_product(node, chip)
-        return "" if find_lowering(op.name, chip) is not None else f"{chip.value} has no integer form of {op.name}"
+        return "" if find_lowering(type(op), chip) is not None else f"{chip.value} has no integer form of {op.name}"
     if op.name == "softmax":
         return "8-bit probabilities would lose accuracy"
-    has_form = keeps_scale(op) or is_average_pool(op) or op.name in ARITHMETIC or op.name in ELEMENTWISE_UNARY
+    has_form = keeps_scale(op) or is_average_pool(op) or is_arithmetic(op) or is_table(op)
     if not (has_form or has_integer_form(op)):
         return "it has no integer form"
     unquantized = [value.name for value in operands if value not in quantized]
@@ -110,12 +112,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
             continue
         if is_product(node.op) or _passes_wide(graph, node):
             wide.update(node.outputs)
-        elif (
-            is_average_pool(node.op)
-            or node.op.name in ELEMENTWISE_UNARY
-            or node.op.name in ARITHMETIC
-            or has_integer_form(node.op)
-        ):
+        elif is_average_pool(node.op) or is_table(node.op) or is_arithmetic(node.op) or has_integer_form(node.op):
             floats.add(node.name)
             reasons[node.name] = "nothing after it is quantized"
     # Data movement and clamps are wide only when what they read is: they do not widen anything themselves. What moves
@@ -146,7 +143,7 @@ def _results_read_by_float_only(graph: Graph, floats: set[str], reasons: dict[st
 
 def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons: dict[str, str]) -> None:
     """What moves an input stays float where a float node reads the result, which is then given unrounded numbers."""
-    moves = [node for node in graph.sorted_nodes() if node.op.name in _MOVES_WHOLE and node.name not in floats]
+    moves = [node for node in graph.sorted_nodes() if _moves_whole(node.op) and node.name not in floats]
     seen: set[Node] = set()
     for node in reversed(moves):
         if any(user.name in floats or user in seen for user in node.output.users):
@@ -171,14 +168,16 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
     )
 
 
-_PASSES_WIDE = frozenset({"permute", "reshape", "squeeze", "expand_dims", "extract"})
-
-
 def _passes_wide(graph: Graph, node: Node) -> bool:
     """Nodes that take 16 bits as they take 8: permute and the like, clamps; factors, concatenations of their own."""
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in _computed(node))
-    return node.op.name in _PASSES_WIDE or interval(node.op) is not None
+    return _moves_whole(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
+
+
+def _moves_whole(op: Op) -> bool:
+    """Return True if the result has all elements of the operand, in another shape or order of axes."""
+    return Trait.REARRANGES in op.traits and not isinstance(op, Copy)
 
 
 def _computed(node: Node) -> list[Value]:
@@ -261,7 +260,7 @@ def share_scales(graph: Graph, stated: bool) -> None:
         factor = None if stated else positive_factor(node.op)
         if factor is not None:
             result = _divided(result, factor)
-        elif not keeps_scale(node.op) and interval(node.op) is None:
+        elif not keeps_scale(node.op) and node.op.clamp_range() is None:
             continue
         for value in _computed(node):
             is_free = _is_free(graph, value)
@@ -270,15 +269,11 @@ def share_scales(graph: Graph, stated: bool) -> None:
                 value.quant = result
 
 
-_MOVES_WHOLE = frozenset({"expand_dims", "permute", "reshape", "squeeze"})
-"""The result has the elements of the operand, all of them."""
-
-
 def carry_scales(graph: Graph) -> None:
     """Let values that are only moved stand for the same integers, where the source file says nothing about them."""
     for node in graph.sorted_nodes():
         source, result = node.inputs[0] if node.inputs else None, node.outputs[0]
-        if node.op.name in _MOVES_WHOLE and source is not None and result.quant is None:
+        if _moves_whole(node.op) and source is not None and result.quant is None:
             moved = source.quant is not None and source.quant.axis is None and not source.is_constant
             result.quant = source.quant if moved else None
 

@@ -15,16 +15,15 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
-    WEIGHTED,
     has_constant_weight,
     is_average_pool,
     is_max_pool,
     whole_window,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
@@ -112,7 +111,7 @@ def _shared(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
 def _after_clamps(value: Value) -> Value:
     """The value behind clamps that alone read this one: they share its scale."""
     users = value.users
-    while len(value.uses) == 1 and interval(users[0].op) is not None and _same_type(users[0]):
+    while len(value.uses) == 1 and users[0].op.clamp_range() is not None and _same_type(users[0]):
         value = users[0].outputs[0]
         users = value.users
     return value
@@ -139,7 +138,7 @@ def _expected_error(
     """
     x = node.inputs[0]
     assert x is not None
-    if not isinstance(node.op, WEIGHTED):
+    if Trait.LINEAR not in node.op.traits:
         steps = [_scales_of(value, scales, chosen) for value in node.inputs if value is not None]
         return float(sum(np.sum(step**2) for step in steps)) / 12 / _power(node, ranges)
     w = node.inputs[1]
@@ -224,7 +223,7 @@ def _passes_on(node: Node) -> bool:
         is_max_pool(node.op)
         or is_average_pool(node.op)
         or node.op.name == "upsample"
-        or (interval(node.op) is not None and _same_type(node))
+        or (node.op.clamp_range() is not None and _same_type(node))
     )
 
 

@@ -124,7 +124,7 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
             return Declined(f"its operand '{operand.name}' is not quantized")
     if has_integer_form(node.op) and lowering.chip is not Chip.BM1682:
         return custom_form(node, lowering)
-    function = find_lowering(node.op.name, lowering.chip)
+    function = find_lowering(type(node.op), lowering.chip)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
     return onnx_form(node, lowering) or function(node, lowering)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers
-from tpuconvert.optimizer.quantize.traits import ELEMENTWISE_UNARY, positive_factor
+from tpuconvert.optimizer.quantize.traits import positive_factor
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool
@@ -22,8 +21,7 @@ from tpuconvert.schema.types import Array, Chip, QuantParams, Scalar
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 
 
-@lowers("channel_shuffle", "permute", "reshape", "squeeze", "expand_dims", chips=INTEGER_CHIPS)
-@lowers("extract", "tile", "upsample", "split", chips=INTEGER_CHIPS)
+@lowers(Trait.MOVES_INTEGERS, chips=INTEGER_CHIPS)
 def move(node: Node, lowering: Lowering) -> Lowered:
     """Elements move as integers; the results have the operand's scale.
 
@@ -96,13 +94,13 @@ def pad(node: Node, lowering: Lowering) -> Lowered:
     return with_params(lowering.moves(op, lowering.quantized(x, params), names=names_of(node)), params)
 
 
-@lowers(*sorted(ELEMENTWISE_UNARY), chips=INTEGER_CHIPS)
+@lowers(Trait.LUT, chips=INTEGER_CHIPS)
 def unary(node: Node, lowering: Lowering) -> Lowered:
     """A clamp at one scale limits the integers; every other function of one element is a table."""
     (x,) = node.inputs
     assert x is not None and x.quant is not None
     params = result_params(node)
-    bounds = interval(node.op)
+    bounds = node.op.clamp_range()
     if bounds is not None and params == x.quant:
         return clamp(lowering, lowering.quantized(x), bounds, node.outputs[0].name)
     if _is_the_scale_alone(node, params) and lowering.old.is_sole_use(x):

@@ -10,6 +10,7 @@ then stays float.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +20,7 @@ from tpuconvert.optimizer.quantize.binary32_rescale import find_rescale
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -62,26 +63,26 @@ ONNX = "onnx"
 TFLITE = "tflite"
 """``Graph.rescale`` of TFLite sources, whose reference kernels round twice."""
 
-_LOWERINGS: dict[tuple[str, Chip], LoweringFunction] = {}
+_LOWERINGS: dict[tuple[str | Trait, Chip], LoweringFunction] = {}
 
 
-def lowers(*names: str, chips: tuple[Chip, ...]) -> Callable[[LoweringFunction], LoweringFunction]:
-    """Register the integer form of operators on chips. A second one for the same pair is an error."""
+def lowers(*operators: str | Trait, chips: tuple[Chip, ...]) -> Callable[[LoweringFunction], LoweringFunction]:
+    """Register the integer form of operators on chips, by name or by trait. Two for the same pair are an error."""
 
     def register(function: LoweringFunction) -> LoweringFunction:
-        for name in names:
-            for chip in chips:
-                if (name, chip) in _LOWERINGS:
-                    raise ValueError(f"two lowerings of {name} for {chip.value}")
-                _LOWERINGS[name, chip] = function
+        for key in itertools.product(operators, chips):
+            if key in _LOWERINGS:
+                raise ValueError(f"two lowerings of {key[0]} for {key[1].value}")
+            _LOWERINGS[key] = function
         return function
 
     return register
 
 
-def find_lowering(name: str, chip: Chip) -> LoweringFunction | None:
-    """The integer form of an operator on a chip, if there is one."""
-    return _LOWERINGS.get((name, chip))
+def find_lowering(op: type[Op], chip: Chip) -> LoweringFunction | None:
+    """The integer form of an operator on a chip, if it has one: by its name, else by a trait."""
+    traits = (trait for trait, known in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits)
+    return _LOWERINGS.get((op.name, chip)) or next((_LOWERINGS[trait, chip] for trait in traits), None)
 
 
 class Lowering:

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.quantize.lower_shared import result_params
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, ratios
 from tpuconvert.schema.fixed_point import multiplier_shift
@@ -60,7 +59,7 @@ def _rectifier(node: Node) -> tuple[Value, Array] | None:
     for positive, sloped in (node.inputs, node.inputs[::-1]):
         assert positive is not None and sloped is not None and positive.producer is not None
         found = _negative_part(sloped.producer)
-        if found is not None and interval(positive.producer.op) == (0, np.inf):
+        if found is not None and positive.producer.op.clamp_range() == (0, np.inf):
             x, slopes = found
             is_one_per_channel = slopes.size == x.shape[1] and node.output.type == x.type
             return (x, slopes) if positive.producer.inputs[0] is x and is_one_per_channel else None

@@ -5,75 +5,13 @@ from __future__ import annotations
 import math
 
 from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Chip
-
-WEIGHTED = (Conv, Conv3d, Deconv, MatrixMul)
-"""Products that may have constant weights."""
-
-MOVES_DATA = frozenset(
-    {
-        "batch_to_space",
-        "channel_shuffle",
-        "concat",
-        "copy",
-        "expand_dims",
-        "extract",
-        "pad",
-        "permute",
-        "reshape",
-        "space_to_batch",
-        "split",
-        "squeeze",
-        "tile",
-        "upsample",
-    }
-)
-"""Results consist of operand elements: integers pass through unchanged when the scales agree."""
-
-ELEMENTWISE_UNARY = frozenset(
-    {
-        "active",
-        "active_param",
-        "adds",
-        "ceil",
-        "clamp",
-        "cos",
-        "divs",
-        "eqs",
-        "floor",
-        "gelu",
-        "ges",
-        "gts",
-        "hard_sigmoid",
-        "hard_swish",
-        "les",
-        "lts",
-        "maxs",
-        "mins",
-        "mish",
-        "muls",
-        "nes",
-        "rdivs",
-        "round",
-        "rsubs",
-        "silu",
-        "sin",
-        "softplus",
-        "subs",
-    }
-)
-"""Functions of one element and constants: on 8 bits each is a table of 256 entries."""
-
-ARITHMETIC = frozenset({"add", "max", "min", "mul", "sub"})
-"""Functions of two elements that have an integer form."""
 
 
 def is_max_pool(op: Op) -> bool:
@@ -88,12 +26,22 @@ def is_average_pool(op: Op) -> bool:
 
 def keeps_scale(op: Op) -> bool:
     """Whether the result's elements are elements of the operands."""
-    return op.name in MOVES_DATA or is_max_pool(op)
+    return Trait.MOVES_INTEGERS in op.traits or is_max_pool(op)
+
+
+def is_table(op: Op) -> bool:
+    """Return True if the 8-bit form of the operator is a lookup table."""
+    return Trait.LUT in op.traits
+
+
+def is_arithmetic(op: Op) -> bool:
+    """Return True for arithmetic on two tensors with an integer form."""
+    return isinstance(op, BinaryArithmetic) and not isinstance(op, Div)
 
 
 def is_product(op: Op) -> bool:
     """Whether the operator sums products: of constant weights, or of two computed operands."""
-    return isinstance(op, (*WEIGHTED, BatchMatmul))
+    return Trait.LINEAR in op.traits or isinstance(op, BatchMatmul)
 
 
 def positive_factor(op: Op) -> float | None:
@@ -138,5 +86,5 @@ def whole_window(node: Node) -> tuple[int, int] | None:
 
 def has_constant_weight(node: Node) -> bool:
     """Whether the node is a product with constant weights."""
-    weight = node.inputs[1] if isinstance(node.op, WEIGHTED) else None
+    weight = node.inputs[1] if Trait.LINEAR in node.op.traits else None
     return weight is not None and weight.is_constant

@@ -19,18 +19,13 @@ from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, OperatorSet, p
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
 from tpuconvert.schema.types import F32
 
-OF_ELEMENTS = (
-    *("add", "div", "max", "min", "mul", "sub"),
-    *("adds", "divs", "maxs", "mins", "muls", "rdivs", "rsubs", "subs"),
-    *("active", "active_param", "clamp", "gts", "lts"),
-    *("gelu", "hard_sigmoid", "hard_swish", "mish", "silu", "softplus"),
-)
-_OF_ELEMENTS = OperatorSet(*OF_ELEMENTS)
+FUNCTIONS = OperatorSet(Trait.UNARY, Trait.BINARY)
 
 _MOST_NODES = 32
 """No cone is larger; the longest known spelling, GELU with the polynomial of erf, has 22."""
@@ -62,7 +57,7 @@ def _may_end_an_activation(node: Node) -> bool:
 
 
 @rule(
-    p((Mul, Add, Div), name="op", reads=OF_ELEMENTS, where=_ends_a_cone),
+    p((Mul, Add, Div), name="op", reads=FUNCTIONS, where=_ends_a_cone),
     p((Muls, Divs), name="op", reads=Mul, where=_ends_a_cone),
     p(Active, name="op", reads=Adds, where=_ends_a_cone),
     stage="canonicalize",
@@ -118,7 +113,7 @@ def _elementwise_ancestors(root: Node) -> list[Node]:
 
 def _is_of_elements(node: Node, root: Node) -> bool:
     """Whether a node works on elements of one shape, with single numbers as its only constants."""
-    return node.op in _OF_ELEMENTS and all(
+    return node.op in FUNCTIONS and all(
         value is None or (value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type)
         for value in (*node.inputs, node.outputs[0])
     )

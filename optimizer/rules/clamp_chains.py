@@ -8,25 +8,22 @@ from __future__ import annotations
 import math
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.types import F32, Scalar
 
-LIMITS = (Active, Clamp, Maxs, Mins)
-
 
 def _is_limit(node: Node) -> bool:
     x, y = node.inputs[0], node.outputs[0]
-    return interval(node.op) is not None and x is not None and x.dtype is F32 and y.dtype is F32
+    return node.op.clamp_range() is not None and x is not None and x.dtype is F32 and y.dtype is F32
 
 
 @rule(
-    p(LIMITS, p(LIMITS, "x", name="inner", sole_user=True, where=_is_limit), name="outer", where=_is_limit),
+    p(Trait.LUT, p(Trait.LUT, "x", name="inner", sole_user=True, where=_is_limit), name="outer", where=_is_limit),
     stage="fuse",
     sees_annotations=True,
 )
@@ -37,7 +34,7 @@ def merge_limits(graph: Graph, m: Match) -> Replacement:
     """
     if m.inner.output.quant is not None and m.inner.output.quant != m.outer.output.quant:
         return Skip("the source file quantizes the result of inner")
-    inner, outer = interval(m.inner.op), interval(m.outer.op)
+    inner, outer = m.inner.op.clamp_range(), m.outer.op.clamp_range()
     assert inner is not None and outer is not None
     low, high = max(inner[0], outer[0]), min(inner[1], outer[1])
     if low > high:
@@ -45,7 +42,9 @@ def merge_limits(graph: Graph, m: Match) -> Replacement:
     return graph.add(_limit(low, high), m.x)
 
 
-@rule(p(Maxs, "x", name="op", where=lambda node: _is_limit(node) and interval(node.op) == (0, math.inf)), stage="fuse")
+@rule(
+    p(Maxs, "x", name="op", where=lambda node: _is_limit(node) and node.op.clamp_range() == (0, math.inf)), stage="fuse"
+)
 def spell_as_relu(graph: Graph, m: Match) -> Replacement:
     """max(x, 0) is relu."""
     return graph.add(Active(ActiveType.ACTIVE_RELU), m.x)

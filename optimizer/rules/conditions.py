@@ -23,7 +23,7 @@ from tpuconvert.optimizer.signs import is_truth
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
-from tpuconvert.schema.ops.compare import Eq, Eqs, Ne, Nes
+from tpuconvert.schema.ops.compare import Comparison, Eq, Eqs, Ne, Nes, ScalarComparison, TensorComparison
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import F32, Scalar
 
@@ -44,7 +44,12 @@ def truth_of_truth(graph: Graph, m: Match) -> Replacement:
     return m.x if m.x.quant == m.op.output.quant else Skip("it changes the quantization")
 
 
-INNER = p((Eq, Eqs, Ne, Nes), name="inner", sole_user=True, where=_is_float)
+def _is_equality(node: Node) -> bool:
+    assert isinstance(node.op, (TensorComparison, ScalarComparison))
+    return node.op.comparison in (Comparison.EQ, Comparison.NE) and _is_float(node)
+
+
+INNER = p((TensorComparison, ScalarComparison), name="inner", sole_user=True, where=_is_equality)
 
 
 @rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize")

@@ -20,7 +20,6 @@ from tpuconvert.optimizer.affine import read_affine
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Muls, Rdivs
@@ -31,7 +30,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.round_to_integer import Rounding
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
 
@@ -57,17 +56,10 @@ def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
     return graph.add(Add(), scaled, b), None, None
 
 
-_FUNCTIONS: dict[type[Op], ActiveType] = {
-    Ceil: ActiveType.ACTIVE_CEIL,
-    Floor: ActiveType.ACTIVE_FLOOR,
-    Round: ActiveType.ACTIVE_ROUND,
-}
-
-
-@rule(p(tuple(_FUNCTIONS), "x", name="op"), stage="chip forms")
+@rule(p(Rounding, "x", name="op"), stage="chip forms")
 def rounding_as_activation(graph: Graph, m: Match) -> Replacement:
     """The activation of the same name computes the same."""
-    return graph.add(Active(_FUNCTIONS[type(m.op.op)]), m.x)
+    return graph.add(Active(ActiveType[f"ACTIVE_{m.op.op.name.upper()}"]), m.x)
 
 
 @rule(p(Rdivs, "x", name="op"), stage="chip forms")

@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
-from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
+from tpuconvert.schema.ops.tile import Repetition
 
 
 @rule(p(Copy, "x", name="copy"), stage="canonicalize")
@@ -45,10 +45,7 @@ def _keeps_shape(node: Node) -> bool:
     return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
-SIZED = (Broadcast, Extract, Pad, Repeat, Reshape, Tile)
-
-
-@rule(p(SIZED, "x", name="op", where=_keeps_shape), stage="canonicalize")
+@rule(p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape), stage="canonicalize")
 def remove_same_shape(graph: Graph, m: Match) -> Replacement:
     """These operators do nothing when they keep the shape: no padding, the whole range, one repetition."""
     return _as_operand(m.x, m.op)

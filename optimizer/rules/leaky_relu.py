@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
@@ -20,11 +19,11 @@ from tpuconvert.schema.types import F32
 
 
 def _is_positive_part(node: Node) -> bool:
-    return interval(node.op) == (0, math.inf)
+    return node.op.clamp_range() == (0, math.inf)
 
 
 def _is_negative_part(node: Node) -> bool:
-    return interval(node.op) == (-math.inf, 0)
+    return node.op.clamp_range() == (-math.inf, 0)
 
 
 POSITIVE = p((Active, Maxs), "x", name="positive", sole_user=True, where=_is_positive_part)

@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.measures import weight_of
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.strided_view import MOVES, View
+from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -52,7 +51,7 @@ def _chain(node: Node) -> list[Node]:
 def _is_move(node: Node) -> bool:
     x = node.inputs[0]
     return (
-        isinstance(node.op, MOVES)
+        Trait.VIEWS in node.op.traits
         and x is not None
         and x.type.is_static
         and node.output.type.is_static
@@ -65,7 +64,7 @@ def _ends_a_chain(node: Node) -> bool:
     return _is_move(node) and len(_chain(node)) > 1
 
 
-@rule(p(MOVES, name="last", reads=MOVES, where=_ends_a_chain), stage="fuse", sees_annotations=True)
+@rule(p(Trait.VIEWS, name="last", reads=Trait.VIEWS, where=_ends_a_chain), stage="fuse", sees_annotations=True)
 def shorten_moves(graph: Graph, m: Match) -> Replacement:
     """A chain of reshapes, permutes, slices and channel shuffles becomes the lightest one that does the same."""
     chain = _chain(m.last)
@@ -74,12 +73,12 @@ def shorten_moves(graph: Graph, m: Match) -> Replacement:
     is_alone = True
     for length, node in enumerate(chain, start=1):
         is_alone = is_alone and (length == 1 or graph.is_sole_use(node.output))
-        saved += weight_of(node.op) if is_alone else 0
+        saved += node.op.rewrite_weight if is_alone else 0
         x = node.inputs[0]
         assert x is not None
         form = _lightest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
         if form is not None:
-            gain = saved - sum(weight_of(op) for op in form)
+            gain = saved - sum(op.rewrite_weight for op in form)
             is_better = gain > best[0] if best is not None else gain > 0 or (gain == 0 and len(form) < length)
             if is_better:
                 best = gain, x, form
@@ -109,7 +108,7 @@ def _lightest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
         return None
     return min(
         (form for form in _forms(shape, wanted) if _view_of(shape, form) == wanted),
-        key=lambda form: sum(weight_of(op) for op in form),
+        key=lambda form: sum(op.rewrite_weight for op in form),
         default=None,
     )
 

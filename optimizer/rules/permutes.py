@@ -8,17 +8,17 @@ rule moves a permute one node towards the outputs, so that they come to an end.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -33,7 +33,6 @@ from tpuconvert.schema.ops.tile import Tile
 Order = tuple[int, ...]
 
 PERMUTED = p(Permute, "x", name="permute")
-_SINKABLE = (*UNARY, *BINARY, Concat, Extract, Pad, Permute, Reduce, Softmax, Split, Tile)
 
 
 def inverse(order: Order) -> Order:
@@ -75,13 +74,13 @@ def merge_permutes(graph: Graph, m: Match) -> Replacement:
     return m.x if m.x.quant == m.second.output.quant else graph.add(Copy(), m.x)
 
 
-@rule(p(UNARY, PERMUTED, name="op"), stage="layout")
+@rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout")
 def sink_through_unary(graph: Graph, m: Match) -> Replacement:
     """f(permute(x)) = permute(f(x)) for functions of one element."""
     return _sink(graph, m.permute.op.order, m.op.op, (m.x,), m.op.output)
 
 
-@rule(p(BINARY, PERMUTED, name="op"), p(BINARY, "y", PERMUTED, name="op"), stage="layout")
+@rule(p(Trait.BINARY, PERMUTED, name="op"), p(Trait.BINARY, "y", PERMUTED, name="op"), stage="layout")
 def sink_through_binary(graph: Graph, m: Match) -> Replacement:
     """f(permute(x), permute(y)) = permute(f(x, y)); a constant is permuted back at conversion time."""
     order = m.permute.op.order
@@ -129,25 +128,48 @@ def sink_through_concat(graph: Graph, m: Match) -> Replacement:
     operands = _all_before(graph, m.op, order)
     if operands is None:
         return Skip("the operands are not all permuted alike")
-    return _sink(graph, order, Concat(order[m.op.op.axis]), operands, m.op.output)
+    return _sink(graph, order, rename_axes(m.op.op, order), operands, m.op.output)
 
 
 @rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout")
 def sink_through_axes(graph: Graph, m: Match) -> Replacement:
-    """Operators with parameters per axis, whose axes are renamed."""
+    """``op(permute(x)) -> permute(op'(x))`` for operators with parameters per axis, whose axes are renamed."""
     order, op = m.permute.op.order, m.op.op
-    renamed: Op
-    if isinstance(op, Pad):
-        renamed = dataclasses.replace(op, paddings=per_axis(op.paddings, order, each=2))
-    elif isinstance(op, Extract):
-        renamed = Extract(per_axis(op.start, order), per_axis(op.end, order), per_axis(op.stride, order))
-    elif isinstance(op, Tile):
-        renamed = Tile(per_axis(op.reps, order))
-    elif m.op.output.quant is not None and op.axis % len(order) == 1 != order[1]:
+    if isinstance(op, Softmax) and m.op.output.quant is not None and op.axis % len(order) == 1 != order[1]:
         return Skip("quantized, softmax has an integer form along axis 1 only")
-    else:
-        renamed = Softmax(order[op.axis])
-    return _sink(graph, order, renamed, (m.x,), m.op.output)
+    return _sink(graph, order, rename_axes(op, order), (m.x,), m.op.output)
+
+
+@functools.singledispatch
+def rename_axes(op: Op, order: Order) -> Op:
+    """Return the operator that does before a permute what ``op`` does after it."""
+    raise NotImplementedError(op.name)
+
+
+@rename_axes.register
+def _(op: Pad, order: Order) -> Op:
+    return dataclasses.replace(op, paddings=per_axis(op.paddings, order, each=2))
+
+
+@rename_axes.register
+def _(op: Extract, order: Order) -> Op:
+    return Extract(per_axis(op.start, order), per_axis(op.end, order), per_axis(op.stride, order))
+
+
+@rename_axes.register
+def _(op: Tile, order: Order) -> Op:
+    return Tile(per_axis(op.reps, order))
+
+
+@rename_axes.register
+def _(op: Concat | Softmax | Split, order: Order) -> Op:
+    return dataclasses.replace(op, axis=order[op.axis])
+
+
+@rename_axes.register
+def _(op: Reduce, order: Order) -> Op:
+    axes = [order[axis] for axis in op.axis_list[: op.axis_num]]
+    return Reduce(tuple(sorted(axes)), op.method, keep_dims=op.keep_dims)
 
 
 @rule(p(Reduce, PERMUTED, name="op"), stage="layout")
@@ -155,8 +177,7 @@ def sink_through_reduce(graph: Graph, m: Match) -> Replacement:
     """A reduction along renamed axes; without kept axes the others are permuted among themselves."""
     order, op = m.permute.op.order, m.op.op
     axes = [axis % len(order) for axis in op.axis_list[: op.axis_num]]
-    reduced = tuple(sorted(order[axis] for axis in axes))
-    renamed = Reduce(reduced, op.method, keep_dims=op.keep_dims)
+    renamed = rename_axes(op, order)
     if op.keep_dims:
         return _sink(graph, order, renamed, (m.x,), m.op.output)
     left = [axis for position, axis in enumerate(order) if position not in axes]
@@ -176,9 +197,14 @@ def _parts_go_on(node: Node) -> bool:
 def permutes_go_on(permuted: Iterable[Value], order: Order) -> bool:
     """Whether permutes of one order, each with one of these results, all move on or vanish."""
     return all(
-        _moves_nothing(value, order) or all(isinstance(user.op, _SINKABLE) for user in value.users)
-        for value in permuted
+        _moves_nothing(value, order) or all(_lets_permutes_pass(user.op) for user in value.users) for value in permuted
     )
+
+
+def _lets_permutes_pass(op: Op) -> bool:
+    if isinstance(op, Permute) or Trait.UNARY in op.traits or Trait.BINARY in op.traits:
+        return True
+    return rename_axes.dispatch(type(op)) is not rename_axes.dispatch(Op)
 
 
 def _moves_nothing(permuted: Value, order: Order) -> bool:
@@ -190,8 +216,9 @@ def _moves_nothing(permuted: Value, order: Order) -> bool:
 def sink_through_split(graph: Graph, m: Match) -> Replacement:
     """A split along the renamed axis, one permute per part."""
     order = m.permute.op.order
-    op = dataclasses.replace(m.op.op, axis=order[m.op.op.axis])
-    parts = graph.add_all(op, m.x, names=[_before_name(value.name, order) for value in m.op.outputs])
+    parts = graph.add_all(
+        rename_axes(m.op.op, order), m.x, names=[_before_name(value.name, order) for value in m.op.outputs]
+    )
     results: list[Value | None] = []
     for part, old in zip(parts, m.op.outputs, strict=True):
         part.quant = old.quant

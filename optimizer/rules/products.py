@@ -18,10 +18,10 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.elementwise import UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -102,7 +102,7 @@ def _gate(node: Node) -> list[Node]:
         if isinstance(producer.op, (Reduce, Reshape)):
             layers = sum(isinstance(item.op, MatrixMul) for item in found)
             return found if layers and (len(found) > 2 or isinstance(producer.op, Reduce)) else []
-        if not isinstance(producer.op, (MatrixMul, *UNARY)) or (isinstance(producer.op, MatrixMul) and _why(producer)):
+        if _why(producer) if isinstance(producer.op, MatrixMul) else Trait.UNARY not in producer.op.traits:
             return []
         value = producer.inputs[0]
     return []
@@ -126,7 +126,7 @@ def _ends_a_gate(node: Node) -> bool:
 
 
 @rule(
-    p(Reshape, p((MatrixMul, *UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate),
+    p(Reshape, p((MatrixMul, Trait.UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate),
     stage="fuse",
 )
 def gate_as_convolutions(graph: Graph, m: Match) -> Replacement:

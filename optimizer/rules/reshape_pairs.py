@@ -7,11 +7,11 @@ shape is that of x again.
 from __future__ import annotations
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.elementwise import UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.shape_change import Reshape
 
 _LONGEST = 16
@@ -27,7 +27,7 @@ def _chain(node: Node) -> list[Node]:
             return []
         if isinstance(producer.op, Reshape):
             return found
-        if not isinstance(producer.op, UNARY):
+        if Trait.UNARY not in producer.op.traits:
             return []
         found.append(producer)
         value = producer.inputs[0]
@@ -38,7 +38,9 @@ def _ends_a_chain(node: Node) -> bool:
     return bool(_chain(node))
 
 
-@rule(p(Reshape, p(UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain), stage="canonicalize")
+@rule(
+    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain), stage="canonicalize"
+)
 def meet_reshapes(graph: Graph, m: Match) -> Replacement:
     """A chain of functions of one element between two reshapes is computed in the shape before."""
     chain = _chain(m.reshape)

@@ -26,9 +26,11 @@ import numpy as np
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.regrouping import COMPUTING, INDIFFERENT, Extents, Regrouping
+from tpuconvert.optimizer.regrouping import INDIFFERENT, Extents, Regrouping
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
 from tpuconvert.schema.ops.shape_change import Reshape
 
@@ -41,15 +43,20 @@ def _regroups(node: Node) -> bool:
     return x is not None and x.shape != y.shape and x.type.is_static and y.type.is_static and 0 not in y.shape
 
 
+def _may_start_region(node: Node) -> bool:
+    """Slices and splits may be inside a region, which starts at an operator that computes something."""
+    return node.op in INDIFFERENT and not isinstance(node.op, (Extract, Split))
+
+
 def _is_made_by_region(value: Value) -> bool:
-    return value.producer is not None and isinstance(value.producer.op, COMPUTING)
+    return value.producer is not None and _may_start_region(value.producer)
 
 
 def _is_read_by_region(value: Value) -> bool:
-    return any(isinstance(node.op, COMPUTING) for node, _ in value.uses)
+    return any(_may_start_region(node) for node, _ in value.uses)
 
 
-@rule(p(Reshape, "x", name="reshape", where=_regroups, next_to=COMPUTING), stage="fuse", sees_annotations=True)
+@rule(p(Reshape, "x", name="reshape", where=_regroups, next_to=INDIFFERENT), stage="fuse", sees_annotations=True)
 def reshape_region(graph: Graph, m: Match) -> Replacement:
     """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
     y: Value = m.reshape.output
@@ -102,7 +109,7 @@ class _Region:
 
     def _moved(self, node: Node) -> Op | None:
         """What a node is behind the reshape; None where there is no such thing."""
-        if not isinstance(node.op, INDIFFERENT):
+        if node.op not in INDIFFERENT:
             return None
         values = (*_operands(node), *node.outputs)
         return None if any(self._shape_behind(value) is None for value in values) else self._regrouping.operator(node)

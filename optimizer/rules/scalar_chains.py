@@ -17,12 +17,9 @@ from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs, with_scalar
 from tpuconvert.schema.types import F32, Scalar
-
-_SPELLING: dict[type[Op], type[Op]] = {Add: Adds, Div: Divs, Max: Maxs, Min: Mins, Mul: Muls, Sub: Subs}
-"""A tensor and a number, for a tensor and a constant behind it."""
 
 _CANCELS = 2.0**-10
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -43,8 +40,8 @@ def _has_uniform_constant(node: Node) -> bool:
 
 
 @rule(
-    p(tuple(_SPELLING), "C", "x", name="op", where=_has_uniform_constant),
-    p(tuple(_SPELLING), "x", "C", name="op", where=_has_uniform_constant),
+    p(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant),
+    p(BinaryArithmetic, "x", "C", name="op", where=_has_uniform_constant),
     stage="canonicalize",
 )
 def spell_as_scalar(graph: Graph, m: Match) -> Replacement:
@@ -52,8 +49,7 @@ def spell_as_scalar(graph: Graph, m: Match) -> Replacement:
     number = Scalar(F32, float(m.C.array.flat[0]))
     if isinstance(m.op.op, Sub) and m.C is m.op.inputs[0]:
         return graph.add(Rsubs(number), m.x)
-    spelled = _SPELLING[type(m.op.op)]
-    return graph.add(spelled(scalar=number), m.x)  # type: ignore[call-arg]  # all six take a scalar
+    return graph.add(with_scalar(m.op.op.arithmetic, number), m.x)
 
 
 def _is_float(node: Node) -> bool:

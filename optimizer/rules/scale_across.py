@@ -16,8 +16,6 @@ import math
 import numpy as np
 
 from tpuconvert.optimizer.affine import (
-    AFFINE,
-    PRODUCTS,
     Affine,
     Vector,
     fold_before,
@@ -29,6 +27,7 @@ from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
@@ -37,7 +36,7 @@ from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Scalar
 
-SCALED = p(AFFINE, name="op", sole_user=True, where=is_affine)
+SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
 
 
 def _joins_channels(node: Node) -> bool:
@@ -48,7 +47,7 @@ def _joins_products(node: Node) -> bool:
     return _joins_channels(node) and all(
         value is not None
         and value.producer is not None
-        and isinstance(value.producer.op, PRODUCTS)
+        and Trait.LINEAR in value.producer.op.traits
         and not rounds(value.producer)
         for value in node.inputs
     )
@@ -58,8 +57,8 @@ PRODUCTS_JOINED = p(Concat, name="concat", sole_user=True, where=_joins_products
 
 
 @rule(
-    p(AFFINE, PRODUCTS_JOINED, name="op", where=is_affine),
-    p(AFFINE, "C", PRODUCTS_JOINED, name="op", where=is_affine),
+    p(Trait.AFFINE, PRODUCTS_JOINED, name="op", where=is_affine),
+    p(Trait.AFFINE, "C", PRODUCTS_JOINED, name="op", where=is_affine),
     stage="fold",
 )
 def fold_into_joined_products(graph: Graph, m: Match) -> Replacement:
@@ -85,7 +84,7 @@ def fold_into_joined_products(graph: Graph, m: Match) -> Replacement:
 
 def _scaled_branches(node: Node) -> list[Node]:
     found = [value.producer for value in node.inputs if value is not None and len(value.uses) == 1]
-    return [item for item in found if item is not None and isinstance(item.op, AFFINE) and is_affine(item)]
+    return [item for item in found if item is not None and is_affine(item)]
 
 
 def _joins_scaled(node: Node) -> bool:
@@ -93,7 +92,7 @@ def _joins_scaled(node: Node) -> bool:
 
 
 @rule(
-    p(PRODUCTS, p(Concat, name="concat", sole_user=True, where=_joins_scaled), "W", name="product"),
+    p(Trait.LINEAR, p(Concat, name="concat", sole_user=True, where=_joins_scaled), "W", name="product"),
     stage="fold",
 )
 def fold_branches_into_product(graph: Graph, m: Match) -> Replacement:
@@ -165,8 +164,8 @@ PADDED = p(
 
 
 @rule(
-    p(AFFINE, PADDED, name="op", where=is_affine),
-    p(AFFINE, "C", PADDED, name="op", where=is_affine),
+    p(Trait.AFFINE, PADDED, name="op", where=is_affine),
+    p(Trait.AFFINE, "C", PADDED, name="op", where=is_affine),
     stage="fold",
 )
 def fold_into_product_before_pad(graph: Graph, m: Match) -> Replacement:

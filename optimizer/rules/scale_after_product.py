@@ -10,9 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.optimizer.affine import (
-    AFFINE,
-    PRODUCTS,
-    WITH_SCALAR,
     Affine,
     fold_behind,
     is_affine,
@@ -21,18 +18,19 @@ from tpuconvert.optimizer.affine import (
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.shape_change import Reshape
 
-PRODUCT = p(PRODUCTS, "x", "W", name="product", sole_user=True)
+PRODUCT = p(Trait.LINEAR, "x", "W", name="product", sole_user=True)
 RESHAPED = p(Reshape, PRODUCT, name="reshape", sole_user=True)
 
 
 @rule(
-    p(AFFINE, PRODUCT, name="op", where=is_affine),
-    p(AFFINE, "C", PRODUCT, name="op", where=is_affine),
-    p(AFFINE, RESHAPED, name="op", where=is_affine),
-    p(AFFINE, "C", RESHAPED, name="op", where=is_affine),
+    p(Trait.AFFINE, PRODUCT, name="op", where=is_affine),
+    p(Trait.AFFINE, "C", PRODUCT, name="op", where=is_affine),
+    p(Trait.AFFINE, RESHAPED, name="op", where=is_affine),
+    p(Trait.AFFINE, "C", RESHAPED, name="op", where=is_affine),
     stage="fold",
 )
 def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
@@ -40,7 +38,7 @@ def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
     axis: int | None = 1
     if m.binds("reshape"):
         axis = _channel_axis(m.product, m.reshape)
-        if axis is None and not isinstance(m.op.op, WITH_SCALAR):
+        if axis is None and Trait.UNARY not in m.op.op.traits:
             return Skip("the reshape mixes channels")
     affine = _for_all_channels(graph, m) if axis is None else read_affine(graph, m.op, axis)
     if isinstance(affine, Skip):

@@ -7,18 +7,19 @@ no product before them. A permute may stand between, as it does behind a channel
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.affine import AFFINE, PRODUCTS, fold_before, is_affine, read_affine
+from tpuconvert.optimizer.affine import fold_before, is_affine, read_affine
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.permute import Permute
 
-SCALED = p(AFFINE, name="op", sole_user=True, where=is_affine)
+SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
 
 
 @rule(
-    p(PRODUCTS, SCALED, "W", name="product"),
-    p(PRODUCTS, p(Permute, SCALED, name="permute", sole_user=True), "W", name="product"),
+    p(Trait.LINEAR, SCALED, "W", name="product"),
+    p(Trait.LINEAR, p(Permute, SCALED, name="permute", sole_user=True), "W", name="product"),
     stage="fold",
 )
 def fold_into_product_behind(graph: Graph, m: Match) -> Replacement:

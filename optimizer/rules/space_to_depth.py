@@ -20,8 +20,9 @@ import numpy as np
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.strided_view import MOVES, View
+from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.permute import Permute
@@ -29,8 +30,6 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Array
 
 _LONGEST = 5
-_LAST = (Concat, Permute, Reshape)
-"""What ends the spellings."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class _Blocks:
 
 def _blocks(value: Value) -> _Blocks | None:
     node = value.producer
-    if node is None or not isinstance(node.op, _LAST) or value.rank != 4:
+    if node is None or not isinstance(node.op, (Concat, Permute, Reshape)) or value.rank != 4:
         return None
     if not value.type.is_static or 0 in value.shape:
         return None
@@ -69,7 +68,7 @@ def _part(value: Value | None) -> _Blocks | None:
     nodes: list[Node] = []
     while value is not None and value.producer is not None and len(nodes) < _LONGEST:
         node = value.producer
-        if not isinstance(node.op, MOVES) or rounds(node):
+        if Trait.VIEWS not in node.op.traits or rounds(node):
             break
         nodes.insert(0, node)
         value = node.inputs[0]
@@ -106,7 +105,7 @@ def _reads_blocks(node: Node) -> bool:
     return value is not None and value.dtype.is_float and _blocks(value) is not None
 
 
-@rule(p(Conv, p(_LAST, name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
+@rule(p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
 def space_to_depth_into_convolution(graph: Graph, m: Match) -> Replacement:
     """A convolution of space to depth reads the image itself, with larger steps."""
     op, found = m.conv.op, _blocks(m.blocks.output)

@@ -14,23 +14,20 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.tile import Broadcast, Repeat, Tile
+from tpuconvert.schema.ops.tile import Repetition
 from tpuconvert.schema.types import Array
-
-TILES = (Broadcast, Repeat, Tile)
 
 
 def repeats_ones(value: Value | None) -> bool:
     """Whether a value is made by repeating axes of one element only, on the same grid."""
     node = None if value is None else value.producer
-    if node is None or not isinstance(node.op, TILES) or rounds(node):
+    if node is None or not isinstance(node.op, Repetition) or rounds(node):
         return False
     (x,) = node.inputs
     assert x is not None
@@ -41,7 +38,7 @@ def _reads_copies(node: Node) -> bool:
     return any(repeats_ones(value) for value in node.inputs)
 
 
-@rule(p(BINARY, name="op", reads=TILES, where=_reads_copies), stage="canonicalize")
+@rule(p(Trait.BINARY, name="op", reads=Repetition, where=_reads_copies), stage="canonicalize")
 def tile_before_expansion(graph: Graph, m: Match) -> Replacement:
     """f(tile(x), y) = f(x, y) where f itself expands axes of one element."""
     operands: list[Value] = list(m.op.inputs)
@@ -96,8 +93,8 @@ def _has_repeated_constant(node: Node) -> bool:
 
 
 @rule(
-    p(BINARY, "C", "x", name="op", where=_has_repeated_constant),
-    p(BINARY, "x", "C", name="op", where=_has_repeated_constant),
+    p(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant),
+    p(Trait.BINARY, "x", "C", name="op", where=_has_repeated_constant),
     stage="canonicalize",
 )
 def shorten_repeated_constant(graph: Graph, m: Match) -> Replacement:
@@ -128,19 +125,19 @@ def _follows_copies(node: Node) -> bool:
 def _tile(value: Value | None) -> Node | None:
     """The node that makes a value of copies, if it does."""
     node = None if value is None else value.producer
-    return node if node is not None and isinstance(node.op, TILES) else None
+    return node if node is not None and isinstance(node.op, Repetition) else None
 
 
 def _is_same_for_all(value: Value, tile: Op) -> bool:
     """Whether a value has one element along every axis along which there are copies; or one in all."""
-    assert isinstance(tile, TILES)
+    assert isinstance(tile, Repetition)
     if value.rank != len(tile.counts):
         return all(extent == 1 for extent in value.shape)
     return all(count == 1 or extent == 1 for count, extent in zip(tile.counts, value.shape, strict=True))
 
 
 @rule(
-    p((*UNARY, *BINARY, ConditionSelect), name="op", reads=TILES, where=_follows_copies),
+    p((Trait.UNARY, Trait.BINARY, ConditionSelect), name="op", reads=Repetition, where=_follows_copies),
     stage="canonicalize",
 )
 def tile_behind_function(graph: Graph, m: Match) -> Replacement:

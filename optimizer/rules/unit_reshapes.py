@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.elementwise import BINARY, UNARY
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Shape
@@ -48,7 +47,7 @@ def _has_unit_reshape(node: Node) -> bool:
     return any(_unit_reshape(value) is not None for value in node.inputs)
 
 
-@rule(p((*UNARY, *BINARY), name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
+@rule(p((Trait.UNARY, Trait.BINARY), name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_function(graph: Graph, m: Match) -> Replacement:
     """f(r(x), r(y)) = r(f(x, y)) for functions of elements, where r drops axes of one element."""
     node: Node = m.op

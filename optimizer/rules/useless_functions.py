@@ -9,16 +9,14 @@ import math
 
 from tpuconvert.optimizer.annotations import same_meaning
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.limits import interval
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.optimizer.signs import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
-from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.round_to_integer import Rounding
 from tpuconvert.schema.types import F32
 
-ROUNDINGS = ("ceil", "floor", "round")
 _ROUNDINGS = (ActiveType.ACTIVE_ROUND, ActiveType.ACTIVE_CEIL, ActiveType.ACTIVE_FLOOR)
 
 
@@ -31,7 +29,7 @@ def _changes_nothing(node: Node) -> bool:
     (x,) = node.inputs
     if x is None or not _is_float(node):
         return False
-    bounds = interval(node.op)
+    bounds = node.op.clamp_range()
     if bounds is not None:
         return bounds[0] <= 0 and math.isinf(bounds[1]) and is_never_negative(x)
     if isinstance(node.op, Active) and node.op.active_type == ActiveType.ACTIVE_ABSVAL:
@@ -40,10 +38,10 @@ def _changes_nothing(node: Node) -> bool:
 
 
 def _rounds_to_integers(node: Node) -> bool:
-    return node.op.name in ROUNDINGS or (isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS)
+    return isinstance(node.op, Rounding) or (isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS)
 
 
-@rule(p((Active, Clamp, Maxs, *ROUNDINGS), "x", name="op", where=_changes_nothing), stage="fuse")
+@rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse")
 def remove_useless_function(graph: Graph, m: Match) -> Replacement:
     """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
     return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")

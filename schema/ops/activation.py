@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, DType, TensorType
 
 
@@ -78,6 +79,15 @@ _BINARY32: Mapping[ActiveType, Callable[[Array], Array]] = MappingProxyType(
     }
 )
 
+_NON_NEGATIVE = (
+    ActiveType.ACTIVE_ABSVAL,
+    ActiveType.ACTIVE_EXP,
+    ActiveType.ACTIVE_RELU,
+    ActiveType.ACTIVE_RSQRT,
+    ActiveType.ACTIVE_SIGMOID,
+    ActiveType.ACTIVE_SQRT,
+    ActiveType.ACTIVE_SQUARE,
+)
 _SMALL = (I8, U8, I16, U16)
 _EXACT = (ActiveType.ACTIVE_RELU, ActiveType.ACTIVE_ABSVAL)
 _LEAKY = ActiveType.ACTIVE_LEAKY_RELU
@@ -112,6 +122,8 @@ class ActivationFunction(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = _DTYPES
     locality = LOCAL
+    traits = Trait.LUT
+    rewrite_weight = 2
 
     active_type: ActiveType
     out_dtype: DType | None
@@ -120,6 +132,14 @@ class ActivationFunction(Op):
         if ActiveType(self.active_type) is ActiveType.UNKNOWN_ACTIVE_TYPE:
             raise ValueError(f"{self.name}: active_type UNKNOWN_ACTIVE_TYPE is reserved")
         object.__setattr__(self, "active_type", ActiveType(self.active_type))
+
+    def clamp_range(self) -> tuple[float, float] | None:
+        """``max(x, 0)`` is the one function that only limits."""
+        return (0.0, math.inf) if self.active_type is ActiveType.ACTIVE_RELU else None
+
+    def is_non_negative(self) -> bool:
+        """As the range of the function says."""
+        return self.active_type in _NON_NEGATIVE
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

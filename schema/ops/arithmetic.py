@@ -9,7 +9,7 @@ from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, same, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, TensorType
 
 BYTES = (I8, U8)
@@ -37,13 +37,26 @@ _CHOICE = on(
 )
 
 
+_OF_TENSORS: dict[Arithmetic, type[BinaryArithmetic]] = {}  # every definition adds itself
+
+
+def of_tensors(arithmetic: Arithmetic) -> BinaryArithmetic:
+    """The operator for an operation on two tensors."""
+    return _OF_TENSORS[arithmetic]()
+
+
 class BinaryArithmetic(Op):
     """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
 
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
     locality = LOCAL
+    traits = Trait.BINARY
     chip_dependent = True
     arithmetic: ClassVar[Arithmetic]
+
+    def __init_subclass__(cls) -> None:
+        if "arithmetic" in cls.__dict__:
+            _OF_TENSORS[cls.arithmetic] = cls
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
         """Shapes: equal ranks; extents are equal or one of them is 1."""
@@ -82,6 +95,7 @@ class Add(FreeBinaryArithmetic):
 
     arithmetic = Arithmetic.ADD
     dtypes = _SUM
+    traits = Trait.BINARY | Trait.AFFINE | Trait.COMMUTATIVE | Trait.KEEPS_SIGN
 
 
 @tpu_op("sub")
@@ -97,6 +111,7 @@ class Sub(FreeBinaryArithmetic):
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.SUB
+    traits = Trait.BINARY | Trait.AFFINE
     dtypes = _SUM
 
 
@@ -117,6 +132,7 @@ class Mul(FreeBinaryArithmetic):
         bm1684=(same(F32), _VIA_FLOAT, FIXED_PRODUCT),
         bm1686=(same(F32), same(F16), _EXACT_I32, FIXED_PRODUCT),
     )
+    traits = Trait.BINARY | Trait.AFFINE | Trait.COMMUTATIVE | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN
 
 
 @tpu_op("div")
@@ -128,7 +144,9 @@ class Div(BinaryArithmetic):
     """
 
     arithmetic = Arithmetic.DIV
+    rewrite_weight = 5
     dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
+    traits = Trait.BINARY | Trait.AFFINE | Trait.KEEPS_SIGN
 
 
 @tpu_op("max")
@@ -143,6 +161,7 @@ class Max(BinaryArithmetic):
 
     arithmetic = Arithmetic.MAX
     dtypes = _CHOICE
+    traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN
 
 
 @tpu_op("min")
@@ -157,3 +176,4 @@ class Min(BinaryArithmetic):
 
     arithmetic = Arithmetic.MIN
     dtypes = _CHOICE
+    traits = Trait.BINARY | Trait.COMMUTATIVE_INTEGERS | Trait.KEEPS_SIGN | Trait.KEEPS_BOOLEAN

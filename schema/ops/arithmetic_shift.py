@@ -13,7 +13,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, normalize_axis
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
 
 __all__ = ["ArithmeticPcShift", "ArithmeticShift", "RoundingMode"]
@@ -78,6 +78,7 @@ class ArithmeticShift(Op):
         bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, IO_SAME_SIGN, compute="EXACT_INT"),),
     )
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))

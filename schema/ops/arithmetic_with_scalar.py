@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
 from tpuconvert.schema.elementwise import Arithmetic, combine
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, case, on, same, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, Case, ChipTable, Op, Operand, Rule, Trait, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
 
 _BYTES = (I8, U8)
@@ -41,16 +42,35 @@ _CHOICE = on(
 )
 
 
+_WITH_SCALAR: dict[tuple[Arithmetic, bool], type[ScalarArithmetic]] = {}  # every definition adds itself
+
+
+def with_scalar(arithmetic: Arithmetic, number: Scalar, *, scalar_first: bool = False) -> ScalarArithmetic:
+    """The operator for ``x OP number``, or for ``number OP x`` with ``scalar_first``."""
+    kind = _WITH_SCALAR.get((arithmetic, scalar_first)) or _WITH_SCALAR[arithmetic, False]  # a commutative one
+    return kind(number)  # type: ignore[call-arg]  # all definitions begin with this field
+
+
 class ScalarArithmetic(Op):
     """Every element of a tensor and one number."""
 
     inputs = (Operand("tensor_i0"),)
     locality = LOCAL
+    traits = Trait.LUT
+    rewrite_weight = 3
     chip_dependent = True
     arithmetic: ClassVar[Arithmetic]
     scalar_first: ClassVar[bool] = False
 
     scalar: Scalar
+
+    def __init_subclass__(cls) -> None:
+        if "arithmetic" in cls.__dict__:
+            _WITH_SCALAR[cls.arithmetic, cls.scalar_first] = cls
+
+    def keeps_sign(self) -> bool:
+        """A sum, a product, a quotient or a minimum of numbers that are not negative."""
+        return Trait.KEEPS_SIGN in self.traits and self.scalar.value >= 0
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""
@@ -86,6 +106,7 @@ class Adds(FreeScalarArithmetic):
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.ADD
+    traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
     dtypes = _sum("tensor_i0")
 
 
@@ -98,6 +119,7 @@ class Subs(FreeScalarArithmetic):
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.SUB
+    traits = Trait.LUT | Trait.AFFINE
     dtypes = _sum("tensor_i0", U16_OUT_NO_I16_IN)
 
 
@@ -112,6 +134,7 @@ class Rsubs(FreeScalarArithmetic):
     inputs = (Operand("tensor_i"),)
     arithmetic = Arithmetic.SUB
     scalar_first = True
+    traits = Trait.LUT | Trait.AFFINE
     dtypes = _sum("tensor_i", U16_OUT_NO_I16_IN)
 
 
@@ -124,6 +147,7 @@ class Muls(FreeScalarArithmetic):
     out_dtype: DType | None = None
 
     arithmetic = Arithmetic.MUL
+    traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
     dtypes = on(
         same(F32),
         _VIA_FLOAT,
@@ -140,6 +164,7 @@ class Divs(ScalarArithmetic):
     scalar: Scalar
 
     arithmetic = Arithmetic.DIV
+    traits = Trait.LUT | Trait.AFFINE | Trait.KEEPS_SIGN
     dtypes = on(same(F32), bm1686=todo(same(F32), same(F16)))
 
 
@@ -168,6 +193,10 @@ class Maxs(ScalarArithmetic):
     arithmetic = Arithmetic.MAX
     dtypes = _CHOICE
 
+    def clamp_range(self) -> tuple[float, float]:
+        """Limited on one side."""
+        return self.scalar.value, math.inf
+
 
 @tpu_op("mins")
 @dataclass(frozen=True)
@@ -179,7 +208,12 @@ class Mins(ScalarArithmetic):
     scalar: Scalar
 
     arithmetic = Arithmetic.MIN
+    traits = Trait.LUT | Trait.KEEPS_SIGN
     dtypes = _CHOICE
+
+    def clamp_range(self) -> tuple[float, float]:
+        """Limited on one side."""
+        return -math.inf, self.scalar.value
 
 
 @tpu_op("axpy")
@@ -197,6 +231,7 @@ class Axpy(Op):
     inputs = (Operand("tensor_i"), Operand("tensor_o_in"))
     dtypes = on(same(F32), bm1682=None, bm1686=(same(F32), same(F16)))
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def infer(self, x: TensorType, previous: TensorType) -> tuple[TensorType]:
         """Shapes: both operands are equal."""

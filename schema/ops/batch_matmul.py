@@ -36,6 +36,7 @@ class BatchMatmul(Composite):
 
     inputs = (Operand("matrix_left", _RANKS, coeff=True), Operand("matrix_right", _RANKS, coeff=True))
     outputs = (Operand("matrix_result", _RANKS),)
+    rewrite_weight = 8
 
     def infer(self, left: TensorType, right: TensorType) -> tuple[TensorType]:
         """Shapes: K is one number, the batches broadcast."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.shape_checks import check_extent, check_ranks, listed
 from tpuconvert.schema.types import F32, Array, TensorType
 
@@ -47,6 +47,7 @@ class BatchNorm(Op):
     outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("mean_o", (1,)), Operand("variance_o", (1,)))
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
+    traits = Trait.AFFINE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", NormMode(self.method))

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from tpuconvert.schema.extents import merge_shapes
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, Scalar, TensorType
 
 
@@ -38,6 +38,7 @@ class TensorLogic(Op):
     inputs = (Operand("tensor_i0"), Operand("tensor_i1"))
     dtypes = _DTYPES
     locality = LOCAL
+    traits = Trait.ELEMENTWISE | Trait.COMMUTATIVE
     logic: ClassVar[Logic]
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
@@ -79,6 +80,7 @@ class ScalarLogic(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = _DTYPES
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
     logic: ClassVar[Logic]
 
     scalar_i: Scalar

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import Case, Op, Operand, case, limited_local, on, tpu_op
+from tpuconvert.schema.op import Case, Op, Operand, Trait, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 
 
@@ -60,6 +60,7 @@ class Cast(Op):
     locality = limited_local(
         _is_local, "on BM1682 only FLOAT32 to INT32 is local; on the others everything but INT32 to FLOAT32"
     )
+    traits = Trait.UNARY
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, on, tpu_op
+from tpuconvert.schema.op import Operand, OpKind, Trait, on, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
@@ -31,6 +31,8 @@ class ChannelShuffle(Composite):
     # Seven axes: the expansion needs one more.
     inputs = (Operand("tensor_i", tuple(range(2, 8)), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=(*_FIXED, F16))
+    traits = Trait.VIEWS
+    rewrite_weight = 2
 
     def __post_init__(self) -> None:
         if self.groups < 1:

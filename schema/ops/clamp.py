@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Scalar, TensorType
 
 _WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(I8, U8, I16, U16))
@@ -26,10 +26,15 @@ class Clamp(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(*_WITH_FIXED_POINT, bm1682=(same(F32), same(I32, compute="FLOAT32")))
     locality = LOCAL
+    traits = Trait.LUT
 
     def __post_init__(self) -> None:
         if not self.min.value <= self.max.value:
             raise ValueError(f"clamp: min {self.min.value} is above max {self.max.value}")
+
+    def clamp_range(self) -> tuple[float, float]:
+        """``min`` and ``max``."""
+        return self.min.value, self.max.value
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Scalar, TensorType
 
 
@@ -51,6 +51,7 @@ class TensorComparison(Op):
     decides_elements = True
     dtypes = _DTYPES
     locality = LOCAL
+    traits = Trait.BINARY | Trait.COMPARISON
     comparison: ClassVar[Comparison]
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
@@ -100,6 +101,7 @@ class Eq(TensorComparison):
     """y = 1 where x0 = x1, else 0."""
 
     comparison = Comparison.EQ
+    traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
 
 
 @tpu_op("ne")
@@ -108,6 +110,7 @@ class Ne(TensorComparison):
     """y = 1 where x0 and x1 differ, or one of them is NaN; else 0."""
 
     comparison = Comparison.NE
+    traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
 
 
 class ScalarComparison(Op):
@@ -119,6 +122,7 @@ class ScalarComparison(Op):
     decides_elements = True
     dtypes = _DTYPES
     locality = LOCAL
+    traits = Trait.LUT | Trait.COMPARISON
     comparison: ClassVar[Comparison]
 
     scalar_i1: Scalar

@@ -18,7 +18,7 @@ from tpuconvert.schema.extents import (
     times,
     with_extent,
 )
-from tpuconvert.schema.op import GLOBAL, Op, Operand, limited_local, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F16,
     F32,
@@ -56,6 +56,7 @@ class Concat(Op):
     inputs = (Operand("tensor_i", variadic=True),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
     locality = limited_local(_is_local, "any axis but 1; on BM1684 axis 0 of 8 and 16 bit data is global too")
+    traits = Trait.MOVES_INTEGERS | Trait.ALONG_AXES
 
     def infer(self, *xs: TensorType) -> tuple[TensorType]:
         """Shapes: at least one operand; equal ranks; the extents on ``axis`` are added."""
@@ -91,6 +92,7 @@ class Split(Op):
     outputs = (Operand("tensor_o", variadic=True),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = GLOBAL
+    traits = Trait.MOVES_INTEGERS | Trait.ALONG_AXES
 
     def __post_init__(self) -> None:
         if self.num < 1 or (self.size and len(self.size) != self.num) or any(extent < 0 for extent in self.size):
@@ -130,6 +132,7 @@ class Interleave(Op):
     inputs = (Operand("tensor_i0"), Operand("tensor_i1"))
     dtypes = on(bm1682=(F32,), bm1684=(F32, I32, I8, U8), bm1686=todo(F32, F16, I32, I8, U8))
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def __post_init__(self) -> None:
         if self.step < 1:

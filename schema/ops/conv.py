@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
-from tpuconvert.schema.op import LOCAL, Support, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_CONV, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.types import F16, F32, Array, Chip, DType, TensorType
 
@@ -43,6 +43,7 @@ class Conv(ConvolutionParams):
         bm1686=Support((same(F32), *_INTEGER, same(F16)), todo_dtypes=(F16,)),
     )
     locality = LOCAL
+    traits = Trait.LINEAR
     chip_dependent = True
 
     def __post_init__(self) -> None:

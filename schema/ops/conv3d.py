@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import LOCAL, Operand, Support, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Operand, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, Array, TensorType
 from tpuconvert.schema.volume_convolution import convolve_volume
 from tpuconvert.schema.volume_params import VolumeConvolution, VolumeGeometry, volume_convolution_inputs
@@ -31,6 +31,7 @@ class Conv3d(VolumeConvolution):
     outputs = (Operand("tensor_o", (5,), "NCDHW"),)
     dtypes = on(F32, bm1686=Support((same(F32), same(F16)), todo_dtypes=(F16,)))
     locality = LOCAL
+    traits = Trait.LINEAR
 
     def __post_init__(self) -> None:
         if (len(self.dilation), len(self.pad), len(self.stride)) != (3, 6, 3):

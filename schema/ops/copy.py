@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.schema.op import GLOBAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
 
 
@@ -29,6 +29,8 @@ class Copy(Identity):
 
     inputs = (Operand("tensor_i"),)
     dtypes = on(F32, bm1684=(F32, I32, I8, U8, I16, U16), bm1686=(F32, F16, I32, I8, U8, I16, U16))
+    traits = Trait.UNARY | Trait.REARRANGES
+    rewrite_weight = 1
 
 
 @tpu_op("constdata")
@@ -42,3 +44,4 @@ class Constdata(Identity):
     inputs = (Operand("data", coeff=True),)
     outputs = (Operand("tensor"),)
     dtypes = on(F32, I32, I8, U8, I16, U16, bm1682=(F32,))
+    traits = Trait.FREE

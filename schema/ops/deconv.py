@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.convolution_params import CONVOLUTION_OUTPUTS, ConvolutionParams, convolution_inputs
-from tpuconvert.schema.op import LOCAL, Support, on, same, tpu_op
+from tpuconvert.schema.op import LOCAL, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import QCalMode, check_scale, mode_0_case
 from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
 
@@ -43,6 +43,7 @@ class Deconv(ConvolutionParams):
         bm1686=Support((same(F32), _INTEGER, same(F16)), todo_dtypes=(F16,)),
     )
     locality = LOCAL
+    traits = Trait.LINEAR
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
 from tpuconvert.schema.rescaling import dequantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, TensorType
@@ -35,6 +35,7 @@ class DequantIntToFp32(Op):
         bm1686=(case({"tensor_i": (I8, U8, I16, U16), "tensor_o": (F32,)}, compute="FLOAT32"),),
     )
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
         for value in (self.offset_val, *self.offset_vec):

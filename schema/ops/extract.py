@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, shapes_of, unknown
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Trait, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, Dim, DType, TensorType
 
 _FIXED = (F32, I32, I8, U8, I16, U16)
@@ -53,6 +53,8 @@ class Extract(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = limited_local(_is_local, "local only when axis 1 is taken whole")
+    traits = Trait.VIEWS | Trait.ALONG_AXES
+    rewrite_weight = 2
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: every axis needs a start, an end and a stride that lie in it."""
@@ -86,6 +88,7 @@ class ExtractV2(Op):
     )
     dtypes = on(bm1682=_with_limits(F32), bm1684=_with_limits(*_FIXED), bm1686=_with_limits(*_ALL))
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, start: TensorType, end: TensorType, stride: TensorType) -> tuple[TensorType]:
         """Shapes: one limit of each kind per axis."""

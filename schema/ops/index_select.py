@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.extents import normalize_axis, with_extent
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I32, Array, TensorType, format_shape
 
 _CASE = case({"tensor_i": (F32,), "index": (I32,), "tensor_o": (F32,)}, IO_SAME)
@@ -28,6 +28,7 @@ class IndexSelect(Op):
     decides_by = ("index",)
     dtypes = on(_CASE, bm1686=todo(_CASE))
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, index: TensorType) -> tuple[TensorType]:
         """Shapes: ``dim`` takes the extent of the index."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
 from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import check_amounts, check_rounding
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
 
@@ -49,6 +49,7 @@ class LogicalShift(Op):
         bm1686=(case({"tensor_i": _DATA, "tensor_o": _DATA}, compute="EXACT_INT"),),
     )
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Support, on, same, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_MATRIX_MUL, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
 from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
@@ -42,6 +42,7 @@ class MatrixMul(Op):
     outputs = (Operand("matrix_result", (2,)),)
     dtypes = on(F32, bm1684=(F32, *_INTEGER), bm1686=Support((same(F32), *_INTEGER, same(F16))))
     locality = GLOBAL
+    traits = Trait.LINEAR
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", QCalMode(self.mode))

@@ -14,7 +14,7 @@ from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, normalize_axis
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.shape_checks import check_ranks, listed
@@ -62,6 +62,7 @@ class LayerNorm(Composite):
         Operand("scale", coeff=True, optional=True),
         Operand("bias", coeff=True, optional=True),
     )
+    traits = Trait.ALONG_AXES
 
     def __post_init__(self) -> None:
         _check_epsilon(self.name, self.epsilon)
@@ -104,6 +105,7 @@ class RmsNorm(Composite):
     epsilon: float = 1e-5
 
     inputs = (Operand("tensor_i"), Operand("scale", coeff=True, optional=True))
+    traits = Trait.ALONG_AXES
 
     def __post_init__(self) -> None:
         _check_epsilon(self.name, self.epsilon)

@@ -12,7 +12,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME, PADVAL_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, plus, shapes_of, unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, Scalar, TensorType
 
 _FIXED = (F32, I32, I8, U8, I16, U16)
@@ -87,6 +87,7 @@ class Pad(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(F32, F16, I32, I8, U8, I16, U16))
     locality = limited_local(_is_local, "local only when axes 0 and 1 are not padded")
+    traits = Trait.PADS | Trait.MOVES_INTEGERS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pad_mode", PadType(self.pad_mode))
@@ -123,6 +124,7 @@ class PadV2(Op):
         bm1686=None,
     )
     locality = GLOBAL
+    traits = Trait.PADS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pad_mode", PadType(self.pad_mode))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.extents import check_length
-from tpuconvert.schema.op import GLOBAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, TensorType
 
 
@@ -26,6 +26,8 @@ class Permute(Op):
         bm1682=(F32, I32, I8, U8), bm1684=(F32, I32, I8, U8, I16, U16), bm1686=(F32, F16, I32, I8, U8, I16, U16)
     )
     locality = GLOBAL
+    traits = Trait.REARRANGES
+    rewrite_weight = 3
 
     def __post_init__(self) -> None:
         if sorted(self.order) != list(range(len(self.order))):

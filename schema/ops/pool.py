@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.extents import plus
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
@@ -54,6 +54,7 @@ class Pool(Op):
     outputs = (Operand("tensor_o", (4,), "NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
     locality = LOCAL
+    traits = Trait.KEEPS_SIGN
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pooling_type", PoolType(self.pooling_type))

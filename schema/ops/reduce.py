@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.op import Op, Operand, limited_local, on, tpu_op
+from tpuconvert.schema.op import Op, Operand, Trait, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
 
@@ -46,6 +46,7 @@ class Reduce(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
     locality = limited_local(lambda op, ins, outs, chip: ins[0].dtype is F32, "may be local only for FLOAT32")
+    traits = Trait.KEEPS_SIGN | Trait.ALONG_AXES
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", ReduceMethodType(self.method))

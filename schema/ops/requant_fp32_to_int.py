@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, check_channels
 from tpuconvert.schema.rescaling import requantize
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
@@ -68,6 +68,7 @@ class RequantFp32ToInt(Op):
         ),
     )
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def is_unfinished(self) -> bool:
         """Only mode 1 is."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.schema.array_fields import range_of
 from tpuconvert.schema.fixed_point import RoundingMode, rescale_one_rounding, rescale_two_roundings, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.per_channel import along_channels, channel_blocks, check_channels
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, TensorType
 
@@ -77,6 +77,7 @@ class RequantInt32(Op):
         ),
     )
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", RequantMode(self.mode))

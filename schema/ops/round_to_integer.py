@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.ops.activation import round_float
 from tpuconvert.schema.types import F32, Array, TensorType
 
@@ -19,6 +19,7 @@ class Rounding(Op):
     decides_elements = True
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
+    traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

@@ -11,7 +11,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of, unknown
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, DType, Shape, TensorType
 
 _CHOICES = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
@@ -42,6 +42,7 @@ class ConditionSelect(Op):
     )
     dtypes = _CHOICES
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def infer(self, cond: TensorType, sel0: TensorType, sel1: TensorType) -> tuple[TensorType]:
         """Shapes: a choice has the shape of cond, or one element."""
@@ -83,6 +84,7 @@ class Select(Op):
     one_constant_of = ("tensor_a", "tensor_b")
     dtypes = _CHOICES
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "select_type", SelectType(self.select_type))

@@ -10,7 +10,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import exact_div, factorize, normalize_axes, times, unknown
 from tpuconvert.schema.graph import static
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.types import (
     F16,
     F32,
@@ -84,6 +84,8 @@ class ShapeChange(Op, abc.ABC):
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = GLOBAL
+    traits = Trait.RESHAPES
+    rewrite_weight = 2
 
     @abc.abstractmethod
     def result_shape(self, shape: Shape) -> Shape:
@@ -111,6 +113,8 @@ class Reshape(ShapeChange):
     """
 
     reshape_param: tuple[int, ...]
+
+    rewrite_weight = 1
 
     def result_shape(self, shape: Shape) -> Shape:
         """``reshape_param`` with its 0 and -1 replaced."""
@@ -175,6 +179,7 @@ class ReshapeV2(Op):
         bm1686=(case({"tensor_i": _ALL, "shape_info": (I32,), "tensor_o": _ALL}, IO_SAME),),
     )
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, shape_info: TensorType) -> tuple[TensorType]:
         """Shapes: the number of values in shape_info is the rank of the result."""

@@ -16,7 +16,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, case, on, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
 
 _BYTES = (I8, U8)
@@ -36,6 +36,7 @@ class ShiftArithmetic(Op, abc.ABC):
 
     is_difference: ClassVar[bool] = False
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     shift: int
     out_dtype: DType | None

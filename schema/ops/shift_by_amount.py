@@ -13,7 +13,7 @@ from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of
 from tpuconvert.schema.fixed_point import rrs, saturate, shift_wrapping
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, todo, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, DType, Scalar, TensorType
 
 _WIDE = (I32, I16, U16)
@@ -26,6 +26,7 @@ class ShiftByTensor(Op):
 
     inputs = (Operand("tensor_i"), Operand("tensor_num", coeff=True))
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     def infer(self, x: TensorType, num: TensorType) -> tuple[TensorType]:
         """Shapes: only the amounts are expanded along axes of extent 1."""
@@ -96,6 +97,7 @@ class ShiftByScalar(Op):
 
     inputs = (Operand("tensor_i"),)
     locality = LOCAL
+    traits = Trait.ELEMENTWISE
 
     scalar_num: Scalar
 

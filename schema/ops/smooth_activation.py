@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.elementwise import in_binary64
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import LOCAL, Operand, OpKind, tpu_op
+from tpuconvert.schema.op import LOCAL, Operand, OpKind, Trait, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import Array, TensorType
 
@@ -25,6 +25,7 @@ class CompositeActivation(Composite, abc.ABC):
 
     inputs = (Operand("tensor_i"),)
     locality = LOCAL
+    traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

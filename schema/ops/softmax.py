@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.schema.extents import normalize_axis
 from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 
@@ -26,6 +26,11 @@ class Softmax(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(F32, bm1682=None)
     locality = LOCAL
+    traits = Trait.ALONG_AXES
+
+    def is_non_negative(self) -> bool:
+        """Results are probabilities."""
+        return True
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         normalize_axis(self.name, self.axis, x)

@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import exact_div, may_equal, plus, shapes_of, times, unknown
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, same, tpu_op
+from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, Trait, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Dim, DType, Shape, TensorType, format_shape
 
 _FIXED = (F32, I32, I8, U8)
@@ -76,6 +76,7 @@ class SpaceToBatch(Op):
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=Support((same(*_ALL),), inferred=True))
     locality = GLOBAL
+    traits = Trait.PADS
 
     def __post_init__(self) -> None:
         _check(self.name, self.block_size, self.pad)
@@ -104,6 +105,7 @@ class BatchToSpace(Op):
     outputs = (Operand("tensor_o", ranks=(4,), layout="NCHW"),)
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=_ALL)
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def __post_init__(self) -> None:
         _check(self.name, self.block_size, self.crop_size)
@@ -143,6 +145,7 @@ class SpaceToBatchV2(Op):
     unfinished = True
     dtypes = on(bm1682=_with("pad", (F32,)), bm1684=_with("pad", _FIXED), bm1686=_with("pad", _ALL))
     locality = GLOBAL
+    traits = Trait.PADS
 
     def infer(self, x: TensorType, block_size: TensorType, pad: TensorType) -> tuple[TensorType]:
         """Shapes: only the channels are known."""
@@ -174,6 +177,7 @@ class BatchToSpaceV2(Op):
     unfinished = True
     dtypes = on(bm1682=_with("crop_size", (F32,)), bm1684=_with("crop_size", _FIXED), bm1686=None)
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, block_size: TensorType, crop_size: TensorType) -> tuple[TensorType]:
         """Shapes: only the channels are known."""

@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import check_length, may_equal, shapes_of, times, unknown
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, limited_local, on, todo, tpu_op
+from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, TensorType, format_shape
 
 _FIXED = (F32, I32, I8, U8, I16, U16)
@@ -21,6 +21,7 @@ class Repetition(Op, abc.ABC):
     """Element i of y is element i modulo the extent of x, on every axis."""
 
     inputs = (Operand("tensor_i"),)
+    traits = Trait.MOVES_DATA
 
     @property
     @abc.abstractmethod
@@ -54,6 +55,7 @@ class Tile(Repetition):
 
     dtypes = on(bm1682=(F32,), bm1684=_FIXED, bm1686=todo(*_ALL))
     locality = limited_local(_is_local, "local only while nothing is repeated along axis 1")
+    traits = Trait.MOVES_INTEGERS
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -109,6 +111,7 @@ class TileV2(Op):
         bm1686=None,
     )
     locality = GLOBAL
+    traits = Trait.MOVES_DATA
 
     def infer(self, x: TensorType, reps: TensorType) -> tuple[TensorType]:
         """Shapes: one count per axis."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 
@@ -20,6 +20,7 @@ class Trigonometric(Op):
     inputs = (Operand("tensor_i"),)
     dtypes = on(F32)
     locality = LOCAL
+    traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: any; the result has the same."""

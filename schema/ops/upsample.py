@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.schema.extents import times
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 
@@ -26,6 +26,7 @@ class Upsample(Op):
     outputs = (Operand("tensor_o", (4,), "NCHW"),)
     dtypes = on(F32, I8, U8, bm1682=(F32,))
     locality = LOCAL
+    traits = Trait.MOVES_INTEGERS
 
     def __post_init__(self) -> None:
         if self.scale < 1:

@@ -1,0 +1,130 @@
+"""No module outside ``schema/ops`` keeps a list of operators: facts about operators are declared in their definitions.
+
+A list that a new operator has to be added to is forgotten. The traits that replace such lists are members of
+``tpuconvert.schema.op.Trait``; facts that depend on parameters are methods of ``Op``.
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tpuconvert.schema.op import Op, Trait, all_ops
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
+DEFINITIONS = ROOT / "schema" / "ops"
+FEWEST = 3
+
+ALLOWED: dict[str, str] = {
+    "frontends/caffe/upgrade.py: V0_TYPES": "names of Caffe layer types",
+    "frontends/onnx/comparison.py: _SWAPPED": "not yet replaced",
+    "frontends/onnx/scatter.py: _NEUTRAL": "not yet replaced",
+    "optimizer/grouping/slicing.py: _ALIKE": "not yet replaced",
+    "optimizer/grouping/slicing.py: _RULES": "not yet replaced",
+    "optimizer/quantize/lower_onnx.py: _FORMS": "not yet replaced",
+    "optimizer/rules/shifted_mean.py: FORMS": "not yet replaced",
+    "runtime/native/plan_bytes.py: _SHIFT_ARITHMETIC": "not yet replaced",
+    "runtime/native/plan_bytes.py: _TERMS": "not yet replaced",
+    "runtime/native/plan_bytes.py: _PAIRS": "not yet replaced",
+    "runtime/native/plan_bytes.py: _OF_INTEGERS": "not yet replaced",
+    "runtime/native/plan_bytes.py: _REAL_KINDS": "not yet replaced",
+    "runtime/native/plan_float.py: _FUNCTIONS": "not yet replaced",
+    "runtime/native/plan_float.py: _PAIRS": "not yet replaced",
+    "runtime/native/plan_float.py: _NUMBERS": "not yet replaced",
+    "runtime/native/plan_float.py: _PLAIN": "not yet replaced",
+    "runtime/native/plan_float.py: ELEMENTWISE": "not yet replaced",
+    "runtime/native/plan_float_products.py: PRODUCTS": "not yet replaced",
+    "runtime/native/plan_float_products.py: LIMITS": "not yet replaced",
+    "runtime/native/plan_products.py: PRODUCTS": "not yet replaced",
+    "runtime/native/plan_products.py: FOLLOWERS": "not yet replaced",
+    "runtime/native/plan_products.py: _FORMS": "not yet replaced",
+    "schema/cost.py: _RULES": "not yet replaced",
+}
+"""Tables that are no lists of operators, as ``path: name``, each with the reason."""
+
+
+def operator_classes() -> set[str]:
+    """Class names of all definitions and of their abstract bases."""
+    return {
+        base.__name__ for op in all_ops().values() for base in op.__mro__ if issubclass(base, Op) and base is not Op
+    }
+
+
+def tables(source: str, names: set[str], classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Find the module-level and class-level collections of at least ``FEWEST`` operators.
+
+    Args:
+        source: of a module.
+        names: strings that stand for an operator.
+        classes: identifiers of operator classes.
+
+    Yields:
+        Line, name of the collection, operators.
+    """
+    for target, value in assignments(ast.parse(source).body):
+        found: dict[str, None] = {}
+        for node in ast.walk(value):
+            for item in elements(node):
+                if isinstance(item, ast.Constant) and item.value in names:
+                    found[str(item.value)] = None
+                elif isinstance(item, ast.Name | ast.Attribute) and last_name(item) in classes:
+                    found[last_name(item)] = None
+        if len(found) >= FEWEST:
+            yield value.lineno, ast.unparse(target), list(found)
+
+
+def assignments(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for statement in body:
+        if isinstance(statement, ast.ClassDef):
+            yield from assignments(statement.body)
+        elif isinstance(statement, ast.Assign):
+            yield statement.targets[0], statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            yield statement.target, statement.value
+
+
+def elements(node: ast.AST) -> list[ast.expr | None]:
+    """The members of a literal collection; of a dict, its keys and values."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return list(node.elts)
+    if isinstance(node, ast.Dict):
+        return [*node.keys, *node.values]
+    if isinstance(node, ast.Call):
+        return list(node.args)
+    return []
+
+
+def last_name(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def test_finds_tables_of_operators():
+    source = """
+    A = frozenset({"add", "sub", "mul"})
+    B: dict = {Add: 1, Sub: 2, ops.Mul: 3}
+    class Some:
+        C = (*("add", "sub"), "mul")
+    D = ("add", "sub", "else")
+    E = Kinds(Add, Sub, Mul)
+    """
+    found = tables(textwrap.dedent(source), {"add", "sub", "mul"}, {"Add", "Sub", "Mul"})
+    assert [(line, name) for line, name, _ in found] == [(2, "A"), (3, "B"), (5, "C"), (7, "E")]
+
+
+def test_no_module_lists_operators():
+    names, classes = set(all_ops()), operator_classes()
+    unused, problems = set(ALLOWED), []
+    for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        if DEFINITIONS in path.parents:
+            continue
+        place = path.relative_to(ROOT)
+        quoted = names if place.parts[0] == "frontends" else names | classes  # sources have operators called Conv too
+        for line, target, operators in tables(path.read_text(encoding="utf-8"), quoted, classes):
+            if f"{place}: {target}" in ALLOWED:
+                unused.discard(f"{place}: {target}")
+            else:
+                problems.append(f"{place}:{line}: {target} lists {len(operators)} operators: {', '.join(operators)}")
+    hint = f"declare the fact in schema/ops, as one of {', '.join(Trait.__members__)} or as a method of Op"
+    assert not problems, "\n".join([*problems, hint])
+    assert not unused, f"no longer needed in ALLOWED: {sorted(unused)}"
