@@ -1,7 +1,8 @@
-"""One way to write down what an operator must compute, and to check it on data and on types at once."""
+"""Cases of operators: operands, expected results, and the checks of both. ``tests/ops/conftest.py`` runs them."""
 
 import functools
 import importlib.util
+import os
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import contract
 import numpy as np
 
+from tpuconvert.runtime.session import Session
+from tpuconvert.schema.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
@@ -48,7 +52,7 @@ def type_of(array: Array) -> TensorType:
 
 @dataclass
 class Case:
-    """What an operator must give for these operands; expected values come from the note, never from the operator."""
+    """Operands of an operator and its expected results, which come from the note, never from the operator."""
 
     op: Op
     inputs: list[Array | None]
@@ -72,6 +76,22 @@ class Case:
                 assert inferred.rank == result.ndim, str(self)
                 assert all(isinstance(a, str) or a == b for a, b in zip(inferred.shape, result.shape, strict=True))
                 assert equal_bits(result, expected), f"{self} on {chip.value}: {result} instead of {expected}"
+
+    def check_in_model(self, folder: Path) -> None:
+        """Write a graph with the operator to a file, read it, and run it: the attributes and the result stay."""
+        graph = Graph(self.op.name)
+        arrays = {f"x{number}": array for number, array in enumerate(self.inputs) if array is not None}
+        values = {name: graph.input(name, type_of(array)) for name, array in arrays.items()}
+        operands = [values.get(f"x{number}") for number in range(len(self.inputs))]
+        for result in graph.add_all(self.op, *operands):
+            graph.output(result)
+        write_model(folder / "one.tpum", FileModel(graph, self.chips[-1], "0"))
+        model = read_model(os.fspath(folder / "one.tpum"))
+        assert [str(node.op) for node in model.graph.nodes] == [str(self.op)]  # as text, in which NaN equals NaN
+        results = list(Session(model, backend="reference").run(arrays).values())
+        assert len(results) == len(self.outputs)
+        for result, expected in zip(results, self.outputs, strict=True):
+            assert equal_bits(result, expected)
 
 
 @dataclass

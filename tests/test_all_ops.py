@@ -1,49 +1,15 @@
-"""What holds for every operator. Cases are found in ``CASES`` of ``tests/ops/test_*.py``; there is no list to edit."""
+"""Checks of every operator's definition. ``CASES`` of ``tests/ops/test_*.py`` are run by ``tests/ops/conftest.py``."""
 
 import inspect
-import os
-from pathlib import Path
 
 import contract
 import pytest
-from op_cases import Case, all_cases, equal_bits, type_of
+from op_cases import all_cases
 
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind, all_ops
-from tpuconvert.schema.types import Chip
 
 OPERATORS = {name: definition for name, definition in all_ops().items() if definition.kind is not OpKind.CUSTOM}
 GOLDEN = {entry["name"] for entry in contract.every_entry() if entry["examples"]}
-
-
-def chip_of(case: Case) -> Chip:
-    return case.chips[-1]
-
-
-@pytest.mark.parametrize("case", all_cases(), ids=str)
-def test_reference(case: Case) -> None:
-    """Arrays and types are those of the case, on each of its chips."""
-    case.check()
-
-
-@pytest.mark.parametrize("case", all_cases(), ids=str)
-def test_a_model_of_this_operator(case: Case, tmp_path: Path) -> None:
-    """A graph with the operator survives the file, parameters included, and runs with the same bytes."""
-    graph = Graph(case.op.name)
-    arrays = {f"x{number}": array for number, array in enumerate(case.inputs) if array is not None}
-    values = {name: graph.input(name, type_of(array)) for name, array in arrays.items()}
-    operands = [values.get(f"x{number}") for number in range(len(case.inputs))]
-    for result in graph.add_all(case.op, *operands):
-        graph.output(result)
-    write_model(tmp_path / "one.tpum", FileModel(graph, chip_of(case), "0"))
-    model = read_model(os.fspath(tmp_path / "one.tpum"))
-    assert [str(node.op) for node in model.graph.nodes] == [str(case.op)]  # words, in which a NaN is like another
-    results = list(Session(model, backend="reference").run(arrays).values())
-    assert len(results) == len(case.outputs)
-    for result, expected in zip(results, case.outputs, strict=True):
-        assert equal_bits(result, expected)
 
 
 TESTED_OTHERWISE = {"customed_ops": "what it computes is a plugin's business: tests/converter/test_plugins.py"}
