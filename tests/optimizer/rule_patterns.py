@@ -1,17 +1,17 @@
-"""For every rule a function that puts its pattern into a graph, with numbers, axes and spellings drawn at random.
+"""A function for every rule that adds its pattern to a graph, with random numbers, axes and equivalent forms.
 
-A function gets a ``Draw`` and the value to build on, of the shape that it declares, and returns its result. ``MOVES``
-are the rules whose patterns only move elements or choose among them: they run on integers too.
+A function gets a ``Draw`` and the value to build on, of the shape that it declares, and returns its result. They are in
+the files ``*_patterns.py`` here. ``MOVES`` are the rules whose patterns only move or select elements; they are
+tested on integers too.
 """
+
+import importlib
+from pathlib import Path
 
 from optimizer.rule_draws import MOVES, PATTERNS, Draw
 
-from optimizer import (  # noqa: F401  they fill the list
-    condition_patterns,
-    folding_patterns,
-    fusing_patterns,
-    layout_patterns,
-    spelling_patterns,
-)
+for _path in sorted(Path(__file__).parent.glob("*_patterns.py")):
+    if _path.stem != "rule_patterns":
+        importlib.import_module(f"optimizer.{_path.stem}")
 
 __all__ = ["MOVES", "PATTERNS", "Draw"]
