@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 export OPENBLAS_NUM_THREADS ?= 1
 
 # The engine is built again when its sources change.
-KERNELS := setup.py runtime/kernels/CMakeLists.txt $(wildcard runtime/kernels/*/*)
+KERNELS := setup.py runtime/kernels/CMakeLists.txt $(wildcard runtime/kernels/*/*.* runtime/kernels/*/*/*)
 SANITIZED := build/sanitize
 # Leaks are the interpreter's: it does not free everything when it ends. A huge size is refused as malloc refuses it.
 UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/_native*.so)" \

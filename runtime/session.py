@@ -88,7 +88,6 @@ class Session:
         if not is_wanted and extension() is None:
             return None
         isa = chosen_isa()
-        from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
         from tpuconvert.runtime.native.plans import Plans, are_open_at_inputs_only
 
         if not are_open_at_inputs_only(self._graph):

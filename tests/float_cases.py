@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.runtime.native import matchers  # noqa: F401  registers every matcher
 from tpuconvert.runtime.native import plan as plans
 from tpuconvert.runtime.native.loader import available_isas
 from tpuconvert.schema.graph import Graph, Node

@@ -190,8 +190,9 @@ class Builder:
         """The address of a tensor as kernels take it."""
         return self.native.Place(stored.buffer.index, stored.offset)
 
-    def step(self, step: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
-        """Add a compiled step; ``reads`` and ``writes`` are all the tensors that it touches."""
+    def step(self, kernel: str, spec: Any, reads: Sequence[Stored], writes: Sequence[Stored]) -> None:
+        """Add the step of a kernel; ``reads`` and ``writes`` are all the tensors that it accesses."""
+        step = getattr(self.native, kernel)(spec, self.isa)
         self._touch(reads, writes)
         self.steps.append(NativeStep(step, self._current))
 
@@ -201,16 +202,16 @@ class Builder:
             return
         own = I8 if source.dtype is I8 else None
         flip = own is not None and (source.buffer.kind == EXTERNAL) != (target.buffer.kind == EXTERNAL)
-        step = self.native.copy(
-            self.place(source),
-            self.place(target),
-            list(source.shape),
-            list(source.strides),
-            list(target.strides),
-            source.itemsize,
-            0x80 if flip else 0,
+        spec = self.native.CopySpec(
+            source=self.place(source),
+            target=self.place(target),
+            shape=source.shape,
+            source_strides=source.strides,
+            target_strides=target.strides,
+            itemsize=source.itemsize,
+            flip=self.native.STORED_BIAS if flip else 0,
         )
-        self.step(step, (source,), (target,))
+        self.step("copy", spec, (source,), (target,))
 
     # What the planner uses
 

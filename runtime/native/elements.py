@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -331,20 +331,18 @@ class Elements:
         target = builder.write(y, order)
         tensors = [self._readable(builder, value, order) for value in self.operands]
         axis = order.index(1) if self.is_per_channel else -1
-        native = builder.native
-        step = native.elements(
-            builder.isa,
-            [shape[axis] for axis in order],
-            axis,
-            [native.ElementTensor(*_tensor(builder, tensor, shape, order)) for tensor in tensors],
-            [_made(builder, instruction) for instruction in self.instructions],
-            native.ElementTensor(*_tensor(builder, target, shape, order)),
-            low,
-            high,
-            bias,
-            table,
+        spec = builder.native.ElementwiseIntSpec(
+            shape=[shape[axis] for axis in order],
+            channel_axis=axis,
+            operands=[_tensor(builder, tensor, shape, order) for tensor in tensors],
+            instructions=[_compiled(builder, instruction) for instruction in self.instructions],
+            result=_tensor(builder, target, shape, order),
+            low=low,
+            high=high,
+            bias=bias,
+            table=table,
         )
-        builder.step(step, tensors, (target,))
+        builder.step("elementwise_int", spec, tensors, (target,))
 
     def _emit_table(self, builder: Builder, x: Term, y: Value) -> None:
         assert x.values is not None
@@ -356,10 +354,15 @@ class Elements:
         rows = source.size // length
         if source.is_dense:
             length, pitch, rows = source.size, source.size, 1
-        step = builder.native.look_up(
-            builder.isa, builder.place(source), builder.place(target), rows, length, pitch, table
+        spec = builder.native.LookUpSpec(
+            source=builder.place(source),
+            target=builder.place(target),
+            rows=rows,
+            length=length,
+            pitch=pitch,
+            table=table,
         )
-        builder.step(step, (source,), (target,))
+        builder.step("look_up", spec, (source,), (target,))
 
     def _order(self, builder: Builder, shape: tuple[int, ...]) -> Order:
         """The order in which the largest operand lies."""
@@ -379,13 +382,18 @@ class Elements:
         return stored
 
 
-def _made(builder: Builder, instruction: Instruction) -> object:
+def _compiled(builder: Builder, instruction: Instruction) -> Any:
+    native = builder.native
     arguments = {name: _listed(value) for name, value in instruction.arguments.items()}
     if any(isinstance(value, int) and not I32.holds(value) for value in arguments.values()):
         raise OverflowError(f"a parameter of {instruction.code} has more than 32 bits")
-    if instruction.code == "rescale":
-        return builder.native.rescale_instruction(**arguments)
-    return builder.native.ElementInstruction(instruction.code, **arguments)
+    if instruction.code != "rescale":
+        return native.ElementInstruction(code=instruction.code, **arguments)
+    rescale = native.Rescale.TWO_ROUNDINGS if arguments.pop("rounds_twice") else native.Rescale.ONE_ROUNDING
+    operand = {name: arguments.pop(name) for name in ("a", "low", "high")}
+    least, most = arguments.pop("least"), arguments.pop("most")
+    epilogue = native.EpilogueSpec(rescale=rescale, low=least, high=most, bytes=4, **arguments)
+    return native.ElementInstruction(code="rescale", epilogue=epilogue, **operand)
 
 
 def _listed(value: object) -> object:
@@ -395,10 +403,10 @@ def _listed(value: object) -> object:
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
-def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Order) -> tuple[object, str, list[int]]:
-    """Place, type and byte strides along the axes in memory; 0 where a tensor is expanded."""
+def _tensor(builder: Builder, stored: Stored, shape: tuple[int, ...], order: Order) -> Any:
+    """Place, type and byte strides along the axes in memory; 0 where a tensor is broadcast."""
     strides = [stored.strides[axis] if stored.shape[axis] == shape[axis] else 0 for axis in order]
-    return builder.place(stored), ELEMENT_TYPES[stored.dtype], strides
+    return builder.native.ElementTensor(place=builder.place(stored), type=ELEMENT_TYPES[stored.dtype], strides=strides)
 
 
 def _integers(values: Sequence[int] | Array) -> Array:

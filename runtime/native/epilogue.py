@@ -44,7 +44,7 @@ def bias_of(dtype: DType) -> int:
 class Epilogue(NamedTuple):
     """Parameters of int8/epilogue.h; limits and offsets in terms of stored values.
 
-    ``real`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
+    ``dequantize`` holds the zero point, in terms of stored values, and the scale of a binary32 result.
     """
 
     dtype: DType
@@ -59,7 +59,7 @@ class Epilogue(NamedTuple):
     low: int = 0
     high: int = 0
     lut: Array = _NO_TABLE
-    real: tuple[int, float] | None = None
+    dequantize: tuple[int, float] | None = None
 
     @staticmethod
     def of(dtype: DType, **parameters: object) -> Epilogue:
@@ -76,9 +76,8 @@ class Epilogue(NamedTuple):
     def compiled(self, channels: int, isa: str = "scalar") -> Any:
         """The same for that many output channels, as the extension takes it; ``isa`` computes rows of sums."""
         module = native()
-        return module.Epilogue(
-            channels,
-            getattr(module.Rescale, self.rescale),
+        spec = module.EpilogueSpec(
+            rescale=getattr(module.Rescale, self.rescale),
             rounding=self.rounding,
             multiplier=_vector(self.multiplier, np.int32),
             shift=_vector(self.shift, np.int32),
@@ -91,14 +90,14 @@ class Epilogue(NamedTuple):
             high=self.high,
             bytes=self.dtype.bits // 8,
             lut=self.lut if self.lut.size else None,
-            real=self.real,
-            isa=isa,
+            dequantize=self.dequantize,
         )
+        return module.Epilogue(spec, channels, isa)
 
     def followed_by(self, node: Node) -> Epilogue | None:
         """This epilogue with one more operator behind it, or None where they do not join."""
         op: Op = node.op
-        if self.lut.size or self.real is not None:
+        if self.lut.size or self.dequantize is not None:
             return None
         if isinstance(op, RequantInt32):
             return _requantized(op) if self.rescale == NO_RESCALE and self.dtype is I32 else None
@@ -120,7 +119,7 @@ class Epilogue(NamedTuple):
     def _dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
         if op.is_scale_pc or op.is_offset_pc or self.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
             return None
-        return self._replace(dtype=F32, real=(op.offset_val + bias_of(self.dtype), op.scale_val))
+        return self._replace(dtype=F32, dequantize=(op.offset_val + bias_of(self.dtype), op.scale_val))
 
     def _limited(self, low: float, high: float) -> Epilogue | None:
         bias = bias_of(self.dtype)

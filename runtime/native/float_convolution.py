@@ -50,17 +50,26 @@ class Image:
 
 def geometry_of(builder: Builder, x: Image, y: Image, kernel: tuple[int, int], geometry: Geometry) -> Any:
     """A window that moves over images, as kernels take it."""
-    found = builder.native.ConvGeometry()
-    found.batch, found.in_channels, found.height, found.width = x.shape
-    _, found.out_channels, found.out_height, found.out_width = y.shape
-    found.kernel_h, found.kernel_w = kernel
-    found.stride_h, found.stride_w = geometry.strides
-    found.dilation_h, found.dilation_w = geometry.dilations
-    found.pad_top, found.pad_left = geometry.pads
-    found.groups = geometry.groups
-    found.in_image, found.in_row, found.in_pixel = x.strides
-    found.out_image, found.out_row, found.out_pixel = y.strides
-    return found
+    batch, in_channels, height, width = x.shape
+    _, out_channels, out_height, out_width = y.shape
+    in_image, in_row, in_pixel = x.strides
+    out_image, out_row, out_pixel = y.strides
+    return builder.native.ConvGeometry(
+        batch=batch,
+        height=height,
+        width=width,
+        in_channels=in_channels,
+        out_height=out_height,
+        out_width=out_width,
+        out_channels=out_channels,
+        in_image=in_image,
+        in_row=in_row,
+        in_pixel=in_pixel,
+        out_image=out_image,
+        out_row=out_row,
+        out_pixel=out_pixel,
+        **geometry.window(kernel),
+    )
 
 
 @dataclass(frozen=True)
@@ -85,19 +94,18 @@ def convolve(
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w], the bias [out]."""
     native, residual = builder.native, finish.residual
-    step = native.conv_float32(
-        x.place(builder),
-        y.place(builder),
-        geometry_of(builder, x, y, (weights.shape[2], weights.shape[3]), geometry),
-        weights,
-        builder.isa,
+    spec = native.ConvFloatSpec(
+        input=x.place(builder),
+        output=y.place(builder),
+        geometry=geometry_of(builder, x, y, (weights.shape[2], weights.shape[3]), geometry),
+        weights=weights,
         bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
         residual=None if residual is None else native.Place(residual.buffer.index, residual.offset + y.skip),
         limits=finish.limits,
         tail=list(finish.tail),
         is_precise=finish.is_precise,
     )
-    builder.step(step, (x.stored,) if residual is None else (x.stored, residual), (y.stored,))
+    builder.step("conv_float32", spec, (x.stored,) if residual is None else (x.stored, residual), (y.stored,))
 
 
 def convolve_transposed(

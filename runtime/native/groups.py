@@ -9,11 +9,12 @@ operands runs its reference. The exception is a matcher with ``takes_empty``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, OpKind
 
@@ -72,34 +73,67 @@ class Site:
 
 Matcher = Callable[[Node, Site], Group | None]
 
-_MATCHERS: dict[str, list[tuple[int, Matcher]]] = {}
-_TAKES_EMPTY: set[str] = set()
 
-
-def ends_with(*names: str, priority: int = 0, takes_empty: bool = False) -> Callable[[Matcher], Matcher]:
-    """Register a matcher for groups that end with one of these operators.
+@dataclass(frozen=True)
+class MatcherEntry:
+    """A registered matcher: one row of the table of kernels.
 
     Args:
-        names: of the operators.
+        function: the matcher.
+        operators: names of the operators that its groups end with.
+        kernels: names of the kernels whose steps its groups add, apart from copies that change a memory order.
+        dtypes: types of the operands, for the documentation.
+        conditions: conditions under which it matches, for the documentation.
         priority: higher ones are tried first.
         takes_empty: whether operands may have no elements, as long as the results have some.
     """
 
+    function: Matcher
+    operators: tuple[str, ...]
+    kernels: tuple[str, ...]
+    dtypes: str
+    conditions: str
+    priority: int
+    takes_empty: bool
+
+
+_ENTRIES: list[MatcherEntry] = []
+
+
+def ends_with(
+    *operators: str,
+    kernels: Sequence[str],
+    dtypes: str,
+    conditions: str,
+    priority: int = 0,
+    takes_empty: bool = False,
+) -> Callable[[Matcher], Matcher]:
+    """Register a matcher for groups that end with one of these operators; see ``MatcherEntry``."""
+
     def register(matcher: Matcher) -> Matcher:
-        if takes_empty:
-            _TAKES_EMPTY.update(names)
-        for name in names:
-            entries = _MATCHERS.setdefault(name, [])
-            entries.append((priority, matcher))
-            entries.sort(key=lambda entry: -entry[0])
+        _ENTRIES.append(MatcherEntry(matcher, operators, tuple(kernels), dtypes, conditions, priority, takes_empty))
         return matcher
 
     return register
 
 
-def native_operators() -> Iterable[str]:
-    """Operators that some matcher looks at."""
-    return sorted(_MATCHERS)
+@cache
+def matchers() -> tuple[MatcherEntry, ...]:
+    """Every matcher of this package, higher priorities first. A module with a decorated function is enough."""
+    import_modules(__package__ or "")
+    return tuple(sorted(_ENTRIES, key=lambda entry: (-entry.priority, entry.function.__module__)))
+
+
+@cache
+def matchers_of(operator: str) -> tuple[Matcher, ...]:
+    """The matchers to try for a node of this operator, in order."""
+    return tuple(entry.function for entry in matchers() if operator in entry.operators)
+
+
+@cache
+def _takes_empty(operator: str) -> bool:
+    """Return True if a matcher of the operator accepts operands without elements."""
+    return any(entry.takes_empty for entry in matchers() if operator in entry.operators)
 
 
 def group_nodes(site: Site) -> list[Group | Node]:
@@ -114,7 +148,7 @@ def group_nodes(site: Site) -> list[Group | Node]:
             continue
         if node in site.taken:
             continue
-        group = next(filter(None, (matcher(node, site) for _, matcher in _MATCHERS.get(node.op.name, ()))), None)
+        group = next(filter(None, (matcher(node, site) for matcher in matchers_of(node.op.name))), None)
         if group is None:
             found.append(node)
         else:
@@ -136,4 +170,4 @@ def _without_elements(node: Node) -> Group | Node | None:
     if any(results):
         return node
     is_empty = any(value is not None and 0 in value.shape for value in node.inputs)
-    return node if is_empty and node.op.name not in _TAKES_EMPTY else None
+    return node if is_empty and not _takes_empty(node.op.name) else None

@@ -37,9 +37,18 @@ class Residual:
     def compiled(self, builder: Builder) -> Any:
         """The same as the extension takes it."""
         image, _, row, pixel = self.other.strides
-        vectors = (np.asarray(values, np.int32) for values in (self.factor, self.other_factor, self.offset))
-        place = builder.place(self.other)
-        return builder.native.Residual(place, (pixel, row, image), *vectors, self.shift, *self.limits)
+        return builder.native.ResidualSpec(
+            other=builder.place(self.other),
+            pixel=pixel,
+            row=row,
+            image=image,
+            factor=np.asarray(self.factor, np.int32),
+            other_factor=np.asarray(self.other_factor, np.int32),
+            offset=np.asarray(self.offset, np.int32),
+            shift=self.shift,
+            low=self.limits[0],
+            high=self.limits[1],
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,20 @@ class Geometry:
     def of(op: ConvolutionParams) -> Geometry:
         """The geometry of an operator."""
         return Geometry((op.stride_h, op.stride_w), (op.dh, op.dw), (op.pad_h_t, op.pad_w_l), op.groups)
+
+    def window(self, kernel: tuple[int, int]) -> dict[str, int]:
+        """Fields of a ``ConvGeometry`` for a kernel of this size."""
+        return {
+            "kernel_h": kernel[0],
+            "kernel_w": kernel[1],
+            "stride_h": self.strides[0],
+            "stride_w": self.strides[1],
+            "dilation_h": self.dilations[0],
+            "dilation_w": self.dilations[1],
+            "pad_top": self.pads[0],
+            "pad_left": self.pads[1],
+            "groups": self.groups,
+        }
 
 
 def convolve(
@@ -101,29 +124,33 @@ def convolve(
     in_row = image // max(_rows(x, height), 1)
     out_pixel, out_row = output_steps or (y.row_bytes, y.row_bytes * out_width)
     out_image = y.row_bytes * y.size // max(batch * y.memory_shape[-1], 1)
-    found = native.ConvGeometry()
-    found.batch, found.height, found.width, found.in_channels = batch, height, width, channels
-    found.out_height, found.out_width, found.out_channels = out_height, out_width, out_channels
-    found.kernel_h, found.kernel_w = weights.shape[2:]
-    found.stride_h, found.stride_w = geometry.strides
-    found.dilation_h, found.dilation_w = geometry.dilations
-    found.pad_top, found.pad_left = geometry.pads
-    found.groups = geometry.groups
-    found.in_pixel, found.in_row, found.in_image = x.row_bytes, in_row, image
-    found.out_pixel, found.out_row, found.out_image = out_pixel, out_row, out_image
-    step = native.conv_int8(
-        native.Place(x.buffer.index, x.offset + input_skip),
-        native.Place(y.buffer.index, y.offset + output_skip),
-        found,
-        weights,
-        epilogue.compiled(out_channels),
-        builder.isa,
+    spec = native.ConvInt8Spec(
+        input=native.Place(x.buffer.index, x.offset + input_skip),
+        output=native.Place(y.buffer.index, y.offset + output_skip),
+        geometry=native.ConvGeometry(
+            batch=batch,
+            height=height,
+            width=width,
+            in_channels=channels,
+            out_height=out_height,
+            out_width=out_width,
+            out_channels=out_channels,
+            in_pixel=x.row_bytes,
+            in_row=in_row,
+            in_image=image,
+            out_pixel=out_pixel,
+            out_row=out_row,
+            out_image=out_image,
+            **geometry.window((weights.shape[2], weights.shape[3])),
+        ),
+        weights=weights,
+        epilogue=epilogue.compiled(out_channels),
         weight_zero=np.asarray(weight_zeros, np.int32),
         bias=None if bias is None else bias.astype(np.int32, copy=False),
         input_zero=input_zero,
         residual=None if residual is None else residual.compiled(builder),
     )
-    builder.step(step, (x,) if residual is None else (x, residual.other), (y,))
+    builder.step("conv_int8", spec, (x,) if residual is None else (x, residual.other), (y,))
 
 
 def _rows(x: Stored, height: int) -> int:

@@ -1,4 +1,4 @@
-"""Finding the compiled extension and the instruction set to run."""
+"""Load the compiled extension and choose the instruction set."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAME = "tpuconvert.runtime._native"
 
 @cache
 def extension() -> ModuleType | None:
-    """The compiled module, or None where it was not built.
+    """Return the compiled module, or None if it was not built.
 
-    ``TPUCONVERT_NATIVE_LIBRARY`` names another build of it, such as one with sanitizers.
+    ``TPUCONVERT_NATIVE_LIBRARY`` selects another build, such as one with sanitizers.
 
     Raises:
-        UsageError: when the variable names something that cannot be loaded.
+        UsageError: if the file that the variable names cannot be loaded.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     if named:
@@ -42,10 +42,10 @@ def extension() -> ModuleType | None:
 
 
 def native() -> Any:
-    """The compiled module. What it offers is stated in the sources under runtime/kernels, not in a stub.
+    """Return the compiled module. Its functions are defined in runtime/kernels/*/bind.cpp; there is no stub file.
 
     Raises:
-        MissingExtraError: where it was not built.
+        MissingExtraError: if it was not built.
     """
     module = extension()
     if module is None:
@@ -58,15 +58,21 @@ def native() -> Any:
 
 @cache
 def available_isas() -> tuple[str, ...]:
-    """Instruction sets that this processor can run, from the plainest to the best; empty without the extension."""
+    """Instruction sets that this CPU supports, in ascending order; empty without the extension."""
     return () if extension() is None else tuple(native().available_isas())
 
 
+@cache
+def kernels() -> dict[str, tuple[str, ...]]:
+    """Instruction sets with an implementation, by the name of the kernel; empty without the extension."""
+    return {} if extension() is None else {name: tuple(isas) for name, isas in native().kernels()}
+
+
 def chosen_isa() -> str:
-    """The best instruction set, or the one that ``TPUCONVERT_ISA`` names.
+    """Return the best instruction set, or the one that ``TPUCONVERT_ISA`` names.
 
     Raises:
-        UsageError: when the variable names one that this processor does not have.
+        UsageError: if the variable names one that this CPU does not support.
         MissingExtraError: without the extension.
     """
     native()
@@ -74,5 +80,6 @@ def chosen_isa() -> str:
     if not named:
         return available_isas()[-1]
     if named not in available_isas():
-        raise UsageError(f"{ISA_VARIABLE}={named} is not among those that run here: {', '.join(available_isas())}")
+        supported = ", ".join(available_isas())
+        raise UsageError(f"{ISA_VARIABLE}={named} is not supported by this CPU; expected one of: {supported}")
     return named

@@ -6,7 +6,7 @@ import math
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
-from tpuconvert.runtime.native.plan_float_products import multiply
+from tpuconvert.runtime.native.plan_linear_float import multiply
 from tpuconvert.runtime.native.storage import Stored, row_major
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.attention import Attention
@@ -14,7 +14,12 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.types import F32
 
 
-@ends_with("attention")
+@ends_with(
+    "attention",
+    kernels=("matmul_float32", "chain_float32", "softmax_float32"),
+    dtypes="FLOAT32",
+    conditions="the result does not decide an integer later",
+)
 def attention(node: Node, site: Site) -> Group | None:
     """Scores, their softmax, and the mean of the values. Scores are rounded: not for what decides integers."""
     op, y = node.op, node.outputs[0]
@@ -32,15 +37,14 @@ def attention(node: Node, site: Site) -> Group | None:
         swapped = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
         multiply(builder, q, k.permuted(swapped), scores)
         _scale(builder, scores, factor, None if mask is None else builder.read(mask, row_major(mask.rank)))
-        step = builder.native.softmax_float32(
-            builder.place(scores),
-            builder.place(scores),
-            scores.size // shape[-1],
-            shape[-1],
-            builder.isa,
+        spec = builder.native.SoftmaxFloatSpec(
+            x=builder.place(scores),
+            y=builder.place(scores),
+            rows=scores.size // shape[-1],
+            count=shape[-1],
             is_guarded=mask is not None,
         )
-        builder.step(step, (scores,), (scores,))
+        builder.step("softmax_float32", spec, (scores,), (scores,))
         multiply(builder, scores, v, builder.write(y))
 
     return Group((node,), emit)
@@ -54,6 +58,7 @@ def _scale(builder: Builder, scores: Stored, factor: float, mask: Stored | None)
         strides = [0 if extent == 1 else stride for extent, stride in zip(mask.shape, mask.strides, strict=True)]
         operands.append((builder.place(mask), strides))
         operations.append(("add", 1, 0.0, 0.0))
-    place = builder.place(scores)
-    step = builder.native.chain_float32(place, list(scores.shape), operands, operations, builder.isa)
-    builder.step(step, (scores,) if mask is None else (scores, mask), (scores,))
+    spec = builder.native.ChainFloatSpec(
+        output=builder.place(scores), shape=scores.shape, operands=operands, ops=operations
+    )
+    builder.step("chain_float32", spec, (scores,) if mask is None else (scores, mask), (scores,))

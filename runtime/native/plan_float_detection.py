@@ -12,7 +12,12 @@ from tpuconvert.schema.ops.host_detection import DetectionOutput
 from tpuconvert.schema.types import F32, I32
 
 
-@ends_with("detection_output")
+@ends_with(
+    "detection_output",
+    kernels=("detection_output",),
+    dtypes="FLOAT32",
+    conditions="counts fit 32 bits",
+)
 def detection_output(node: Node, site: Site) -> Group | None:
     """Boxes per image and class, without those that overlap a better one."""
     op, y = node.op, node.outputs[0]
@@ -26,11 +31,11 @@ def detection_output(node: Node, site: Site) -> Group | None:
     def emit(builder: Builder) -> None:
         loc, conf, prior = (builder.read(value, row_major(value.rank)) for value in operands)
         target = builder.write(y)
-        step = builder.native.detection_output(
-            builder.place(loc),
-            builder.place(conf),
-            builder.place(prior),
-            builder.place(target),
+        spec = builder.native.DetectionSpec(
+            loc=builder.place(loc),
+            conf=builder.place(conf),
+            prior=builder.place(prior),
+            output=builder.place(target),
             images=loc.shape[0],
             priors=prior.shape[2] // 4,
             classes=op.num_classes,
@@ -44,6 +49,6 @@ def detection_output(node: Node, site: Site) -> Group | None:
             most_overlap=float(np.float32(op.nms_threshold)),
             eta=float(np.float32(op.nms_eta)),
         )
-        builder.step(step, (loc, conf, prior), (target,))
+        builder.step("detection_output", spec, (loc, conf, prior), (target,))
 
     return Group((node,), emit)

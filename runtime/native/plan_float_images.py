@@ -18,7 +18,12 @@ from tpuconvert.schema.pooling import Span, window_counts
 from tpuconvert.schema.types import F32
 
 
-@ends_with("pool")
+@ends_with(
+    "pool",
+    kernels=("pool_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def pool(node: Node, site: Site) -> Group | None:
     """The largest element of each window, or the average of those that count."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
@@ -42,13 +47,20 @@ def pool(node: Node, site: Site) -> Group | None:
         target = Image.of(builder.write(y, channels_last(4)))
         geometry = Geometry((down.stride, along.stride), pads=(down.before, along.before))
         found = geometry_of(builder, source, target, (down.size, along.size), geometry)
-        step = builder.native.pool_float32(source.place(builder), target.place(builder), found, divisors, builder.isa)
-        builder.step(step, (source.stored,), (target.stored,))
+        spec = builder.native.PoolFloatSpec(
+            input=source.place(builder), output=target.place(builder), geometry=found, divisors=divisors
+        )
+        builder.step("pool_float32", spec, (source.stored,), (target.stored,))
 
     return Group((node,), emit)
 
 
-@ends_with("interpolate")
+@ends_with(
+    "interpolate",
+    kernels=("resize_float32",),
+    dtypes="FLOAT32",
+    conditions="bilinear",
+)
 def interpolate(node: Node, site: Site) -> Group | None:
     """Bilinear resizing."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
@@ -66,13 +78,24 @@ def interpolate(node: Node, site: Site) -> Group | None:
         source = Image.of(builder.read(x, channels_last(4), dense=False))
         target = Image.of(builder.write(y, channels_last(4)))
         found = geometry_of(builder, source, target, (1, 1), Geometry())
-        step = builder.native.resize_float32(source.place(builder), target.place(builder), found, *places, builder.isa)
-        builder.step(step, (source.stored,), (target.stored,))
+        spec = builder.native.ResizeFloatSpec(
+            input=source.place(builder),
+            output=target.place(builder),
+            geometry=found,
+            rows=places[0],
+            columns=places[1],
+        )
+        builder.step("resize_float32", spec, (source.stored,), (target.stored,))
 
     return Group((node,), emit)
 
 
-@ends_with("batch_norm")
+@ends_with(
+    "batch_norm",
+    kernels=("batch_norm_float32",),
+    dtypes="FLOAT32",
+    conditions="constant statistics, scale and bias; only the first result is used",
+)
 def batch_norm(node: Node, site: Site) -> Group | None:
     """With given statistics, whose copies nobody reads."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
@@ -93,15 +116,25 @@ def batch_norm(node: Node, site: Site) -> Group | None:
 
     def emit(builder: Builder) -> None:
         source, target = builder.read(x, channels_last(4)), builder.write(y, channels_last(4))
-        places = builder.place(source), builder.place(target)
-        lists = [item.tolist() for item in (mean * factor, slope, shift)]
-        step = builder.native.batch_norm_float32(*places, source.size // len(mean), *lists)
-        builder.step(step, (source,), (target,))
+        spec = builder.native.BatchNormSpec(
+            x=builder.place(source),
+            y=builder.place(target),
+            pixels=source.size // len(mean),
+            mean=mean * factor,
+            slope=slope,
+            shift=shift,
+        )
+        builder.step("batch_norm_float32", spec, (source,), (target,))
 
     return Group((node,), emit)
 
 
-@ends_with("lrn")
+@ends_with(
+    "lrn",
+    kernels=("lrn_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def lrn(node: Node, site: Site) -> Group | None:
     """Over neighbouring channels."""
     op, x, y = node.op, node.inputs[0], node.outputs[0]
@@ -113,16 +146,16 @@ def lrn(node: Node, site: Site) -> Group | None:
         order = (0, *range(2, x.rank), 1)
         source, target = builder.read(x, order), builder.write(y, order)
         channels = builder.shape(x)[1]
-        step = builder.native.lrn_float32(
-            builder.place(source),
-            builder.place(target),
-            source.size // channels,
-            channels,
-            op.size,
-            op.alpha,
-            op.beta,
-            op.bias,
+        spec = builder.native.LrnSpec(
+            x=builder.place(source),
+            y=builder.place(target),
+            pixels=source.size // channels,
+            channels=channels,
+            size=op.size,
+            alpha=op.alpha,
+            beta=op.beta,
+            bias=op.bias,
         )
-        builder.step(step, (source,), (target,))
+        builder.step("lrn_float32", spec, (source,), (target,))
 
     return Group((node,), emit)

@@ -25,7 +25,12 @@ _METHODS = {
 }
 
 
-@ends_with("softmax")
+@ends_with(
+    "softmax",
+    kernels=("softmax_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def softmax(node: Node, site: Site) -> Group | None:
     """Along the innermost axis of the memory; another one is moved there first."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -44,12 +49,19 @@ def softmax(node: Node, site: Site) -> Group | None:
 
 def emit_softmax(builder: Builder, x: Stored, y: Stored, count: int, is_precise: bool) -> None:
     """Add the step for tensors whose innermost ``count`` elements are the rows."""
-    places = builder.place(x), builder.place(y)
-    step = builder.native.softmax_float32(*places, x.size // count, count, builder.isa, is_precise=is_precise)
-    builder.step(step, (x,), (y,))
+    spec = builder.native.SoftmaxFloatSpec(
+        x=builder.place(x), y=builder.place(y), rows=x.size // count, count=count, is_precise=is_precise
+    )
+    builder.step("softmax_float32", spec, (x,), (y,))
 
 
-@ends_with("layer_norm", "rms_norm")
+@ends_with(
+    "layer_norm",
+    "rms_norm",
+    kernels=("norm_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def layer_norm(node: Node, site: Site) -> Group | None:
     """Over the last axes, row-major."""
     op, (x, *factors), y = node.op, node.inputs, node.outputs[0]
@@ -64,23 +76,27 @@ def layer_norm(node: Node, site: Site) -> Group | None:
         source, target = builder.read(x, order), builder.write(y, order)
         count = prod(builder.shape(x)[axis:])
         read = [None if value is None else builder.read(value, row_major(value.rank)) for value in (scale, bias)]
-        step = builder.native.norm_float32(
-            builder.place(source),
-            builder.place(target),
-            source.size // count,
-            count,
-            op.epsilon,
-            builder.isa,
+        spec = builder.native.NormFloatSpec(
+            x=builder.place(source),
+            y=builder.place(target),
+            rows=source.size // count,
+            count=count,
+            epsilon=op.epsilon,
             scale=None if read[0] is None else builder.place(read[0]),
             bias=None if read[1] is None else builder.place(read[1]),
-            is_centred=isinstance(op, LayerNorm),
+            is_centered=isinstance(op, LayerNorm),
         )
-        builder.step(step, [source, *(item for item in read if item is not None)], (target,))
+        builder.step("norm_float32", spec, [source, *(item for item in read if item is not None)], (target,))
 
     return Group((node,), emit)
 
 
-@ends_with("group_norm")
+@ends_with(
+    "group_norm",
+    kernels=("norm_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def group_norm(node: Node, site: Site) -> Group | None:
     """Over groups of channels and all axes behind them, row-major."""
     op, (x, *factors), y = node.op, node.inputs, node.outputs[0]
@@ -93,24 +109,28 @@ def group_norm(node: Node, site: Site) -> Group | None:
         source, target = builder.read(x, row_major(x.rank)), builder.write(y)
         batch, channels, *image = builder.shape(x)
         read = [None if value is None else builder.read(value, row_major(value.rank)) for value in (scale, bias)]
-        step = builder.native.norm_float32(
-            builder.place(source),
-            builder.place(target),
-            batch * op.groups,
-            channels // op.groups * prod(image),
-            op.epsilon,
-            builder.isa,
+        spec = builder.native.NormFloatSpec(
+            x=builder.place(source),
+            y=builder.place(target),
+            rows=batch * op.groups,
+            count=channels // op.groups * prod(image),
+            epsilon=op.epsilon,
             scale=None if read[0] is None else builder.place(read[0]),
             bias=None if read[1] is None else builder.place(read[1]),
             block=prod(image),
             groups=op.groups,
         )
-        builder.step(step, [source, *(item for item in read if item is not None)], (target,))
+        builder.step("norm_float32", spec, [source, *(item for item in read if item is not None)], (target,))
 
     return Group((node,), emit)
 
 
-@ends_with("reduce")
+@ends_with(
+    "reduce",
+    kernels=("reduce_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
 def reduce(node: Node, site: Site) -> Group | None:
     """Axes that lie together in memory; others are moved together first."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -136,17 +156,17 @@ def reduce(node: Node, site: Site) -> Group | None:
             places_left = [axis for axis in range(x.rank) if axis not in axes]
             left = tuple(places_left.index(axis) for axis in order if axis not in axes) or (0,)
             target = builder.write(y, left)
-        step = builder.native.reduce_float32(
-            builder.place(source),
-            builder.place(target),
-            prod(extents[:first]),
-            count,
-            prod(extents[last:]),
-            _METHODS[op.method],
-            float(prod(shape[axis] for axis in axes)) if op.method is ReduceMethodType.REDUCE_MEAN else 1.0,
-            builder.isa,
+        is_mean = op.method is ReduceMethodType.REDUCE_MEAN
+        spec = builder.native.ReduceFloatSpec(
+            x=builder.place(source),
+            y=builder.place(target),
+            outer=prod(extents[:first]),
+            count=count,
+            inner=prod(extents[last:]),
+            kind=_METHODS[op.method],
+            divisor=float(prod(shape[axis] for axis in axes)) if is_mean else 1.0,
         )
-        builder.step(step, (source,), (target,))
+        builder.step("reduce_float32", spec, (source,), (target,))
 
     return Group((node,), emit)
 

@@ -37,14 +37,25 @@ def _operand(node: Node) -> Value:
     return x
 
 
-@ends_with("copy", "constdata")
+@ends_with(
+    "copy",
+    "constdata",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always; the result is an alias",
+)
 def copy(node: Node, site: Site) -> Group | None:
     """Nothing happens: the result is the same memory."""
     x, y = _operand(node), node.outputs[0]
     return _group(node, lambda builder: builder.alias(y, builder.stored(x)))
 
 
-@ends_with("permute")
+@ends_with(
+    "permute",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always; the result is a view",
+)
 def permute(node: Node, site: Site) -> Group | None:
     """The same memory under another order of the axes."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -52,7 +63,14 @@ def permute(node: Node, site: Site) -> Group | None:
     return _group(node, lambda builder: builder.alias(y, builder.stored(x).permuted(op.order)))
 
 
-@ends_with("reshape", "squeeze", "expand_dims")
+@ends_with(
+    "reshape",
+    "squeeze",
+    "expand_dims",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always; a view, or one copy to row-major order",
+)
 def reshape(node: Node, site: Site) -> Group | None:
     """The same memory where no element has to move; otherwise row-major first."""
     x, y = _operand(node), node.outputs[0]
@@ -68,7 +86,13 @@ def reshape(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("concat", takes_empty=True)
+@ends_with(
+    "concat",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="the operands have the type of the result",
+    takes_empty=True,
+)
 def concat(node: Node, site: Site) -> Group | None:
     """One copy per operand that was not written to its place."""
     values = [value for value in node.inputs if value is not None]
@@ -91,7 +115,12 @@ def concat(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("interleave")
+@ends_with(
+    "interleave",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always",
+)
 def interleave(node: Node, site: Site) -> Group | None:
     """Chunks of both operands in turn."""
     op, y = node.op, node.outputs[0]
@@ -108,7 +137,12 @@ def interleave(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("split")
+@ends_with(
+    "split",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always; views where the memory order allows it",
+)
 def split(node: Node, site: Site) -> Group | None:
     """Parts in the same memory where that is possible."""
     op, x = node.op, _operand(node)
@@ -125,7 +159,12 @@ def split(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("extract")
+@ends_with(
+    "extract",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always; a view for steps of 1",
+)
 def extract(node: Node, site: Site) -> Group | None:
     """A strided slice."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -155,7 +194,14 @@ def _cut(builder: Builder, x: Value, y: Value, limits: dict[int, tuple[int, int,
     copy_view(builder, view, View.of(builder.write(y, stored.order)))
 
 
-@ends_with("tile", "broadcast", "repeat")
+@ends_with(
+    "tile",
+    "broadcast",
+    "repeat",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always",
+)
 def repetition(node: Node, site: Site) -> Group | None:
     """Every axis becomes two: the copies, along which reading stands still, and the extent."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -173,7 +219,12 @@ def repetition(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("upsample")
+@ends_with(
+    "upsample",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always",
+)
 def upsample(node: Node, site: Site) -> Group | None:
     """Rows and columns become two axes each; reading stands still along the second."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -190,7 +241,12 @@ def upsample(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("channel_shuffle")
+@ends_with(
+    "channel_shuffle",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always",
+)
 def channel_shuffle(node: Node, site: Site) -> Group | None:
     """Groups and their members change places."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -204,7 +260,15 @@ def channel_shuffle(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("lshift", "rshift", "clshift", "crshift")
+@ends_with(
+    "lshift",
+    "rshift",
+    "clshift",
+    "crshift",
+    kernels=("copy",),
+    dtypes="all",
+    conditions="always",
+)
 def channel_shift(node: Node, site: Site) -> Group | None:
     """Slices of axis 1 move; zeros come in, or what went out on the other side."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -229,7 +293,12 @@ def channel_shift(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("pad")
+@ends_with(
+    "pad",
+    kernels=("copy", "gather"),
+    dtypes="all",
+    conditions="always; gather for reflected and replicated edges",
+)
 def pad(node: Node, site: Site) -> Group | None:
     """A border of one number is filled slab by slab; any other is gathered axis by axis."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -258,7 +327,12 @@ def pad(node: Node, site: Site) -> Group | None:
     return _group(node, emit)
 
 
-@ends_with("interpolate")
+@ends_with(
+    "interpolate",
+    kernels=("gather",),
+    dtypes="all",
+    conditions="nearest neighbour",
+)
 def interpolate_nearest(node: Node, site: Site) -> Group | None:
     """Rows, then columns, by index."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -269,7 +343,12 @@ def interpolate_nearest(node: Node, site: Site) -> Group | None:
     return _group(node, lambda builder: _gather(builder, x, y, sources))
 
 
-@ends_with("index_select")
+@ends_with(
+    "index_select",
+    kernels=("gather", "index_select"),
+    dtypes="all",
+    conditions="gather for constant indices; index_select for INT32 indices computed at run time",
+)
 def index_select(node: Node, site: Site) -> Group | None:
     """Slices by constant indices; others are read when the model runs, and checked then."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -294,17 +373,17 @@ def _take(builder: Builder, x: Value, index: Value, y: Value, dim: int, bounds: 
     order, shape = stored.order, stored.shape
     position = order.index(dim)
     target = builder.write(y, order)
-    step = builder.native.take(
-        builder.place(stored),
-        builder.place(indices),
-        builder.place(target),
+    spec = builder.native.IndexSelectSpec(
+        source=builder.place(stored),
+        indices=builder.place(indices),
+        target=builder.place(target),
         outer=prod(shape[axis] for axis in order[:position]),
         extent=shape[dim],
         inner_bytes=prod(shape[axis] for axis in order[position + 1 :]) * stored.itemsize,
         count=indices.size,
         bounds=bounds,
     )
-    builder.step(step, (stored, indices), (target,))
+    builder.step("index_select", spec, (stored, indices), (target,))
 
 
 def _places(function: Callable[[Array], Array], axis: int, x: Value) -> Array:
@@ -333,10 +412,15 @@ def _gather(builder: Builder, x: Value, y: Value, sources: Sequence[Array | None
         extent, shape[axis] = shape[axis], len(indices)
         is_last = number == len(axes) - 1
         target = builder.write(y, order) if is_last else builder.temporary(y.dtype, tuple(shape))
-        step = builder.native.gather(
-            builder.place(stored), builder.place(target), outer, extent, inner * stored.itemsize, indices.tolist()
+        spec = builder.native.GatherSpec(
+            source=builder.place(stored),
+            target=builder.place(target),
+            outer=outer,
+            extent=extent,
+            inner_bytes=inner * stored.itemsize,
+            indices=indices.tolist(),
         )
-        builder.step(step, (stored,), (target,))
+        builder.step("gather", spec, (stored,), (target,))
         stored = target
     if not axes:
         builder.alias(y, stored)

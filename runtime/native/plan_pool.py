@@ -59,7 +59,12 @@ def _operand(node: Node) -> Value:
     return x
 
 
-@ends_with("pool")
+@ends_with(
+    "pool",
+    kernels=("pool_int",),
+    dtypes="INT8, UINT8",
+    conditions="always",
+)
 def pool(node: Node, site: Site) -> Group | None:
     """Maxima, and averages rounded half away from zero."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -82,7 +87,12 @@ def pool(node: Node, site: Site) -> Group | None:
     return Group((node,), lambda builder: _emit_pool(builder, x, y, windows))
 
 
-@ends_with("pool_int")
+@ends_with(
+    "pool_int",
+    kernels=("pool_int",),
+    dtypes="INT8, UINT8",
+    conditions="the positions of the maxima are not used",
+)
 def pool_int(node: Node, site: Site) -> Group | None:
     """Maxima without their places, and averages in both modes."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -113,15 +123,22 @@ def _emit_pool(builder: Builder, x: Value, y: Value, windows: _Windows) -> None:
         span.elements(after, with_padding=windows.with_padding).tolist()
         for span, after in zip((down, along), windows.after, strict=True)
     ]
-    step = builder.native.pool_int(
-        builder.isa,
-        builder.place(source),
-        builder.place(target),
-        shape=list(source.memory_shape),
-        out=[down.count, along.count],
-        kernel=[down.size, along.size],
-        stride=[down.stride, along.stride],
-        pad=[down.before, along.before],
+    images, height, width, channels = source.memory_shape
+    spec = builder.native.PoolIntSpec(
+        source=builder.place(source),
+        target=builder.place(target),
+        images=images,
+        height=height,
+        width=width,
+        channels=channels,
+        out_height=down.count,
+        out_width=along.count,
+        kernel_h=down.size,
+        kernel_w=along.size,
+        stride_h=down.stride,
+        stride_w=along.stride,
+        pad_top=down.before,
+        pad_left=along.before,
         is_maximum=windows.is_maximum,
         divides=windows.divides,
         scale=windows.scale,
@@ -130,10 +147,15 @@ def _emit_pool(builder: Builder, x: Value, y: Value, windows: _Windows) -> None:
         row_counts=counts[0],
         column_counts=counts[1],
     )
-    builder.step(step, (source,), (target,))
+    builder.step("pool_int", spec, (source,), (target,))
 
 
-@ends_with("reduce")
+@ends_with(
+    "reduce",
+    kernels=("reduce_int",),
+    dtypes="INT8, UINT8",
+    conditions="mean, sum, maximum or minimum",
+)
 def reduce(node: Node, site: Site) -> Group | None:
     """Mean, sum, maximum and minimum of bytes over any axes."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -157,17 +179,16 @@ def reduce(node: Node, site: Site) -> Group | None:
             named = {axis: number for number, axis in enumerate(sorted(kept))}
             result = tuple(named[axis] for axis in kept) or (0,)
         target = builder.write(y, result)
-        step = builder.native.reduce_int(
-            builder.isa,
-            builder.place(source),
-            builder.place(target),
-            outer,
-            count,
-            inner,
-            method,
-            bias_of(y.dtype),
+        spec = builder.native.ReduceIntSpec(
+            source=builder.place(source),
+            target=builder.place(target),
+            outer=outer,
+            count=count,
+            inner=inner,
+            method=method,
+            bias=bias_of(y.dtype),
         )
-        builder.step(step, (source,), (target,))
+        builder.step("reduce_int", spec, (source,), (target,))
 
     return Group((node,), emit)
 
@@ -185,7 +206,12 @@ def _together(order: Order, axes: tuple[int, ...], shape: tuple[int, ...]) -> Or
     return tuple(single + wide[:start] + inside + wide[start:])
 
 
-@ends_with("softmax_int")
+@ends_with(
+    "softmax_int",
+    kernels=("softmax_int",),
+    dtypes="INT8, UINT8",
+    conditions="always",
+)
 def softmax_int(node: Node, site: Site) -> Group | None:
     """Rows over axis 1, which lies innermost."""
     op, x, y = node.op, _operand(node), node.outputs[0]
@@ -197,16 +223,15 @@ def softmax_int(node: Node, site: Site) -> Group | None:
         order = channels_last(x.rank)
         source, target = builder.read(x, order), builder.write(y, order)
         length = builder.shape(x)[1]
-        step = builder.native.softmax_int(
-            builder.isa,
-            builder.place(source),
-            builder.place(target),
-            source.size // length,
-            length,
-            list(op.table),
-            op.scale,
-            op.zero_point + bias_of(y.dtype),
+        spec = builder.native.SoftmaxIntSpec(
+            source=builder.place(source),
+            target=builder.place(target),
+            rows=source.size // length,
+            length=length,
+            table=list(op.table),
+            scale=op.scale,
+            zero=op.zero_point + bias_of(y.dtype),
         )
-        builder.step(step, (source,), (target,))
+        builder.step("softmax_int", spec, (source,), (target,))
 
     return Group((node,), emit)

@@ -28,7 +28,15 @@ class _Quantization:
     divisor: float = 1.0
 
 
-@ends_with("requant_fp32_to_int", "cast", "adds", priority=5)
+@ends_with(
+    "requant_fp32_to_int",
+    "cast",
+    "adds",
+    kernels=("quantize",),
+    dtypes="FLOAT32 to INT8, UINT8",
+    conditions="quantization as one operator, or as cast(x * scale) + offset",
+    priority=5,
+)
 def quantize(node: Node, site: Site) -> Group | None:
     """A rescale to bytes, alone or as the operators that older chips and quantized sources write it with."""
     y, nodes = node.outputs[0], [node]
@@ -97,17 +105,14 @@ def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
         target = builder.write(y, source.order)
     assert source.buffer.kind != EXTERNAL or source.is_dense
     bias = bias_of(y.dtype)
-    step = builder.native.quantize(
-        builder.isa,
-        builder.place(source),
-        builder.place(target),
-        images,
-        channels,
-        pixels,
-        found.divisor,
-        list(found.scale),
-        [value + bias for value in found.offset],
-        0,
-        255,
+    spec = builder.native.QuantizeSpec(
+        source=builder.place(source),
+        target=builder.place(target),
+        images=images,
+        channels=channels,
+        pixels=pixels,
+        divisor=found.divisor,
+        scale=found.scale,
+        offset=[value + bias for value in found.offset],
     )
-    builder.step(step, (source,), (target,))
+    builder.step("quantize", spec, (source,), (target,))

@@ -12,8 +12,8 @@ from tpuconvert.runtime.native.elements import Inexpressible, Instruction
 from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Residual
-from tpuconvert.runtime.native.plan_bytes import Tree
-from tpuconvert.runtime.native.plan_products import FOLLOWERS, PRODUCTS, Product, emit_convolution, product_before
+from tpuconvert.runtime.native.plan_elementwise_int import Tree
+from tpuconvert.runtime.native.plan_linear_int import FOLLOWERS, PRODUCTS, Product, emit_convolution, product_before
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
@@ -25,7 +25,16 @@ _LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
 
 
-@ends_with(RequantInt32.name, priority=20)
+@ends_with(
+    RequantInt32.name,
+    kernels=("conv_int8", "elementwise_int"),
+    dtypes="INT8, UINT8",
+    conditions=(
+        "conv to bytes plus bytes of the same shape, requantized by one rounding shift; "
+        "elementwise_int where conv_int8 declines"
+    ),
+    priority=20,
+)
 def residual(node: Node, site: Site) -> Group | None:
     """A convolution to bytes plus other bytes, by whole factors and one rounding shift: ``exact_sums``."""
     y = node.outputs[0]

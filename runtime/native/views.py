@@ -72,18 +72,18 @@ def copy_view(builder: Builder, source: View, target: View) -> None:
     """Add a step that copies one view to another of the same shape; either may be the caller's memory."""
     assert source.shape == target.shape, f"{source.shape} is copied to {target.shape}"
     outside = [view.stored.buffer.kind == EXTERNAL for view in (source, target)]
-    flip = 0x80 if source.stored.dtype is I8 and outside[0] != outside[1] else 0
+    has_bias_changed = source.stored.dtype is I8 and outside[0] != outside[1]
     places = [builder.native.Place(view.stored.buffer.index, view.offset) for view in (source, target)]
-    step = builder.native.copy(
-        places[0],
-        places[1],
-        list(source.shape),
-        list(source.strides),
-        list(target.strides),
-        source.stored.itemsize,
-        flip,
+    spec = builder.native.CopySpec(
+        source=places[0],
+        target=places[1],
+        shape=source.shape,
+        source_strides=source.strides,
+        target_strides=target.strides,
+        itemsize=source.stored.itemsize,
+        flip=builder.native.STORED_BIAS if has_bias_changed else 0,
     )
-    builder.step(step, (source.stored,), (target.stored,))
+    builder.step("copy", spec, (source.stored,), (target.stored,))
 
 
 def sliced(stored: Stored, axis: int, start: int, count: int) -> Stored | None:

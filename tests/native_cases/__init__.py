@@ -4,7 +4,7 @@
 references, which were computed node by node while the graph was built.
 """
 
-from native_cases import bytewise, chains, floats, movement, networks, products, rescaling, residual  # noqa: F401  they register kinds
+from native_cases import chains, elementwise, floats, linear, movement, networks, rescaling, residual  # noqa: F401  they register kinds
 from native_cases.draft import KINDS, Kind, NativeCase, make
 
 __all__ = ["KINDS", "Kind", "NativeCase", "make"]

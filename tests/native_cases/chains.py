@@ -1,9 +1,9 @@
 """Several products, sums, pools and moves in one graph: what reads what another kernel wrote."""
 
-from native_cases.bytewise import last_rescale, scales_of, widened
 from native_cases.draft import Draft, kind
+from native_cases.elementwise import last_rescale, scales_of, widened
+from native_cases.linear import exact_convolution_of, zero_point
 from native_cases.movement import channels, extract, moved, pad, permute, resize, split
-from native_cases.products import exact_convolution_of, zero_point
 from native_cases.rescaling import followed, limited, requantized, table
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min

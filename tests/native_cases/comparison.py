@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from native_cases.draft import NativeCase
-from tpuconvert.runtime.native import matchers  # noqa: F401  it fills the registry of kernels
 from tpuconvert.runtime.native.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Graph, Node, Value

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from native_cases.bytewise import image
 from native_cases.draft import Draft, kind
-from native_cases.products import Window, window
+from native_cases.elementwise import image
+from native_cases.linear import Window, window
 from native_cases.rescaling import some_shape
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType

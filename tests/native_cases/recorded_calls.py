@@ -25,7 +25,6 @@ class Call:
     name: str
     arguments: list[Any] = field(default_factory=list)
     named: dict[str, Any] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)  # attributes that were set afterwards
 
 
 class Recorder:
@@ -39,7 +38,11 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.module, name)
         is_enumeration = isinstance(found, type) and not hasattr(found, "__init__")
-        if not callable(found) or is_enumeration or name in ("Program", "Rescale", "Declined", "available_isas"):
+        if (
+            not callable(found)
+            or is_enumeration
+            or name in ("Program", "Rescale", "Declined", "available_isas", "kernels")
+        ):
             return found
 
         def call(*arguments: Any, **named: Any) -> Any:
@@ -58,18 +61,14 @@ class Recorder:
             return type(value)(self.noted(item) for item in value)
         if id(value) not in self.results:
             return value
-        result, call = self.results[id(value)]
-        if isinstance(result, self.module.ConvGeometry):
-            names = [name for name in dir(result) if not name.startswith("_")]
-            return Call(call.name, fields={name: getattr(result, name) for name in names})
-        return call
+        return self.results[id(value)][1]
 
 
 def leaves(value: Any, path: tuple = ()) -> list[tuple]:
     """Paths to everything in a call that can be changed."""
     if isinstance(value, Call):
         found = []
-        for part in ("arguments", "named", "fields"):
+        for part in ("arguments", "named"):
             items = getattr(value, part)
             keys = range(len(items)) if isinstance(items, list) else items
             for key in keys:
@@ -86,16 +85,13 @@ def made(value: Any, module: Any, target: tuple | None, rng: np.random.Generator
     """Make a call again with the argument at ``target`` changed."""
     if isinstance(value, Call):
         parts: dict[str, Any] = {}
-        for part in ("arguments", "named", "fields"):
+        for part in ("arguments", "named"):
             items = getattr(value, part)
             keys = list(range(len(items)) if isinstance(items, list) else items)
             below = target[2:] if target and target[0] == part else None
             chosen = target[1] if target and target[0] == part else None
             parts[part] = {key: made(items[key], module, below if key == chosen else None, rng) for key in keys}
-        result = getattr(module, value.name)(*parts["arguments"].values(), **parts["named"])
-        for name, item in parts["fields"].items():
-            setattr(result, name, item)
-        return result
+        return getattr(module, value.name)(*parts["arguments"].values(), **parts["named"])
     if target is None or target:
         if isinstance(value, (list, tuple)):
             inner = {target[1]: target[2:]} if target else {}

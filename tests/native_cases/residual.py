@@ -1,8 +1,8 @@
 """Convolutions to bytes with a sum behind them, in the form that the quantizer gives sums of its own scales."""
 
-from native_cases.bytewise import BYTES, image
 from native_cases.draft import Draft, kind
-from native_cases.products import exact_convolution, exact_convolution_of
+from native_cases.elementwise import BYTES, image
+from native_cases.linear import exact_convolution, exact_convolution_of
 from native_cases.rescaling import followed, requantized
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub

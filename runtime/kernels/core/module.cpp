@@ -1,6 +1,7 @@
 // The extension module: what Python sees of programs and runs. Each family of kernels binds its own steps.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -9,8 +10,10 @@
 
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 
 #include "core/isa.h"
+#include "core/kernel_table.h"
 #include "core/program.h"
 
 namespace nb = nanobind;
@@ -110,6 +113,18 @@ NB_MODULE(_native, module) {
     for (const Isa isa : available_isas()) names.emplace_back(name_of(isa));
     return names;
   });
+  module.def(
+      "kernels",
+      [] {
+        std::vector<std::pair<std::string, std::vector<std::string>>> found;
+        for (const KernelEntry& entry : kernel_table()) {
+          std::vector<std::string> isas;
+          for (const Isa isa : entry.variants) isas.emplace_back(name_of(isa));
+          found.emplace_back(entry.name, std::move(isas));
+        }
+        return found;
+      },
+      "Return (name, instruction sets with an implementation) of every kernel.");
   nb::class_<Place>(module, "Place")
       .def("__init__", [](Place* self, int buffer, std::size_t offset) { new (self) Place{buffer, offset}; },
            nb::arg("buffer"), nb::arg("offset") = 0)

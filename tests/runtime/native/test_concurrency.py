@@ -100,7 +100,10 @@ def test_a_run_releases_the_interpreter():
     """
     module, size = native(), 1 << 20
     # Many large copies: some hundred milliseconds that only the extension works.
-    step = module.copy(module.Place(0), module.Place(1), [size], [1], [1], 1, 0)
+    spec = module.CopySpec(
+        source=module.Place(0), target=module.Place(1), shape=[size], source_strides=[1], target_strides=[1], itemsize=1
+    )
+    step = module.copy(spec, "scalar")
     buffers = [("arena", 0, size), ("arena", size + 64, size)]
     program = module.Program(steps=[step] * 4000, buffers=buffers, constants=[], arena_bytes=2 * size + 128, threads=1)
     memories = [program.make_memory() for _ in range(2)]

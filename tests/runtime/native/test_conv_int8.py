@@ -17,8 +17,7 @@ SLACK = 64
 
 def geometry_of(**changes):
     """A 3x3 convolution whose input and output are slices of wider tensors, in channels and in rows."""
-    geometry = native().ConvGeometry()
-    dense = {
+    contiguous = {
         "height": HEIGHT,
         "width": WIDTH,
         "in_channels": IN,
@@ -34,22 +33,21 @@ def geometry_of(**changes):
         "out_pixel": 13,
         "out_row": 100,
     }
-    for name, value in (dense | changes).items():
-        setattr(geometry, name, value)
-    return geometry
+    return native().ConvGeometry(**contiguous | changes)
 
 
 def step_of(geometry, weights, isa="scalar", *, input_at=3, **given):
     module = native()
-    return module.conv_int8(
-        module.Place(0, input_at),
-        module.Place(1, 2),
-        geometry,
-        weights,
-        given.pop("epilogue", module.Epilogue(OUT, module.Rescale.NONE, offset=np.array([20], np.int32))),
-        isa,
+    epilogue = given.pop("epilogue", module.Epilogue(module.EpilogueSpec(offset=[20]), OUT))
+    spec = module.ConvInt8Spec(
+        input=module.Place(0, input_at),
+        output=module.Place(1, 2),
+        geometry=geometry,
+        weights=weights,
+        epilogue=epilogue,
         **given,
     )
+    return module.conv_int8(spec, isa)
 
 
 def run(step, data, threads=1):
@@ -105,31 +103,35 @@ def test_windows_that_leave_the_input(edges, channels, threads, isa):
     stride, dilation = edges.get("stride", 1), edges.get("dilation", 1)
     results = (size + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
     (inputs, outputs), module = channels, native()
-    geometry = module.ConvGeometry()
     extents = {"batch": 2, "height": size, "width": size, "in_channels": inputs}
     extents |= {"out_height": results, "out_width": results, "out_channels": outputs}
     window = {"kernel_h": kernel, "kernel_w": kernel, "stride_h": stride, "stride_w": stride}
     window |= {"dilation_h": dilation, "dilation_w": dilation, "pad_top": pad, "pad_left": pad}
     strides = {"in_pixel": inputs, "in_row": inputs * size, "in_image": inputs * size * size}
     strides |= {"out_pixel": outputs, "out_row": outputs * results, "out_image": outputs * results * results}
-    for name, value in (extents | window | strides).items():
-        setattr(geometry, name, value)
+    geometry = module.ConvGeometry(**extents | window | strides)
 
     rng = np.random.default_rng([size, kernel, inputs, outputs])
     x = rng.integers(0, 256, (2, size, size, inputs), np.uint8)
     weights = rng.integers(-128, 128, (outputs, inputs, kernel, kernel)).astype(np.int8)
     multiplier, shift = rng.integers(2**23, 2**24, outputs), np.full(outputs, -36)
     bias = rng.integers(-9000, 9000, outputs).astype(np.int32)
-    epilogue = module.Epilogue(
-        outputs,
-        module.Rescale.ONE_ROUNDING,
+    rescale = module.EpilogueSpec(
+        rescale=module.Rescale.ONE_ROUNDING,
         multiplier=multiplier.astype(np.int32),
         shift=shift.astype(np.int32),
         offset=np.full(outputs, 100, np.int32),
     )
-    step = module.conv_int8(
-        module.Place(0, 0), module.Place(1, 0), geometry, weights, epilogue, isa, input_zero=77, bias=bias
+    spec = module.ConvInt8Spec(
+        input=module.Place(0, 0),
+        output=module.Place(1, 0),
+        geometry=geometry,
+        weights=weights,
+        epilogue=module.Epilogue(rescale, outputs),
+        input_zero=77,
+        bias=bias,
     )
+    step = module.conv_int8(spec, isa)
     sizes = x.size, 2 * outputs * results * results
     start = (sizes[0] + SLACK + 63) // 64 * 64
     buffers = [("arena", 0, sizes[0]), ("arena", start, sizes[1])]
@@ -181,12 +183,10 @@ def test_a_step_that_would_leave_its_buffers_is_refused(changes):
 
 def test_sums_that_may_leave_32_bits_are_refused():
     module = native()
-    geometry = module.ConvGeometry()
     channels = 70_000
-    for name, value in {"in_channels": channels, "out_channels": 1, "in_pixel": channels, "out_pixel": 1}.items():
-        setattr(geometry, name, value)
+    geometry = module.ConvGeometry(in_channels=channels, out_channels=1, in_pixel=channels, out_pixel=1)
     weights = np.full((1, channels, 1, 1), 127, np.int8)
-    epilogue = module.Epilogue(1, module.Rescale.NONE)
+    epilogue = module.Epilogue(module.EpilogueSpec(), 1)
     with pytest.raises(OverflowError, match="32 bits"):
         step_of(geometry, weights, epilogue=epilogue)
     step_of(geometry, weights // 2, epilogue=epilogue)

@@ -39,7 +39,7 @@ def stored(epilogue, sums):
     raw, *others = (epilogue.compiled(sums.shape[1], isa).apply(sums) for isa in available_isas())
     for isa, other in zip(available_isas()[1:], others, strict=True):
         np.testing.assert_array_equal(other, raw, err_msg=isa)
-    if epilogue.real is not None:
+    if epilogue.dequantize is not None:
         return raw.view(np.float32)
     values = raw.view(f"<u{epilogue.dtype.bits // 8}").astype(np.int64) - bias_of(epilogue.dtype)
     return values.astype(epilogue.dtype.numpy)
@@ -235,7 +235,7 @@ def rounded_down(value):
     return nearest if Fraction(float(nearest)) <= value else np.nextafter(nearest, np.float32(-np.inf))
 
 
-def by_float_form(form, x, offset, *, is_down):
+def float_requant(form, x, offset, *, is_down):
     """A result by the formula of int8/epilogue.h, in exact fractions; the inner sum to nearest or downwards."""
     high, low, kink = (Fraction(float(part)) for part in form)
     exact = low * x + Fraction(copysign(float(kink), x))
@@ -270,12 +270,12 @@ def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
         shift=(int(exponent) - (0 if rescale == "TWO_ROUNDINGS" else 31),),
         offset=(offset,),
     )
-    form = epilogue.compiled(1).float_form(0, largest)
+    form = epilogue.compiled(1).float_requant(0, largest)
     assert form is not None and (form[2] > 0) == is_kinked
     sums = np.arange(-largest, largest + 1, dtype=np.int32).reshape(-1, 1)
     expected = stored(epilogue, sums)[:, 0].tolist()
     for is_down in (False, True):
-        assert [by_float_form(form, int(x), offset, is_down=is_down) for x in sums[:, 0]] == expected
+        assert [float_requant(form, int(x), offset, is_down=is_down) for x in sums[:, 0]] == expected
 
 
 @pytest.mark.parametrize(
@@ -290,4 +290,4 @@ def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
     ],
 )
 def test_forms_that_are_not_covered(parameters, largest):
-    assert Epilogue.of(U8, **parameters).compiled(1).float_form(0, largest) is None
+    assert Epilogue.of(U8, **parameters).compiled(1).float_requant(0, largest) is None

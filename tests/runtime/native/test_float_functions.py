@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native import matchers  # noqa: F401  registers every matcher
 from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Graph

@@ -85,7 +85,15 @@ def test_an_unchanged_call_makes_the_same_step(monkeypatch):
 
 
 def copy_step(module, *, source=(0, 0), target=(1, 0), shape=(4,), strides=(1,)):
-    return module.copy(module.Place(*source), module.Place(*target), list(shape), list(strides), list(strides), 1, 0)
+    spec = module.CopySpec(
+        source=module.Place(*source),
+        target=module.Place(*target),
+        shape=shape,
+        source_strides=strides,
+        target_strides=strides,
+        itemsize=1,
+    )
+    return module.copy(spec, "scalar")
 
 
 BUFFERS = [("arena", 0, 64), ("arena", 128, 64)]

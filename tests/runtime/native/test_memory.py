@@ -61,7 +61,9 @@ def test_start_up_and_peak_of_a_process(data_root, tmp_path):
         import pathlib, sys, time
         import numpy as np
         import tpuconvert as tc
-        from tpuconvert.runtime.native import matchers, plan
+        from tpuconvert.runtime.native import groups, plan
+
+        groups.matchers()
 
         def peak():
             status = pathlib.Path("/proc/self/status").read_text()

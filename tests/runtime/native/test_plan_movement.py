@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tests.runtime.native.native_cases import INTEGERS, Drawing, check, needs_extension
+from tests.runtime.native.random_graphs import INTEGERS, Drawing, check, needs_extension
 from tpuconvert.runtime.native.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.runtime.native.native_cases import Drawing, needs_extension
+from tests.runtime.native.random_graphs import Drawing, needs_extension
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Value
 from tpuconvert.schema.ops.pool import Pool, PoolType

@@ -79,7 +79,7 @@ def test_where_the_convolution_is_declined_the_sum_is_not():
         ({"factor": [40000]}, "16 bits"),
         ({"offset": [2**31 - 1]}, "32 bits"),
         ({"low": 9, "high": 3}, "limits"),
-        ({"strides": (-5, 35, 210)}, "stride"),
+        ({"pixel": -5}, "stride"),
         ({"offset_in_buffer": 1}, "leave its buffer"),
     ],
 )
@@ -87,7 +87,9 @@ def test_arguments_that_do_not_fit_are_refused(wrong, message):
     native = extension()
     size = int(np.prod(SHAPE))
     given = {
-        "strides": (5, 35, 210),
+        "pixel": 5,
+        "row": 35,
+        "image": 210,
         "factor": [1],
         "other_factor": [1],
         "offset": [0],
@@ -97,19 +99,21 @@ def test_arguments_that_do_not_fit_are_refused(wrong, message):
     }
     at = native.Place(1, wrong.pop("offset_in_buffer", 0))
     given |= wrong
-    vectors = {name: np.asarray(given.pop(name), np.int32) for name in ("factor", "other_factor", "offset")}
-    geometry = native.ConvGeometry()
-    geometry.height, geometry.width, geometry.in_channels = 6, 7, 5
-    geometry.out_height, geometry.out_width, geometry.out_channels = 6, 7, 5
-    geometry.in_pixel, geometry.in_row, geometry.in_image = 5, 35, 210
-    geometry.out_pixel, geometry.out_row, geometry.out_image = 5, 35, 210
+    geometry = native.ConvGeometry(
+        height=6, width=7, in_channels=5, out_height=6, out_width=7, out_channels=5,
+        in_pixel=5, in_row=35, in_image=210, out_pixel=5, out_row=35, out_image=210,
+    )  # fmt: skip
 
     def program(isa: str) -> None:
-        residual = native.Residual(at, **given, **vectors)
-        epilogue = native.Epilogue(5, native.Rescale.NONE)
-        weights = np.zeros((5, 5, 1, 1), np.int8)
-        places = native.Place(0), native.Place(2)
-        step = native.conv_int8(*places, geometry, weights, epilogue, isa, residual=residual)
+        spec = native.ConvInt8Spec(
+            input=native.Place(0),
+            output=native.Place(2),
+            geometry=geometry,
+            weights=np.zeros((5, 5, 1, 1), np.int8),
+            epilogue=native.Epilogue(native.EpilogueSpec(), 5),
+            residual=native.ResidualSpec(other=at, **given),
+        )
+        step = native.conv_int8(spec, isa)
         buffers = [("arena", 512 * index, size) for index in range(3)]
         native.Program(steps=[step], buffers=buffers, constants=[], arena_bytes=4096, threads=1)
 

@@ -16,6 +16,7 @@ from tpuconvert.runtime.native.plan import NativePlan
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
 MOST_BYTES = 1 << 16
+QUANTIZATION = {"scale": 1.0, "offset": 0, "low": 0, "high": 255}
 BUFFERS = [("arena", 0, 64), ("arena", 128, 64), ("external", 0, 64)]
 
 
@@ -25,8 +26,43 @@ def program(step, buffers=BUFFERS, constants=(), arena=256):
 
 def copy_step(source=(0, 0), target=(1, 0), itemsize=1):
     module = native()
-    place, strides = module.Place, [itemsize]
-    return module.copy(place(*source), place(*target), [4], strides, strides, itemsize, 0)
+    return copy_of(module.Place(*source), module.Place(*target), itemsize)
+
+
+def copy_of(source, target, itemsize):
+    """The step that copies four elements."""
+    module, strides = native(), [itemsize]
+    spec = module.CopySpec(
+        source=source, target=target, shape=[4], source_strides=strides, target_strides=strides, itemsize=itemsize
+    )
+    return module.copy(spec, "scalar")
+
+
+def norm_quantize(x, y, **given):
+    """The step that normalizes and quantizes one row of four elements."""
+    module = native()
+    spec = module.NormQuantizeSpec(
+        x=x, output=y, rows=1, count=4, epsilon=1e-5, quantization=module.ByteQuantization(**QUANTIZATION), **given
+    )
+    return module.norm_quantize(spec, "scalar")
+
+
+def matmul_spec(left, right, output, item, epilogue):
+    """Describe the product of two 4x4 matrices."""
+    batch = {"batch": (), "left_batch": (), "right_batch": (), "output_batch": ()}
+    strides = {"left_row": 4, "right_row": 4, "right_column": 1, "output_row": 4 * item}
+    module = native()
+    return module.MatmulInt8Spec(
+        left=left,
+        right=right,
+        output=output,
+        rows=4,
+        depth=4,
+        columns=4,
+        epilogue=module.Epilogue(epilogue, 4),
+        **batch,
+        **strides,
+    )
 
 
 def refusal_of(module, step, sizes):
@@ -61,10 +97,10 @@ def test_every_step_keeps_to_what_it_says(kind, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "name", "operands"),
     [
-        ("conv_v2", "conv_int8", [0]),
-        ("conv_v2_depthwise", "conv_int8", [0]),
-        ("matrix_mul_modes", "conv_int8", [0]),
-        ("matrix_mul_v2_two_operands", "Product", [0, 1]),
+        ("conv_v2", "ConvInt8Spec", ["input"]),
+        ("conv_v2_depthwise", "ConvInt8Spec", ["input"]),
+        ("matrix_mul_modes", "ConvInt8Spec", ["input"]),
+        ("matrix_mul_v2_two_operands", "MatmulInt8Spec", ["left", "right"]),
     ],
 )
 def test_steps_that_load_whole_registers_are_refused_on_buffers_of_callers(kind, name, operands, monkeypatch):
@@ -73,9 +109,9 @@ def test_steps_that_load_whole_registers_are_refused_on_buffers_of_callers(kind,
     for seed in range(8):
         steps, sizes = recorded(kind, seed, monkeypatch)
         for step in steps:
-            call = next((item for item in (step, *step.arguments) if getattr(item, "name", "") == name), None)
+            call = next((item for item in step.arguments if getattr(item, "name", "") == name), None)
             for operand in operands if call else ():
-                index = call.arguments[operand].arguments[0]
+                index = call.named[operand].arguments[0]
                 outside = [*sizes[:index], ("external", sizes[index][1]), *sizes[index + 1 :]]
                 with pytest.raises(ValueError, match=rf"step 0 \(.*\) may read behind buffer {index}, which is the"):
                     run_alone(module, made(step, module, None, rng), outside, 1)
@@ -92,24 +128,24 @@ def test_fused_steps_of_transformers_are_refused_there_too():
         with pytest.raises(ValueError, match=f"may read behind buffer {buffer}"):
             program(step, [*buffers[1 : 1 + buffer], buffers[0], *buffers[1 + buffer :]], arena=384)
 
-    form = (1.0, 0, 0, 255)
-    refused(module.norm_bytes(place(0), place(1), 1, 4, 1e-5, form, "scalar"), 0)
-    refused(module.norm_bytes(place(1), place(2), 1, 4, 1e-5, form, "scalar", residual=place(0)), 0)
-    real = module.Epilogue(4, module.Rescale.NONE, low=-65536, high=65536, bytes=4, real=(0, 1.0))
-    byte = module.Epilogue(4, module.Rescale.NONE)
-    scores = module.Product(place(0), place(1), place(3), [4, 4, 4], [4], [4, 1], [16], real)
-    values = module.Product(place(3), place(2), place(3), [4, 4, 4], [4], [4, 1], [4], byte)
+    refused(norm_quantize(place(0), place(1)), 0)
+    refused(norm_quantize(place(1), place(2), residual=place(0)), 0)
+    floats = module.EpilogueSpec(low=-65536, high=65536, bytes=4, dequantize=(0, 1.0))
+    spec = module.AttentionInt8Spec(
+        scores=matmul_spec(place(0), place(1), place(3), 4, floats),
+        probabilities=module.ByteQuantization(**QUANTIZATION),
+        values=matmul_spec(place(3), place(2), place(3), 1, module.EpilogueSpec()),
+    )
     for operand in range(3):
-        refused(module.attention_int8(scores, form, values, "scalar"), operand)
+        refused(module.attention_int8(spec, "scalar"), operand)
 
 
 def test_constants_without_slack_are_for_steps_that_need_none():
     module = native()
     place = module.Place
-    form = (1.0, 0, 0, 255)
     buffers = [("constant", 0, 64), ("arena", 0, 64)]
     program(copy_step(), buffers, [np.zeros(64, np.uint8)])
-    norm = module.norm_bytes(place(0), place(1), 1, 4, 1e-5, form, "scalar")
+    norm = norm_quantize(place(0), place(1))
     program(norm, buffers, [np.zeros(128, np.uint8)])
     with pytest.raises(ValueError, match="may read behind buffer 0, which has no slack"):
         program(norm, buffers, [np.zeros(127, np.uint8)])
@@ -126,24 +162,47 @@ def steps_with_elements():
     place = module.Place
 
     def elements(source, target, kind, item):
-        tensor, isa = module.ElementTensor, available_isas()[-1]
-        clamp = module.ElementInstruction("load", 0)
-        return module.elements(
-            isa, [4], -1, [tensor(source, kind, [item])], [clamp], tensor(target, kind, [item]), 0, 9, 0, []
+        tensors = [module.ElementTensor(place=at, type=kind, strides=[item]) for at in (source, target)]
+        return elementwise([4], *tensors, available_isas()[-1])
+
+    def gather(source, target, item):
+        spec = module.GatherSpec(source=source, target=target, outer=1, extent=4, inner_bytes=item, indices=[1, 0])
+        return module.gather(spec, "scalar")
+
+    def index_select(source, target, item):
+        sizes = {"outer": 1, "extent": 4, "inner_bytes": item, "count": 4}
+        return module.index_select(
+            module.IndexSelectSpec(source=source, indices=place(2), target=target, **sizes), "scalar"
         )
 
+    def softmax(source, target):
+        return module.softmax_float32(module.SoftmaxFloatSpec(x=source, y=target, rows=1, count=4), "scalar")
+
+    def chain(source, target):
+        ops = [("abs", -1, 0.0, 0.0)]
+        spec = module.ChainFloatSpec(output=target, shape=[4], operands=[(source, [4])], ops=ops)
+        return module.chain_float32(spec, "scalar")
+
     return [
-        ("copy", 2, lambda s, t: module.copy(s, t, [4], [2], [2], 2, 0)),
-        ("copy", 4, lambda s, t: module.copy(s, t, [4], [4], [4], 4, 0)),
-        ("gather", 2, lambda s, t: module.gather(s, t, 1, 4, 2, [1, 0])),
-        ("gather", 4, lambda s, t: module.gather(s, t, 1, 4, 4, [1, 0])),
-        ("take", 2, lambda s, t: module.take(s, place(2), t, 1, 4, 2, 4, "")),
-        ("take", 4, lambda s, t: module.take(s, place(2), t, 1, 4, 4, 4, "")),
-        ("elements", 2, lambda s, t: elements(s, t, "i16", 2)),
-        ("elements", 4, lambda s, t: elements(s, t, "32", 4)),
-        ("softmax_float32", 4, lambda s, t: module.softmax_float32(s, t, 1, 4, "scalar")),
-        ("chain_float32", 4, lambda s, t: module.chain_float32(t, [4], [(s, [4])], [("abs", -1, 0.0, 0.0)], "scalar")),
+        ("copy", 2, lambda s, t: copy_of(s, t, 2)),
+        ("copy", 4, lambda s, t: copy_of(s, t, 4)),
+        ("gather", 2, lambda s, t: gather(s, t, 2)),
+        ("gather", 4, lambda s, t: gather(s, t, 4)),
+        ("index_select", 2, lambda s, t: index_select(s, t, 2)),
+        ("index_select", 4, lambda s, t: index_select(s, t, 4)),
+        ("elementwise_int", 2, lambda s, t: elements(s, t, "i16", 2)),
+        ("elementwise_int", 4, lambda s, t: elements(s, t, "32", 4)),
+        ("softmax_float32", 4, softmax),
+        ("chain_float32", 4, chain),
     ], place
+
+
+def elementwise(shape, operand, result, isa):
+    """The step that limits the elements of a tensor to 0..9."""
+    module = native()
+    load = module.ElementInstruction(code="load", a=0)
+    spec = module.ElementwiseIntSpec(shape=shape, operands=[operand], instructions=[load], result=result, low=0, high=9)
+    return module.elementwise_int(spec, isa)
 
 
 @pytest.mark.parametrize("which", range(10))
@@ -173,10 +232,12 @@ def test_strides_are_multiples_of_elements():
     tensor, place = module.ElementTensor, module.Place
     for operand, result in (([9, 2], [8, 2]), ([8, 2], [9, 2])):
         with pytest.raises(ValueError, match="a stride is not a multiple of the element"):
-            module.elements(
-                "scalar", [2, 4], -1, [tensor(place(0), "u16", operand)], [module.ElementInstruction("load", 0)],
-                tensor(place(1), "u16", result), 0, 9, 0, [],
-            )  # fmt: skip
+            elementwise(
+                [2, 4],
+                tensor(place=place(0), type="u16", strides=operand),
+                tensor(place=place(1), type="u16", strides=result),
+                "scalar",
+            )
 
 
 # Writes

@@ -43,14 +43,10 @@ def thresholds(multiplier, shift, offset):
 
 def convolve(sums, multiplier, shift, offset, limits, isa, table=None):
     module, out = native(), len(multiplier)
-    geometry = module.ConvGeometry()
     extents = {"in_channels": LARGE + 1, "out_channels": out, "width": len(sums), "out_width": len(sums)}
     strides = {"in_pixel": LARGE + 1, "in_row": (LARGE + 1) * len(sums), "out_pixel": out, "out_row": out * len(sums)}
-    for name, value in (extents | strides).items():
-        setattr(geometry, name, value)
-    epilogue = module.Epilogue(
-        out,
-        module.Rescale.ONE_ROUNDING,
+    epilogue = module.EpilogueSpec(
+        rescale=module.Rescale.ONE_ROUNDING,
         multiplier=multiplier.astype(np.int32),
         shift=(-shift).astype(np.int32),
         offset=offset.astype(np.int32),
@@ -60,7 +56,15 @@ def convolve(sums, multiplier, shift, offset, limits, isa, table=None):
     )
     weights = np.full((out, LARGE + 1, 1, 1), 127, np.int8)
     weights[:, LARGE] = 1
-    step = module.conv_int8(module.Place(0, 0), module.Place(1, 0), geometry, weights, epilogue, isa, input_zero=ZERO)
+    spec = module.ConvInt8Spec(
+        input=module.Place(0, 0),
+        output=module.Place(1, 0),
+        geometry=module.ConvGeometry(**extents | strides),
+        weights=weights,
+        epilogue=module.Epilogue(epilogue, out),
+        input_zero=ZERO,
+    )
+    step = module.conv_int8(spec, isa)
     sizes = len(sums) * (LARGE + 1), len(sums) * out
     start = (sizes[0] + 127) // 64 * 64
     buffers = [("arena", 0, sizes[0]), ("arena", start, sizes[1])]

@@ -36,19 +36,35 @@ def sums_of(isa, data, weights, zero, input_zero, groups):
     """All sums of a convolution with stride 1 that keeps the extents, channels last, as the engine computes them."""
     module = native()
     out_channels, _, kernel_h, kernel_w = weights.shape
-    geometry = module.ConvGeometry()
-    geometry.height = geometry.out_height = HEIGHT
-    geometry.width = geometry.out_width = WIDTH
-    geometry.in_channels, geometry.out_channels, geometry.groups = data.shape[2], out_channels, groups
-    geometry.kernel_h, geometry.kernel_w = kernel_h, kernel_w
-    geometry.pad_top, geometry.pad_left = kernel_h // 2, kernel_w // 2
-    geometry.in_pixel, geometry.in_row = data.shape[2], data.shape[2] * WIDTH
-    geometry.out_pixel, geometry.out_row = out_channels * 4, out_channels * 4 * WIDTH
+    geometry = module.ConvGeometry(
+        height=HEIGHT,
+        width=WIDTH,
+        in_channels=data.shape[2],
+        out_height=HEIGHT,
+        out_width=WIDTH,
+        out_channels=out_channels,
+        kernel_h=kernel_h,
+        kernel_w=kernel_w,
+        pad_top=kernel_h // 2,
+        pad_left=kernel_w // 2,
+        groups=groups,
+        in_pixel=data.shape[2],
+        in_row=data.shape[2] * WIDTH,
+        out_pixel=out_channels * 4,
+        out_row=out_channels * 4 * WIDTH,
+    )
     limits = np.iinfo(np.int32)
-    epilogue = module.Epilogue(out_channels, module.Rescale.NONE, low=limits.min, high=limits.max, bytes=4, isa=isa)
-    places = module.Place(0, 0), module.Place(1, 0)
-    zeros = np.array([zero], np.int32)
-    step = module.conv_int8(*places, geometry, weights, epilogue, isa, weight_zero=zeros, input_zero=input_zero)
+    epilogue = module.EpilogueSpec(low=limits.min, high=limits.max, bytes=4)
+    spec = module.ConvInt8Spec(
+        input=module.Place(0, 0),
+        output=module.Place(1, 0),
+        geometry=geometry,
+        weights=weights,
+        epilogue=module.Epilogue(epilogue, out_channels, isa),
+        weight_zero=[zero],
+        input_zero=input_zero,
+    )
+    step = module.conv_int8(spec, isa)
     sizes = data.size, HEIGHT * WIDTH * out_channels * 4
     start = (sizes[0] + 64 + 63) // 64 * 64
     buffers = [("arena", 0, sizes[0]), ("arena", start, sizes[1])]

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from tests.runtime.native.native_cases import Drawing, evaluate, needs_extension
+from tests.runtime.native.random_graphs import Drawing, evaluate, needs_extension
 from tpuconvert.runtime.native.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph import Value

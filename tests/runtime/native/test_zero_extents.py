@@ -13,7 +13,7 @@ from native_cases import KINDS
 from native_cases import make as make_native
 from onnx import TensorProto, helper
 from op_cases import Use, all_uses, equal_bits, type_of
-from runtime.native.native_cases import evaluate, needs_extension
+from runtime.native.random_graphs import evaluate, needs_extension
 
 import tpuconvert as tc
 from tpuconvert.runtime.native.loader import available_isas

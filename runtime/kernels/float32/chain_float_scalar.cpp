@@ -1,9 +1,0 @@
-#include "float32/vector_scalar.h"
-// The kernels are written in the types of the header above.
-#include "float32/chain_tile.h"
-
-namespace tpuconvert {
-
-const ChainKernels kChainScalar{run_chain<false>, run_chain<true>, read_chain};
-
-}  // namespace tpuconvert

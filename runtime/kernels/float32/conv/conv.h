@@ -1,0 +1,47 @@
+// Binary32 convolution with a fused epilogue; matrix products with constant weights are convolutions with one tap.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/step.h"
+#include "float32/matmul/matmul_kernel.h"
+#include "int8/conv/conv.h"
+
+namespace tpuconvert {
+
+// Weights as they lie in the file, with element strides.
+struct FloatWeights {
+  const float* data = nullptr;
+  std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
+
+  float at(int out, int in, int y, int x) const {
+    return data[out * stride_out + in * stride_in + y * stride_y + x * stride_x];
+  }
+};
+
+struct ConvFloatSpec {
+  Place input;
+  Place output;
+  std::optional<Place> residual;  // added to the result; lies in memory as the result does
+  ConvGeometry geometry;           // strides in bytes, multiples of four
+  FloatWeights weights;           // read while the step is made, not kept
+  std::vector<float> bias;        // one per output channel, or empty
+  Limits limits;                  // applied after the residual
+  std::vector<ChainOp> tail;      // what follows instead of an addition and limits; operand 1 is the residual
+  bool is_precise = false;        // sums in binary64, rounded once
+};
+
+// Throws std::invalid_argument for operations that lack an operand.
+void check_tail(const ConvFloatSpec& spec);
+
+// One channel per group. Called by make_conv_float.
+std::shared_ptr<Step> make_depthwise_float(const ConvFloatSpec& spec, Isa isa);
+
+// Checks the geometry and makes the step. Throws std::invalid_argument for extents or strides that do not fit together.
+std::shared_ptr<Step> make_conv_float(const ConvFloatSpec& spec, Isa isa);
+
+}  // namespace tpuconvert

@@ -1,9 +1,0 @@
-#include "float32/vector_scalar.h"
-// The kernels are written in the types of the header above.
-#include "float32/depthwise_tile.h"
-
-namespace tpuconvert {
-
-const DepthwiseKernels kDepthwiseScalar{Float::kLanes, run_depthwise<1>, run_precise_depthwise};
-
-}  // namespace tpuconvert

@@ -1,0 +1,11 @@
+#ifdef __AVX512F__
+#include "float32/vector_avx512.h"
+// The kernels are written in the types of the header above.
+#include "float32/elementwise/chain_tile.h"
+
+namespace tpuconvert {
+
+const ChainKernels kChainAvx512{run_chain<false>, run_chain<true>, read_chain};
+
+}  // namespace tpuconvert
+#endif

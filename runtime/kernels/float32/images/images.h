@@ -1,0 +1,60 @@
+// Pooling and resizing of binary32 images that lie channels-last.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/step.h"
+#include "float32/images/window.h"
+
+namespace tpuconvert {
+
+struct PoolTask : Window {
+  int channels = 1;
+  bool is_max = true;
+  const double* divisors = nullptr;  // one per window, [out_height][out_width]; of averages
+};
+
+// Interpolation two pixels of an axis: y = x[low] + (x[high] - x[low]) * weight.
+struct Interpolation {
+  std::int32_t low = 0, high = 0;
+  float weight = 0;
+};
+
+struct ResizeTask {
+  int out_height = 1, out_width = 1, channels = 1;
+  std::ptrdiff_t in_pixel = 0, in_row = 0, in_image = 0;  // floats
+  const Interpolation* rows = nullptr;
+  const Interpolation* columns = nullptr;
+};
+
+// Rows of the result, counted over all images: first <= row < last. The result is dense.
+struct ImageKernels {
+  void (*pool)(const PoolTask& task, std::int64_t first, std::int64_t last, const float* input, float* output);
+  void (*resize)(const ResizeTask& task, std::int64_t first, std::int64_t last, const float* input, float* output);
+};
+
+extern const ImageKernels kImagesScalar;
+extern const ImageKernels kImagesAvx2;
+extern const ImageKernels kImagesAvx512;
+
+struct PoolFloatSpec {
+  Place input, output;
+  ConvGeometry geometry;
+  std::vector<double> divisors;  // one per window for averages; empty for the maximum
+};
+
+// `rows` and `columns` hold one interpolation per row and column of the result.
+struct ResizeFloatSpec {
+  Place input, output;
+  ConvGeometry geometry;
+  std::vector<Interpolation> rows, columns;
+};
+
+// Both throw std::invalid_argument for parameters that do not fit together.
+std::shared_ptr<Step> make_pool_float(const PoolFloatSpec& spec, Isa isa);
+std::shared_ptr<Step> make_resize_float(const ResizeFloatSpec& spec, Isa isa);
+
+}  // namespace tpuconvert

@@ -1,0 +1,10 @@
+#include "float32/vector_scalar.h"
+// The kernels are written in the types of the header above.
+#include "float32/images/pool_tile.h"
+#include "float32/images/resize_tile.h"
+
+namespace tpuconvert {
+
+const ImageKernels kImagesScalar{run_pool, run_resize};
+
+}  // namespace tpuconvert

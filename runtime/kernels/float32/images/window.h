@@ -1,0 +1,41 @@
+// A window that moves over channels-last images, as the float kernels see it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/isa.h"
+#include "int8/conv/conv.h"
+
+namespace tpuconvert {
+
+// Strides are in floats.
+struct Window {
+  int batch = 1, height = 1, width = 1;
+  int out_height = 1, out_width = 1;
+  int kernel_h = 1, kernel_w = 1, stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+  int pad_top = 0, pad_left = 0;
+  std::ptrdiff_t in_pixel = 0, in_row = 0, in_image = 0;
+  std::ptrdiff_t out_pixel = 0, out_row = 0, out_image = 0;
+
+  int taps() const { return kernel_h * kernel_w; }
+};
+
+// What a sum is limited to before it is stored, after a tensor of the shape of the result was added: the larger of it and
+// `low`, then the smaller of that and `high`; NaN stays NaN, and a zero has the sign that `low` gives it.
+struct Limits {
+  bool are_set = false;
+  float low = 0, high = 0;  // low <= high; high is not 0, low is not -0
+};
+
+// Checks extents and strides and takes them over. Throws std::invalid_argument, naming `kind`, for those that are not
+// possible.
+Window window_of(const ConvGeometry& geometry, const char* kind);
+
+// Bytes from the first to behind the last element of the images, and of the result. The geometry is that of window_of.
+std::size_t input_bytes(const ConvGeometry& geometry, const char* kind);
+std::size_t output_bytes(const ConvGeometry& geometry, const char* kind);
+
+void check(const Limits& limits, const char* kind);
+
+}  // namespace tpuconvert

@@ -1,0 +1,18 @@
+#ifdef __AVX512F__
+#include "float32/vector_avx512.h"
+// The kernels are written in the types of the header above.
+#include "float32/matmul/matmul_tile.h"
+
+namespace tpuconvert {
+
+const MatmulKernels kMatmulAvx512{Float::kLanes,
+                                    2,
+                                    14,
+                                    6,
+                                    run_product<false, 14, 2>,
+                                    run_product<true, 6, 2>,
+                                    run_matmul<false, 14, 2>,
+                                    run_matmul<true, 6, 2>};
+
+}  // namespace tpuconvert
+#endif

@@ -1,0 +1,13 @@
+#ifdef __AVX2__
+#include "float32/vector_avx2.h"
+// The kernels are written in the types of the header above.
+#include "float32/rows/norm_tile.h"
+#include "float32/rows/reduce_tile.h"
+#include "float32/rows/softmax_tile.h"
+
+namespace tpuconvert {
+
+const RowKernels kRowsAvx2{run_softmax, run_normalize, run_reduce};
+
+}  // namespace tpuconvert
+#endif

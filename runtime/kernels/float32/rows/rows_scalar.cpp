@@ -1,0 +1,11 @@
+#include "float32/vector_scalar.h"
+// The kernels are written in the types of the header above.
+#include "float32/rows/norm_tile.h"
+#include "float32/rows/reduce_tile.h"
+#include "float32/rows/softmax_tile.h"
+
+namespace tpuconvert {
+
+const RowKernels kRowsScalar{run_softmax, run_normalize, run_reduce};
+
+}  // namespace tpuconvert

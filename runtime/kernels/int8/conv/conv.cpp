@@ -1,0 +1,298 @@
+// Checks of an integer convolution, and the step that runs its packed form.
+#include "int8/conv/conv.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "int8/conv/conv_tiles.h"
+#include "int8/depthwise/depthwise.h"
+
+namespace tpuconvert {
+
+namespace {
+
+// --- checks ----------------------------------------------------------------------------------------------------------
+
+constexpr std::int64_t kLargestIndex = std::numeric_limits<std::int32_t>::max();
+
+void require(bool is_true, const char* message) {
+  if (!is_true) throw std::invalid_argument(std::string("conv_int8: ") + message);
+}
+
+// total += count * stride, refused where the result would leave 64 bits.
+void add_extent(std::int64_t count, std::int64_t stride, std::int64_t* total) {
+  std::int64_t product = 0;
+  require(!__builtin_mul_overflow(count, stride, &product) && !__builtin_add_overflow(*total, product, total),
+          "strides and extents exceed 64 bits");
+}
+
+// Bytes from the first to behind the last element of a channels-last tensor.
+std::int64_t extent(const std::int64_t (&sizes)[3], const std::ptrdiff_t (&strides)[3], std::int64_t pixel_bytes) {
+  std::int64_t total = pixel_bytes;
+  for (int axis = 0; axis < 3; ++axis) {
+    require(strides[axis] >= 0, "strides must not be negative");
+    add_extent(sizes[axis] - 1, strides[axis], &total);
+  }
+  return total;
+}
+
+std::int64_t input_extent(const ConvGeometry& g) {
+  return extent({g.batch, g.height, g.width}, {g.in_image, g.in_row, g.in_pixel}, g.in_channels);
+}
+
+std::int64_t output_extent(const ConvGeometry& g, int bytes) {
+  return extent({g.batch, g.out_height, g.out_width}, {g.out_image, g.out_row, g.out_pixel},
+                std::int64_t{g.out_channels} * bytes);
+}
+
+std::int64_t other_extent(const ConvInt8Spec& spec) {
+  const ConvGeometry& g = spec.geometry;
+  return extent({g.batch, g.out_height, g.out_width}, {spec.residual->image, spec.residual->row, spec.residual->pixel},
+                g.out_channels);
+}
+
+// Kernels compute coordinates in 32 bits.
+void check_axis(int out, int kernel, int stride, int dilation, int pad) {
+  const std::int64_t last = (std::int64_t{out} - 1) * stride + (std::int64_t{kernel} - 1) * dilation + pad;
+  require(last <= kLargestIndex / 2, "a window lies too far from its input");
+}
+
+void check_geometry(const ConvGeometry& g, int out_bytes) {
+  for (const int value : {g.batch, g.height, g.width, g.in_channels, g.out_height, g.out_width, g.out_channels,
+                          g.kernel_h, g.kernel_w, g.stride_h, g.stride_w, g.dilation_h, g.dilation_w, g.groups})
+    require(value >= 1, "extents, strides and dilations must be positive");
+  require(g.pad_top >= 0 && g.pad_left >= 0, "pads must not be negative");
+  require(g.in_channels % g.groups == 0 && g.out_channels % g.groups == 0, "groups do not divide the channels");
+  check_axis(g.out_height, g.kernel_h, g.stride_h, g.dilation_h, g.pad_top);
+  check_axis(g.out_width, g.kernel_w, g.stride_w, g.dilation_w, g.pad_left);
+  std::int64_t positions = 0, products = 0, columns = 0;
+  add_extent(std::int64_t{g.batch} * g.out_height, g.out_width, &positions);
+  add_extent(std::int64_t{g.kernel_h} * g.kernel_w, g.group_in(), &products);
+  add_extent(g.out_channels, out_bytes, &columns);
+  require(positions <= kLargestIndex && products <= kLargestIndex / 8 && columns <= kLargestIndex,
+          "more elements than an index can count");
+  // Also where an extent of 1 makes the stride meaningless: kernels multiply it by coordinates in the padding.
+  for (const std::ptrdiff_t stride : {g.in_pixel, g.in_row, g.out_pixel, g.out_row})
+    require(stride <= kLargestIndex, "a stride exceeds 32 bits");
+  input_extent(g);
+  output_extent(g, out_bytes);
+  require(g.out_width == 1 || g.out_pixel >= columns, "pixels of the result overlap");
+  for (const std::ptrdiff_t stride : {g.out_pixel, g.out_row, g.out_image})
+    require(stride % out_bytes == 0, "a stride of the result is not a multiple of its elements");
+}
+
+// What no sum exceeds, by the number of its products.
+std::int64_t reach(const ConvInt8Spec& spec) {
+  std::int64_t largest_bias = 0;
+  for (const std::int32_t value : spec.bias) largest_bias = std::max(largest_bias, std::abs(std::int64_t{value}));
+  return std::int64_t{spec.geometry.taps()} * spec.geometry.group_in() * 255 * 255 + largest_bias;
+}
+
+void check_parameters(const ConvInt8Spec& spec) {
+  const ConvGeometry& g = spec.geometry;
+  const auto channels = static_cast<std::size_t>(g.out_channels);
+  require(spec.weights.data != nullptr, "weights are missing");
+  const std::vector<std::int32_t>& zero = spec.weights.zero;
+  require(zero.size() <= 1 || zero.size() == channels, "weights need one zero point, or one per output channel");
+  const int lowest = spec.weights.is_signed ? -128 : 0;
+  for (const std::int32_t value : zero)
+    require(value >= lowest && value <= lowest + 255, "a zero point lies outside the type of the weights");
+  require(spec.bias.empty() || spec.bias.size() == channels, "biases must be one per output channel");
+  require(spec.input_zero >= 0 && spec.input_zero <= 255, "the zero point of the input is not a stored byte");
+  // Sums of products alone may not leave 32 bits either: kernels add the bias first or last. One channel at a time only
+  // where no channel is safe by the number of its products.
+  if (reach(spec) <= kLargestIndex) return;
+  for (int channel = 0; channel < g.out_channels; ++channel)
+    if (largest_sum(spec, channel) > kLargestIndex) throw std::overflow_error("conv_int8: a sum may leave 32 bits");
+}
+
+// --- bounds ----------------------------------------------------------------------------------------------------------
+
+// Sums of the positive and of the negative weights of one channel.
+struct WeightSums {
+  std::int64_t positive = 0;
+  std::int64_t negative = 0;
+};
+
+template <typename Element>
+WeightSums sums_of_run(const Element* elements, std::int64_t count, std::ptrdiff_t stride, int zero) {
+  WeightSums sums;
+  constexpr std::int64_t kBlock = 1 << 20;  // 2^20 * 255 fits 32 bits
+  for (std::int64_t start = 0; start < count; start += kBlock) {
+    const std::int64_t end = std::min(count, start + kBlock);
+    std::int32_t total = 0, magnitudes = 0;
+    for (std::int64_t i = start; i < end; ++i) {
+      const std::int32_t value = elements[i * stride] - zero;
+      total += value;
+      magnitudes += value < 0 ? -value : value;
+    }
+    sums.positive += (std::int64_t{magnitudes} + total) / 2;
+    sums.negative += (std::int64_t{total} - magnitudes) / 2;
+  }
+  return sums;
+}
+
+struct Axis {
+  std::int64_t count;
+  std::ptrdiff_t stride;
+};
+
+template <typename Element>
+WeightSums sums_of_channel(const ConvInt8Spec& spec, int channel) {
+  const ConvGeometry& g = spec.geometry;
+  const WeightView& w = spec.weights;
+  const int zero = w.zero_of(channel);
+  Axis axes[3] = {{g.group_in(), w.stride_in}, {g.kernel_h, w.stride_y}, {g.kernel_w, w.stride_x}};
+  // The order of addends does not matter: smallest stride innermost, and axes that follow each other without a gap as one.
+  std::sort(axes, axes + 3, [](const Axis& a, const Axis& b) {
+    return a.count == 1 ? b.count != 1 : b.count != 1 && std::abs(a.stride) < std::abs(b.stride);
+  });
+  if (axes[1].stride == axes[2].stride * axes[2].count) std::swap(axes[1], axes[2]);
+  for (int merged = 0; merged < 2; ++merged) {
+    if (axes[1].stride != axes[0].stride * axes[0].count && axes[0].count != 1 && axes[1].count != 1) break;
+    axes[0] = {axes[0].count * axes[1].count, axes[0].count == 1 ? axes[1].stride : axes[0].stride};
+    axes[1] = axes[2];
+    axes[2] = {1, 0};
+  }
+  WeightSums sums;
+  const Element* first = static_cast<const Element*>(w.data) + channel * w.stride_out;
+  for (std::int64_t i = 0; i < axes[2].count; ++i) {
+    for (std::int64_t j = 0; j < axes[1].count; ++j) {
+      const Element* run = first + i * axes[2].stride + j * axes[1].stride;
+      const WeightSums part = axes[0].stride == 1 ? sums_of_run(run, axes[0].count, 1, zero)
+                                                  : sums_of_run(run, axes[0].count, axes[0].stride, zero);
+      sums.positive += part.positive;
+      sums.negative += part.negative;
+    }
+  }
+  return sums;
+}
+
+// --- the step --------------------------------------------------------------------------------------------------------
+
+// A residual sum as a second pass over the result, row by row of the images.
+class ResidualAfter {
+ public:
+  ResidualAfter(const ConvInt8Spec& spec, Isa isa)
+      : g_(spec.geometry), spec_(*spec.residual), residual_(spec_, g_.out_channels, isa) {
+    is_adjacent_ = g_.out_width == 1 || (g_.out_pixel == g_.out_channels && spec_.pixel == g_.out_channels);
+    panel_ = residual_.add_panel(0, g_.out_channels, is_adjacent_);
+  }
+
+  void run(const Run& run, const ConvAddresses& at) const {
+    const std::int64_t rows = std::int64_t{g_.batch} * g_.out_height;
+    const int parts = static_cast<int>(std::min<std::int64_t>(run.threads(), rows));
+    run.parallel(parts, [&](int part, int) {
+      for (std::int64_t row = rows * part / parts; row < rows * (part + 1) / parts; ++row) {
+        const std::int64_t image = row / g_.out_height, y = row % g_.out_height;
+        add_row(at.output + image * g_.out_image + y * g_.out_row, at.other + image * spec_.image + y * spec_.row);
+      }
+    });
+  }
+
+ private:
+  void add_row(std::uint8_t* bytes, const std::uint8_t* other) const {
+    const auto channels = static_cast<std::size_t>(g_.out_channels);
+    if (is_adjacent_) {
+      residual_.run(panel_, 1, channels * static_cast<std::size_t>(g_.out_width), 0, &bytes, &other);
+      return;
+    }
+    for (int x = 0; x < g_.out_width; ++x, bytes += g_.out_pixel, other += spec_.pixel)
+      residual_.run(panel_, 1, channels, 0, &bytes, &other);
+  }
+
+  ConvGeometry g_;
+  ResidualSpec spec_;
+  Residual residual_;
+  Residual::Panel panel_;
+  bool is_adjacent_;
+};
+
+class ConvInt8Step : public Step {
+ public:
+  ConvInt8Step(const ConvInt8Spec& spec, Isa isa, std::unique_ptr<ConvInt8Kernel> kernel)
+      : input_(Span::reads_slack(spec.input, static_cast<std::size_t>(input_extent(spec.geometry)))),
+        output_(Span::writes(spec.output, static_cast<std::size_t>(output_extent(spec.geometry, spec.epilogue.bytes)),
+                             static_cast<std::size_t>(spec.epilogue.bytes))),
+        kernel_(std::move(kernel)),
+        kind_(kernel_->kind()) {
+    if (!spec.residual) return;
+    other_ = Span::reads_slack(spec.residual->other, static_cast<std::size_t>(other_extent(spec)));
+    kind_ += " + residual";
+    if (!kernel_->adds_residual()) after_ = std::make_unique<ResidualAfter>(spec, isa);
+  }
+
+  void run(const Run& run) const override {
+    const ConvAddresses at{run.at<const std::uint8_t>(input_.place), run.at<std::uint8_t>(output_.place),
+                           other_ ? run.at<const std::uint8_t>(other_->place) : nullptr};
+    const int parts = kernel_->parts(run.threads());
+    run.parallel(parts, [&](int part, int worker) { kernel_->run(at, part, parts, run.scratch(worker)); });
+    if (after_) after_->run(run, at);
+  }
+
+  std::vector<Span> spans() const override {
+    std::vector<Span> found{input_, output_};
+    if (other_) found.push_back(*other_);
+    return found;
+  }
+  std::size_t scratch_bytes() const override { return kernel_->scratch_bytes(); }
+  std::size_t packed_bytes() const override { return kernel_->packed_bytes(); }
+  const char* kind() const override { return kind_.c_str(); }
+
+ private:
+  Span input_;
+  Span output_;
+  std::optional<Span> other_;
+  std::unique_ptr<ConvInt8Kernel> kernel_;
+  std::unique_ptr<ResidualAfter> after_;
+  std::string kind_;
+};
+
+std::unique_ptr<ConvInt8Kernel> make_kernel(const ConvInt8Spec& spec, Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512Vnni) return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec) : avx512::make_conv_tiles(spec);
+  if (isa >= Isa::kAvxVnni) return make_conv_int8_avxvnni(spec);
+  if (isa >= Isa::kAvx2) return make_conv_int8_avx2(spec);
+#else
+  static_cast<void>(isa);
+#endif
+  return make_conv_int8_scalar(spec);
+}
+
+}  // namespace
+
+std::string kind_of(const ConvGeometry& geometry) {
+  if (geometry.taps() == 1 && geometry.groups == 1 && geometry.height == 1) return "matmul_int8";
+  const std::string window = std::to_string(geometry.kernel_h) + "x" + std::to_string(geometry.kernel_w);
+  return (geometry.is_depthwise() ? "depthwise_int8 " : "conv_int8 ") + window;
+}
+
+std::int64_t largest_sum(const ConvInt8Spec& spec, int channel) {
+  const WeightSums sums = spec.weights.is_signed ? sums_of_channel<std::int8_t>(spec, channel)
+                                                 : sums_of_channel<std::uint8_t>(spec, channel);
+  const std::int64_t below = -spec.input_zero, above = 255 - spec.input_zero;  // what a stored byte can mean
+  const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
+  const std::int64_t highest = sums.positive * above + sums.negative * below;
+  const std::int64_t lowest = sums.positive * below + sums.negative * above;
+  // Without the bias too, so that it does not matter when it is added.
+  return std::max({highest, -lowest, std::abs(highest + bias), std::abs(lowest + bias)});
+}
+
+std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& given, Isa isa) {
+  check_geometry(given.geometry, given.epilogue.bytes);
+  check_parameters(given);
+  ConvInt8Spec spec = given;
+  spec.epilogue = without_ties(given.epilogue, reach(given));
+  if (spec.residual) {
+    require(spec.epilogue.bytes == 1 && !spec.epilogue.is_dequantized, "a residual is added to bytes");
+    for (const std::ptrdiff_t stride : {spec.residual->pixel, spec.residual->row})
+      require(stride >= 0 && stride <= kLargestIndex, "a stride of the residual exceeds 32 bits");
+    other_extent(spec);
+  }
+  return std::make_shared<ConvInt8Step>(spec, isa, make_kernel(spec, isa));
+}
+
+}  // namespace tpuconvert

@@ -1,0 +1,105 @@
+// Exact integer convolution with a fused epilogue; matrix products are convolutions with one tap.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/isa.h"
+#include "core/step.h"
+#include "int8/epilogue/epilogue.h"
+#include "int8/epilogue/residual.h"
+
+namespace tpuconvert {
+
+// Activations are channels-last and stored unsigned. Strides are in bytes, so that operands and results may be parts of
+// wider tensors (a slice of channels, every second row).
+struct ConvGeometry {
+  int batch = 1;
+  int height = 1, width = 1, in_channels = 1;
+  int out_height = 1, out_width = 1, out_channels = 1;
+  int kernel_h = 1, kernel_w = 1;
+  int stride_h = 1, stride_w = 1;
+  int dilation_h = 1, dilation_w = 1;
+  int pad_top = 0, pad_left = 0;  // bottom and right follow from the extents
+  int groups = 1;
+  std::ptrdiff_t in_pixel = 0, in_row = 0, in_image = 0;
+  std::ptrdiff_t out_pixel = 0, out_row = 0, out_image = 0;
+
+  int group_in() const { return in_channels / groups; }
+  int group_out() const { return out_channels / groups; }
+  int taps() const { return kernel_h * kernel_w; }
+  bool is_depthwise() const { return groups > 1 && group_in() == 1 && group_out() == 1; }
+};
+
+// Weights as they lie in the file, with element strides; value = element - zero[channel].
+struct WeightView {
+  const void* data = nullptr;
+  bool is_signed = true;
+  std::vector<std::int32_t> zero;  // one, or one per output channel; empty: 0
+  std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
+
+  int zero_of(int out) const {
+    return zero.empty() ? 0 : zero.size() == 1 ? zero[0] : zero[static_cast<std::size_t>(out)];
+  }
+
+  // -255..255
+  int at(int out, int in, int y, int x) const {
+    const std::ptrdiff_t index = out * stride_out + in * stride_in + y * stride_y + x * stride_x;
+    const int raw = is_signed ? static_cast<const std::int8_t*>(data)[index]
+                              : static_cast<const std::uint8_t*>(data)[index];
+    return raw - zero_of(out);
+  }
+};
+
+struct ConvInt8Spec {
+  Place input;
+  Place output;
+  ConvGeometry geometry;
+  WeightView weights;               // read while the step is made, not kept
+  std::vector<std::int32_t> bias;   // one per output channel, or empty
+  int input_zero = 0;               // stored byte that means 0, 0..255; padding has this value
+  EpilogueSpec epilogue;
+  std::optional<ResidualSpec> residual;  // added to results of one byte, after the table
+};
+
+// Where the tensors of a run begin; `other` is null without a residual sum.
+struct ConvAddresses {
+  const std::uint8_t* input;
+  std::uint8_t* output;
+  const std::uint8_t* other;
+};
+
+// The packed form for one instruction set.
+class ConvInt8Kernel {
+ public:
+  virtual ~ConvInt8Kernel() = default;
+  // Computes part `part` of `parts` of the result. Different parts may run at the same time.
+  virtual void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const = 0;
+  // Whether `run` adds the residual; otherwise that is done to the whole result afterwards.
+  virtual bool adds_residual() const { return false; }
+  // Into how many parts the work is best divided for that many threads; more than threads where it evens out the load.
+  virtual int parts(int threads) const = 0;
+  virtual std::size_t scratch_bytes() const { return 0; }
+  virtual std::size_t packed_bytes() const = 0;
+  virtual const char* kind() const = 0;
+};
+
+// What a profile calls it: "conv_int8 3x3", "depthwise_int8 3x3", "matmul_int8".
+std::string kind_of(const ConvGeometry& geometry);
+
+// Largest magnitude that sum + bias can have for a channel; sums that may leave 32 bits are refused by make_conv_int8.
+std::int64_t largest_sum(const ConvInt8Spec& spec, int channel);
+
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_scalar(const ConvInt8Spec& spec);
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_avx2(const ConvInt8Spec& spec);
+std::unique_ptr<ConvInt8Kernel> make_conv_int8_avxvnni(const ConvInt8Spec& spec);
+
+// Checks the geometry and makes the step. Throws std::invalid_argument for extents, strides or parameters that do not fit
+// together, and std::overflow_error when a sum may leave 32 bits.
+std::shared_ptr<Step> make_conv_int8(const ConvInt8Spec& spec, Isa isa);
+
+}  // namespace tpuconvert

@@ -1,0 +1,416 @@
+#if defined(__x86_64__)
+
+#include "int8/conv/conv_tiles.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "int8/conv/tile_packing.h"
+#include "int8/conv/region_biases.h"
+#include "int8/epilogue/subnormal_requant.h"
+#include "int8/conv/windows.h"
+
+namespace tpuconvert::avx512 {
+namespace {
+
+constexpr std::size_t kCacheShare = 512 * 1024;  // of weights that stay in the second-level cache beside activations
+constexpr std::size_t kGroupBytes = 320 * 1024;  // of weights that are used for all rows before the next are read
+constexpr std::size_t kPassBytes = 16 * 1024;    // of inputs that all panels use before the next are read
+constexpr int kFewTiles = 16;                    // behind more, beginning anew is quicker than walking on
+
+TileKernel tile_kernel(const Panel& panel, int rows, bool adds_residual) {
+  if (adds_residual)
+    return panel.epilogue == TileEpilogue::kSubnormal ? tile_subnormal_residual(panel.full, rows)
+                                              : tile_one_factor_residual(panel.full, rows);
+  switch (panel.epilogue) {
+    case TileEpilogue::kSubnormal: return tile_subnormal(panel.full, panel.half, rows);
+    case TileEpilogue::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
+    case TileEpilogue::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
+    case TileEpilogue::kKinked: return tile_kinked(panel.full, panel.half, rows);
+    case TileEpilogue::kSums: break;
+  }
+  return tile_sums(panel.full, panel.half, rows);
+}
+
+// Neighbouring panels of one shape, whose weights are used for all rows of a part before those of the next run.
+struct PanelRun {
+  int first, last;  // last is exclusive
+};
+
+TileCosts costs_of(const PackedConv& packed) {
+  const Panel& panel = packed.panels.front();
+  return {largest_rows(panel.full, panel.half), panel.accumulators(),
+          static_cast<int>(packed.layout.bytes / 4) * packed.layout.copies};
+}
+
+std::vector<PanelRun> runs_of(const std::vector<Panel>& panels, std::size_t weight_bytes) {
+  const std::size_t limit = weight_bytes > kCacheShare ? kGroupBytes : weight_bytes;
+  std::vector<PanelRun> runs;
+  std::size_t bytes = 0;
+  for (int i = 0; i < static_cast<int>(panels.size()); ++i) {
+    const Panel& panel = panels[static_cast<std::size_t>(i)];
+    const Panel* before = i == 0 ? nullptr : &panels[static_cast<std::size_t>(i - 1)];
+    if (before == nullptr || before->full != panel.full || before->half != panel.half ||
+        bytes + panel.weight_bytes > limit) {
+      runs.push_back({i, i});
+      bytes = 0;
+    }
+    bytes += panel.weight_bytes;
+    runs.back().last = i + 1;
+  }
+  return runs;
+}
+
+// Results of a region, of all images.
+struct Results {
+  std::size_t region;
+  std::int64_t first, last;  // last is exclusive
+  bool are_last;             // nothing else is computed with the same weights
+};
+
+// Tiles of nearly the same height.
+class Tiles {
+ public:
+  Tiles(std::int64_t results, int most)
+      : count_((results + most - 1) / most), fewer_(static_cast<int>(results / count_)), higher_(results % count_) {}
+
+  std::int64_t count() const { return count_; }
+  int rows_of(std::int64_t tile) const { return fewer_ + (tile < higher_ ? 1 : 0); }
+  // How many tiles from this one on are as high as it is.
+  std::int64_t same_from(std::int64_t tile) const { return (tile < higher_ ? higher_ : count_) - tile; }
+
+ private:
+  std::int64_t count_;
+  int fewer_;
+  std::int64_t higher_;  // tiles with a row more
+};
+
+class ConvTiles : public ConvInt8Kernel {
+ public:
+  explicit ConvTiles(const ConvInt8Spec& spec)
+      : g_(spec.geometry),
+        epilogue_(spec.epilogue, spec.geometry.out_channels, Isa::kAvx512Vnni),
+        packed_(pack(spec, epilogue_)),
+        windows_(spec, packed_.layout, costs_of(packed_)),
+        runs_(runs_of(packed_.panels, packed_.weights.size())),
+        kind_(kind_of(spec.geometry)) {
+    are_results_adjacent_ = epilogue_.bytes() == 1 && g_.out_row == g_.out_width * g_.out_pixel &&
+                         (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
+    if (spec.residual) prepare_residual(spec);
+    parameters_ = parameters_of_regions(&packed_, windows_);
+    prepare_panels();
+    // Results whose inputs stay in the first-level cache until all panels have used them.
+    const std::size_t bytes = static_cast<std::size_t>(g_.in_channels) * static_cast<std::size_t>(g_.stride_w);
+    rows_per_pass_ = std::max<std::int64_t>(84, static_cast<std::int64_t>(kPassBytes / bytes) / 84 * 84);
+  }
+
+  int parts(int threads) const override {
+    if (threads == 1) return 1;
+    const int panels = static_cast<int>(packed_.panels.size());
+    if (splits_panels(threads)) return std::min(threads, panels);
+    const std::int64_t results = rows() * g_.out_width;
+    const std::int64_t units = windows_.band() ? rows() : (results + kMaxRows - 1) / kMaxRows;
+    return static_cast<int>(std::min<std::int64_t>(threads, units));
+  }
+
+  void run(const ConvAddresses& at, int part, int parts, std::uint8_t* scratch) const override {
+    const WithSubnormals mode;
+    if (parts > 1 && splits_panels(parts)) {
+      const std::int64_t count = static_cast<std::int64_t>(packed_.panels.size());
+      const int first = static_cast<int>(count * part / parts), last = static_cast<int>(count * (part + 1) / parts);
+      run_part(at, first, last, 0, 1, scratch);
+    } else {
+      run_part(at, 0, static_cast<int>(packed_.panels.size()), part, parts, scratch);
+    }
+  }
+
+  bool adds_residual() const override { return residual_.has_value(); }
+
+  // Addresses of two tiles, sums, arguments and a band, in this order.
+  std::size_t scratch_bytes() const override {
+    return arguments_at() + argument_bytes() + (windows_.band() ? windows_.band()->bytes() : 0);
+  }
+  std::size_t packed_bytes() const override {
+    return packed_.weights.size() + parameters_.size() + windows_.bytes() + (residual_ ? residual_->bytes() : 0);
+  }
+  const char* kind() const override { return kind_.c_str(); }
+
+ private:
+  static constexpr std::size_t kSumBytes = 28 * 64;  // of the largest tile
+
+  std::int32_t* sums_at(std::uint8_t* scratch) const {
+    return reinterpret_cast<std::int32_t*>(scratch + 2 * windows_.address_bytes());
+  }
+  std::size_t arguments_at() const { return 2 * windows_.address_bytes() + kSumBytes; }
+  std::size_t argument_bytes() const { return (packed_.panels.size() * sizeof(TileArguments) + 63) / 64 * 64; }
+
+  std::int64_t rows() const { return std::int64_t{g_.batch} * g_.out_height; }
+
+  // By output channels where the weights are the larger share of what is read, and they divide evenly enough.
+  bool splits_panels(int parts) const {
+    const int panels = static_cast<int>(packed_.panels.size());
+    if (panels < parts || (panels % parts != 0 && panels < 8 * parts)) return false;
+    const std::int64_t input_bytes = std::int64_t{g_.batch} * g_.height * g_.width * g_.in_channels;
+    return static_cast<std::int64_t>(packed_.weights.size()) > input_bytes;
+  }
+
+  // Panels first..last-1, one part of the rows.
+  void run_part(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
+    if (!windows_.band()) {
+      run_regions(at, first, last, part, parts, scratch);
+      return;
+    }
+    std::uint8_t* band = scratch + arguments_at() + argument_bytes();
+    const std::int64_t end = rows() * (part + 1) / parts;
+    for (std::int64_t row = rows() * part / parts; row < end;) {
+      const std::int64_t image = row / g_.out_height;
+      const int y = static_cast<int>(row % g_.out_height);
+      const int count = static_cast<int>(std::min<std::int64_t>({windows_.band()->results(), g_.out_height - y, end - row}));
+      const std::uint8_t* input = windows_.band()->copy(at.input + image * g_.in_image, y, count, band);
+      const Results results{0, row * g_.out_width, (row + count) * g_.out_width, row + count == end};
+      run_panels({input, at.output, at.other}, {first, last}, results, scratch);
+      row += count;
+    }
+  }
+
+  void run_regions(const ConvAddresses& at, int first, int last, int part, int parts, std::uint8_t* scratch) const {
+    const auto for_regions = [&](auto&& run) {
+      for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
+        const std::int64_t results = windows_.regions()[region].results();
+        run(Results{region, results * part / parts, results * (part + 1) / parts,
+                    region + 1 == windows_.regions().size()});
+      }
+    };
+    if (packed_.weights.size() > kCacheShare) {
+      // The weights of a run are used in all regions before the next are read.
+      for (const PanelRun& run : runs_)
+        for_regions([&](const Results& results) {
+          run_positions(at, {std::max(run.first, first), std::min(run.last, last)}, results, scratch);
+        });
+      return;
+    }
+    for_regions([&](const Results& results) {
+      for (std::int64_t from = results.first; from < results.last; from += rows_per_pass_) {
+        const std::int64_t to = std::min(results.last, from + rows_per_pass_);
+        run_panels(at, {first, last}, {results.region, from, to, results.are_last && to == results.last}, scratch);
+      }
+    });
+  }
+
+  void run_panels(const ConvAddresses& at, PanelRun panels, const Results& results, std::uint8_t* scratch) const {
+    for (const PanelRun& run : runs_)
+      run_positions(at, {std::max(run.first, panels.first), std::min(run.last, panels.last)}, results, scratch);
+  }
+
+  // With a band, `at.input` is where the window of the first result begins.
+  void run_positions(const ConvAddresses& at, PanelRun run, const Results& results, std::uint8_t* scratch) const {
+    const std::int64_t count = results.last - results.first;
+    if (run.first >= run.last || count <= 0) return;
+    const Panel& shape = packed_.panels[static_cast<std::size_t>(run.first)];
+    const Tiles tiles(count, largest_rows(shape.full, shape.half));
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    bool are_complete = true;
+    for (int i = run.first; i < run.last; ++i) {
+      arguments[i] = arguments_[results.region * packed_.panels.size() + static_cast<std::size_t>(i)];
+      arguments[i].sums = sums_at(scratch);
+      are_complete &= kernels_[static_cast<std::size_t>(i)].are_complete;
+    }
+    run_tiles(at, run, results, tiles, are_complete, scratch);
+  }
+
+  void run_tiles(const ConvAddresses& at, PanelRun run, const Results& results, const Tiles& tiles, bool are_complete,
+                 std::uint8_t* scratch) const {
+    const RegionWindows& windows = windows_.regions()[results.region];
+    const TileArguments* constants = arguments_.data() + results.region * packed_.panels.size();
+    TileArguments* arguments = reinterpret_cast<TileArguments*>(scratch + arguments_at());
+    // Addresses of a tile, from which those of some more are at even distances. They are stored long before they are read:
+    // it would wait for them.
+    struct {
+      Walk walk;
+      const std::uint8_t** inputs;
+      Segments segments;
+      int tiles;
+    } places[2];
+    places[0].inputs = reinterpret_cast<const std::uint8_t**>(scratch);
+    places[1].inputs = reinterpret_cast<const std::uint8_t**>(scratch + windows_.address_bytes());
+    // Of a line of results, with the remainder of those before.
+    const std::int64_t line = are_complete ? windows.even_results() : 0;
+    const auto even_tiles = [&](std::int64_t tile, std::int64_t result) {
+      if (line == 0) return 1;
+      const std::int64_t fitting = (line - result % line) / tiles.rows_of(tile);
+      return static_cast<int>(std::clamp<std::int64_t>(fitting, 1, tiles.same_from(tile)));
+    };
+    windows.begin(at, results.first, &places[0].walk);
+    places[0].segments = windows.place(places[0].walk, tiles.rows_of(0), places[0].inputs);
+    places[0].tiles = even_tiles(0, results.first);
+    std::int64_t result = results.first;
+    for (std::int64_t tile = 0, current = 0; tile < tiles.count(); current = 1 - current) {
+      auto& here = places[current];
+      const int rows = tiles.rows_of(tile);
+      const std::ptrdiff_t input_step = rows * windows.input_step(), output_step = rows * windows.output_step();
+      result += std::int64_t{rows} * here.tiles;
+      for (int i = run.first; i < run.last; ++i) {
+        set_places(here.inputs, here.segments, here.walk, &arguments[i]);
+        arguments[i].input_offset = constants[i].input_offset;
+        arguments[i].output_offset = constants[i].output_offset;
+      }
+      for (int even = 0; even < here.tiles; ++even, ++tile) {
+        if (even + 1 == here.tiles && tile + 1 < tiles.count()) {
+          auto& next = places[1 - current];
+          // A walk takes a step for each row of results on its way.
+          if (here.tiles > kFewTiles && !windows_.band())
+            windows.begin(at, result, &next.walk);
+          else
+            windows.advance(here.walk, rows * here.tiles, &next.walk);
+          next.segments = windows.place(next.walk, tiles.rows_of(tile + 1), next.inputs);
+          next.tiles = even_tiles(tile + 1, result);
+        }
+        if (residual_) fetch_others(run, rows, here.walk.other, even * output_step);
+        const std::ptrdiff_t ahead = ahead_of(run, results, tiles, tile);
+        for (int i = run.first; i < run.last; ++i) {
+          const PanelKernels& kernels = kernels_[static_cast<std::size_t>(i)];
+          arguments[i].ahead = ahead;
+          kernels.of_rows[rows - 1](arguments[i]);
+          arguments[i].input_offset += static_cast<std::size_t>(input_step);
+          arguments[i].output_offset += static_cast<std::size_t>(output_step);
+          if (!kernels.are_complete) complete_tile(i, rows, sums_at(scratch), here.walk);
+        }
+      }
+    }
+  }
+
+  static void set_places(const std::uint8_t* const* inputs, const Segments& segments, const Walk& walk,
+                         TileArguments* arguments) {
+    arguments->inputs = inputs;
+    arguments->segments = segments.count;
+    arguments->segment_bytes = segments.bytes;
+    arguments->skips = segments.skips;
+    arguments->outputs = walk.output;
+    arguments->residual.others = walk.other;
+  }
+
+  // What a tile has left to be done.
+  void complete_tile(int index, int rows, std::int32_t* sums, const Walk& walk) const {
+    const Panel& panel = packed_.panels[static_cast<std::size_t>(index)];
+    if (panel.epilogue == TileEpilogue::kSums) {
+      const std::size_t offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
+      epilogue_.apply_rows({sums, panel.accumulators() * kLanes, rows, walk.output, offset}, panel.first, panel.columns);
+    }
+    if (residual_) add_residual(index, panel, rows, walk.output, walk.other);
+  }
+
+  // The last tiles bring the weights near that are used next, which lie behind these: a part of each step's.
+  std::ptrdiff_t ahead_of(PanelRun run, const Results& results, const Tiles& tiles, std::int64_t tile) const {
+    const std::int64_t left = tiles.count() - 1 - tile;
+    if (!results.are_last || left >= 4) return 0;
+    const Panel& first = packed_.panels[static_cast<std::size_t>(run.first)];
+    const Panel& last = packed_.panels[static_cast<std::size_t>(run.last - 1)];
+    return static_cast<std::ptrdiff_t>(last.weights + last.weight_bytes - first.weights) + 64 * left;
+  }
+
+  TileArguments arguments_of(const Panel& panel, std::size_t region) const {
+    const RegionWindows& windows = windows_.regions()[region];
+    TileArguments arguments{};
+    arguments.input_offset = panel.input_offset;
+    arguments.weights = packed_.weights.as<std::int8_t>() + panel.weights + windows.first_step() * panel.step_bytes();
+    arguments.parameters = parameters_.as<LaneParameters>() + region * packed_.lane_groups() + panel.parameters;
+    arguments.output_offset = static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
+    arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
+    arguments.offset = panel.offset;
+    arguments.is_adjacent = are_results_adjacent_ && windows.is_contiguous() &&
+                            panel.columns == kLanes * panel.accumulators() && g_.out_pixel == panel.columns;
+    arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
+    arguments.low = static_cast<int>(epilogue_.spec().low);
+    arguments.high = static_cast<int>(epilogue_.spec().high);
+    return arguments;
+  }
+
+  void prepare_panels() {
+    for (const Panel& panel : packed_.panels) {
+      PanelKernels kernels{};
+      const bool adds = residual_ && is_residual_in_tile(panel);
+      kernels.are_complete = panel.epilogue != TileEpilogue::kSums && (adds || !residual_);
+      for (int rows = 1; rows <= largest_rows(panel.full, panel.half); ++rows)
+        kernels.of_rows[rows - 1] = tile_kernel(panel, rows, adds);
+      kernels_.push_back(kernels);
+    }
+    for (std::size_t region = 0; region < windows_.regions().size(); ++region) {
+      for (std::size_t i = 0; i < packed_.panels.size(); ++i) {
+        const Panel& panel = packed_.panels[i];
+        arguments_.push_back(arguments_of(panel, region));
+        if (!residual_ || !is_residual_in_tile(panel)) continue;
+        const Residual::Panel& parameters = residual_panels_[i];
+        arguments_.back().residual = {residual_->factors(parameters), residual_->offsets(parameters), nullptr,
+                                      residual_->shift(), residual_->low(), residual_->high(), is_one_run_};
+      }
+    }
+  }
+
+  void prepare_residual(const ConvInt8Spec& spec) {
+    residual_spec_ = *spec.residual;
+    residual_.emplace(residual_spec_, g_.out_channels, Isa::kAvx512Vnni);
+    const bool are_others_adjacent = residual_spec_.pixel == g_.out_pixel && residual_spec_.row == g_.out_row &&
+                                     (g_.batch == 1 || residual_spec_.image == g_.out_image);
+    is_one_run_ = are_results_adjacent_ && are_others_adjacent && packed_.panels.size() == 1 &&
+                  g_.out_pixel == g_.out_channels && windows_.are_regions_contiguous();
+    for (const Panel& panel : packed_.panels) {
+      const bool repeats = is_residual_in_tile(panel) ? panel.accumulators() <= 2 : is_one_run_;
+      residual_panels_.push_back(residual_->add_panel(panel.first, panel.columns, repeats));
+    }
+  }
+
+  static bool is_residual_in_tile(const Panel& panel) {
+    if ((panel.epilogue != TileEpilogue::kSubnormal && panel.epilogue != TileEpilogue::kOneFactor) || panel.half) return false;
+    return panel.accumulators() > 2 || panel.columns == kLanes * panel.accumulators();
+  }
+
+  // Brings the other tensor near while sums are computed.
+  void fetch_others(PanelRun run, int rows, const std::uint8_t* const* others, std::ptrdiff_t distance) const {
+    const Panel& last_panel = packed_.panels[static_cast<std::size_t>(run.last - 1)];
+    const int first = packed_.panels[static_cast<std::size_t>(run.first)].first;
+    const int last = last_panel.first + last_panel.columns;
+    for (int row = 0; row < rows; ++row)
+      for (int byte = first; byte < last; byte += 64) __builtin_prefetch(others[row] + distance + byte);
+  }
+
+  void add_residual(int index, const Panel& panel, int rows, std::uint8_t* const* outputs,
+                    const std::uint8_t* const* others) const {
+    const auto columns = static_cast<std::size_t>(panel.columns), first = static_cast<std::size_t>(panel.first);
+    const Residual::Panel& parameters = residual_panels_[static_cast<std::size_t>(index)];
+    if (is_one_run_)
+      residual_->run(parameters, 1, columns * static_cast<std::size_t>(rows), 0, outputs, others);
+    else
+      residual_->run(parameters, rows, columns, first, outputs, others);
+  }
+
+  struct PanelKernels {
+    bool are_complete;  // nothing is left to be done with their results
+    TileKernel of_rows[kMaxRows];
+  };
+
+  ConvGeometry g_;
+  Epilogue epilogue_;
+  PackedConv packed_;
+  Windows windows_;
+  std::vector<PanelRun> runs_;
+  std::vector<PanelKernels> kernels_;     // of the panels
+  AlignedBytes parameters_;               // of the panels, for each region
+  std::vector<TileArguments> arguments_;  // the same, less what changes from tile to tile
+  std::int64_t rows_per_pass_ = 0;     // results that all panels are computed for before the next ones
+  bool are_results_adjacent_ = false;  // they follow each other at out_pixel bytes
+  std::string kind_;
+  ResidualSpec residual_spec_;
+  std::optional<Residual> residual_;
+  std::vector<Residual::Panel> residual_panels_;  // of the panels of weights
+  bool is_one_run_ = false;                       // all bytes of a tile follow each other, in both tensors
+};
+
+}  // namespace
+
+std::unique_ptr<ConvInt8Kernel> make_conv_tiles(const ConvInt8Spec& spec) { return std::make_unique<ConvTiles>(spec); }
+
+}  // namespace tpuconvert::avx512
+
+#endif

@@ -1,0 +1,13 @@
+// 256-bit kernels for processors that have the dot product of bytes only with AVX512-VNNI and AVX512-VL.
+#if defined(__x86_64__)
+#define PANELS_NAMESPACE avxvnni_evex
+#define PANELS_BYTE_DOT "vpdpbusd"
+#define PANELS_REGISTER "v"
+#include "int8/conv/panel_kernels_256.inl"
+
+namespace tpuconvert::panels {
+
+const Functions& functions_avxvnni_evex() { return avxvnni_evex::kFunctions; }
+
+}  // namespace tpuconvert::panels
+#endif

@@ -1,0 +1,231 @@
+#if defined(__x86_64__)
+
+#include "int8/conv/tile_packing.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "int8/conv/interleave_columns.h"
+#include "int8/epilogue/panel_requant.h"
+#include "int8/conv/weight_panels.h"
+#include "int8/conv/weight_rows.h"
+
+namespace tpuconvert::avx512 {
+namespace {
+
+std::size_t rounded_up(std::size_t value, std::size_t unit) { return (value + unit - 1) / unit * unit; }
+
+// --- shapes ----------------------------------------------------------------------------------------------------------
+
+struct Shape {
+  int full;
+  bool half;
+
+  int columns() const { return 16 * full + (half ? 8 : 0); }
+};
+
+// Panels for neighbouring channels: wide ones first, and little that is computed for channels that are not there.
+std::vector<Shape> shapes_of(int channels) {
+  std::vector<Shape> shapes;
+  for (; channels >= 64; channels -= 64) shapes.push_back({4, false});
+  if (channels > 56) {
+    shapes.push_back({4, false});
+  } else if (channels > 48) {
+    shapes.push_back({2, false});
+    shapes.push_back({1, true});
+  } else if (channels > 40) {
+    shapes.push_back({3, false});
+  } else if (channels > 32) {
+    shapes.push_back({1, true});
+    shapes.push_back({1, false});
+  } else if (channels > 24) {
+    shapes.push_back({2, false});
+  } else if (channels > 16) {
+    shapes.push_back({1, true});
+  } else if (channels > 8) {
+    shapes.push_back({1, false});
+  } else if (channels > 0) {
+    shapes.push_back({0, true});
+  }
+  return shapes;
+}
+
+// Groups of few output channels share a panel, with zero weights for the input channels of the others.
+int groups_per_panel(const ConvGeometry& g) {
+  int merged = std::max(1, std::min(g.groups, kLanes / g.group_out()));
+  while (g.groups % merged != 0) --merged;
+  return merged;
+}
+
+// Columns leave less of the segments unused than rows, but have to be made for every row of results.
+bool are_columns_worthwhile(const ConvGeometry& g) {
+  const std::int64_t column = std::int64_t{g.kernel_h} * g.in_channels;
+  if (column > kColumnBytes) return false;
+  const auto steps = [](std::int64_t bytes) { return (bytes + 3) / 4; };
+  const std::int64_t saved_steps = g.kernel_h * steps(std::int64_t{g.kernel_w} * g.in_channels) - steps(g.kernel_w * column);
+  const std::int64_t accumulators = (g.out_channels + kLanes - 1) / kLanes;
+  const std::int64_t columns = std::int64_t{g.out_width - 1} * g.stride_w + g.kernel_w;
+  const std::int64_t vectors = columns / (kColumnBytes / column) + 1;
+  constexpr std::int64_t kStoreCycles = 4;
+  return saved_steps * accumulators * g.out_width > vectors * (g.kernel_h + kStoreCycles);
+}
+
+SegmentLayout layout_of(const ConvInt8Spec& spec) {
+  const ConvGeometry& g = spec.geometry;
+  SegmentLayout layout;
+  layout.merged_groups = groups_per_panel(g);
+  layout.channels = layout.merged_groups * g.group_in();
+  layout.copies = weight_copies(spec);
+  const std::size_t row_bytes = rounded_up(static_cast<std::size_t>(g.kernel_w) * static_cast<std::size_t>(g.in_channels), 4);
+  if (g.groups == 1 && g.kernel_w > 1 && g.dilation_w == 1 && g.in_channels % 4 != 0)
+    layout.windows = are_columns_worthwhile(g) ? WindowLayout::kColumns : WindowLayout::kRows;
+  if (layout.windows == WindowLayout::kColumns) {
+    layout.bytes = rounded_up(static_cast<std::size_t>(g.taps()) * static_cast<std::size_t>(g.in_channels), 4);
+    layout.count = 1;
+  } else if (layout.windows == WindowLayout::kRows) {
+    layout.bytes = row_bytes;
+    layout.count = g.kernel_h;
+  } else {
+    layout.bytes = rounded_up(static_cast<std::size_t>(layout.channels), 4);
+    layout.count = g.taps();
+  }
+  return layout;
+}
+
+// --- weights ---------------------------------------------------------------------------------------------------------
+
+// Puts the weights of panels in order and adds them up.
+class WeightPacker {
+ public:
+  WeightPacker(const ConvInt8Spec& spec, const SegmentLayout& layout) : spec_(spec), layout_(layout) {
+    const WeightView& w = spec.weights;
+    // Each weight is one byte, less a zero point that the kernels expect.
+    const int harmless = w.is_signed ? 0 : 128;
+    const bool is_plain = w.zero.empty() ? w.is_signed
+                                         : std::all_of(w.zero.begin(), w.zero.end(),
+                                                       [harmless](std::int32_t zero) { return zero == harmless; });
+    WeightPanelTask task = task_of({});
+    is_direct_ = is_plain && !layout.is_copied() && layout.merged_groups == 1 && covers_weights(task);
+    if (!is_direct_) rows_.emplace(spec, layout);
+  }
+
+  // Sums of the weights of each channel are valid until the next panel is packed.
+  const WeightSums* pack(const Panel& panel, std::uint8_t* to) {
+    if (!is_direct_) return pack_rows(panel, reinterpret_cast<std::int8_t*>(to));
+    WeightPanelTask task = task_of(panel);
+    std::int32_t sums[kMaxColumns], magnitudes[kMaxColumns];
+    task.to = to;
+    task.sums = sums;
+    task.magnitudes = magnitudes;
+    pack_weights_avx512vnni(task);
+    for (int column = 0; column < panel.columns; ++column) {
+      const int lane = panel.lane_of(column);
+      sums_[column] = {sums[lane], magnitudes[lane]};
+    }
+    return sums_;
+  }
+
+ private:
+  WeightPanelTask task_of(const Panel& panel) const {
+    const ConvGeometry& g = spec_.geometry;
+    const WeightView& w = spec_.weights;
+    WeightPanelTask task{};
+    task.weights = static_cast<const std::uint8_t*>(w.data) + panel.first * w.stride_out;
+    task.out = w.stride_out;
+    task.in = w.stride_in;
+    task.y = w.stride_y;
+    task.x = w.stride_x;
+    task.columns = panel.columns;
+    task.inputs = g.group_in();
+    task.kernel_h = g.kernel_h;
+    task.kernel_w = g.kernel_w;
+    task.zero = w.is_signed ? 0 : 128;
+    task.segment_bytes = layout_.bytes;
+    task.full = panel.full;
+    task.half = panel.half;
+    return task;
+  }
+
+  const WeightSums* pack_rows(const Panel& panel, std::int8_t* to) {
+    for (int i = 0; i < panel.accumulators(); ++i) {
+      const int width = i < panel.full ? kLanes : kLanes / 2;
+      for (int lane = 0; lane < width; ++lane) {
+        const int column = panel.lane_of(i * kLanes + lane);
+        if (column < panel.columns) {
+          rows_->read(panel.first + column, lane);
+        } else {
+          rows_->clear(lane);
+        }
+        sums_[column] = rows_->sums(lane);
+      }
+      rows_->interleave(width, to + 64 * i, panel.step_bytes());
+    }
+    return sums_;
+  }
+
+  const ConvInt8Spec& spec_;
+  const SegmentLayout& layout_;
+  bool is_direct_ = false;
+  std::optional<LaneRows> rows_;
+  WeightSums sums_[kMaxColumns];
+};
+
+void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker* packer, Panel* panel,
+                PackedConv* packed) {
+  const int farthest_input = std::max(spec.input_zero, 255 - spec.input_zero);
+  const WeightSums* sums = packer->pack(*panel, packed->weights.data() + panel->weights);
+  LaneParameters* lanes = packed->parameters.as<LaneParameters>() + panel->parameters;
+  PanelRequant requant(epilogue);
+  panel->offset = epilogue.offset(panel->first);
+  for (int column = 0; column < panel->columns; ++column) {
+    const int lane = panel->lane_of(column), channel = panel->first + column;
+    const std::int64_t bias = spec.bias.empty() ? 0 : spec.bias[static_cast<std::size_t>(channel)];
+    // The bytes are not centered: padding has the value input_zero too, so all taps count. Wraps like the sums do.
+    lanes[lane / kLanes].bias[lane % kLanes] = static_cast<std::int32_t>(bias - spec.input_zero * sums[column].sum);
+    requant.add(channel, lane, sums[column].magnitude * farthest_input + std::llabs(bias));
+  }
+  panel->epilogue = requant.write(lanes);
+}
+
+}  // namespace
+
+PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue) {
+  const ConvGeometry& g = spec.geometry;
+  PackedConv packed;
+  packed.layout = layout_of(spec);
+  const SegmentLayout& layout = packed.layout;
+  const std::size_t steps = layout.depth() / 4 * static_cast<std::size_t>(layout.copies);
+
+  std::size_t weight_bytes = 0, parameters = 0;
+  const int block_out = layout.merged_groups * g.group_out();
+  const std::vector<Shape> shapes = shapes_of(block_out);
+  for (int block = 0; block < g.groups / layout.merged_groups; ++block) {
+    int first = block * block_out;
+    const int end = first + block_out;
+    for (const Shape& shape : shapes) {
+      Panel panel{};
+      panel.first = first;
+      panel.columns = std::min(shape.columns(), end - first);
+      panel.full = shape.full;
+      panel.half = shape.half;
+      panel.input_offset = static_cast<std::size_t>(block) * static_cast<std::size_t>(layout.channels);
+      panel.weights = weight_bytes;
+      panel.weight_bytes = steps * 4 * static_cast<std::size_t>(shape.columns());
+      panel.parameters = parameters;
+      weight_bytes += rounded_up(panel.weight_bytes, 64);
+      parameters += static_cast<std::size_t>(panel.accumulators());
+      first += panel.columns;
+      packed.panels.push_back(panel);
+    }
+  }
+  packed.weights = AlignedBytes::unwritten_part(weight_bytes);
+  packed.parameters = AlignedBytes::part(parameters * sizeof(LaneParameters));
+  WeightPacker packer(spec, layout);
+  for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);
+  return packed;
+}
+
+}  // namespace tpuconvert::avx512
+
+#endif

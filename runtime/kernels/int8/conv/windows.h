@@ -1,0 +1,115 @@
+// Where the bytes under each result of a convolution lie: addresses of the segments of its window, in the input, in a
+// row of padding, or in a padded copy of a few input rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/aligned.h"
+#include "int8/conv/row_band.h"
+#include "int8/conv/tile_packing.h"
+#include "int8/conv/regions.h"
+#include "int8/conv/window_walk.h"
+#include "int8/conv/conv.h"
+
+namespace tpuconvert::avx512 {
+
+constexpr int kMaxRows = 12;  // of a tile
+
+struct Segments {
+  std::size_t count;
+  std::size_t bytes;           // of each
+  const std::uint32_t* skips;  // [count], see TileArguments
+};
+
+// A region of results and how to walk over it. Results are counted from its corner on.
+class RegionWindows {
+ public:
+  RegionWindows(const ConvInt8Spec& spec, const SegmentLayout& layout, const Region& region, bool can_leave,
+                std::ptrdiff_t row_pitch, std::ptrdiff_t column_pitch, const std::uint8_t* padding);
+
+  const Region& region() const { return region_; }
+  std::int64_t results() const { return std::int64_t{batch_} * region_.height * region_.width; }
+
+  // Whether results that follow each other here do so in the whole, too.
+  bool is_contiguous() const { return is_contiguous_; }
+
+  // How many results, from a multiple of that many on, follow each other evenly: windows at input_step(), and results as
+  // well as their counterparts at output_step(). None where windows may leave the input.
+  std::int64_t even_results() const { return even_results_; }
+  std::ptrdiff_t input_step() const { return shape_.input.result; }
+  std::ptrdiff_t output_step() const { return shape_.output.result; }
+
+  // Steps of 4 bytes before the weights of the first tap.
+  std::size_t first_step() const { return first_step_; }
+
+  // Of every tap of the kernel that this region leaves out.
+  template <typename Body>
+  void for_missing_taps(Body&& body) const {
+    for (int tap = 0; tap < kernel_h_ * kernel_w_; ++tap) {
+      const int y = tap / kernel_w_ - region_.tap_y, x = tap % kernel_w_ - region_.tap_x;
+      if (y < 0 || y >= region_.taps_h || x < 0 || x >= region_.taps_w) body(tap);
+    }
+  }
+
+  // The walk over results from `index` on, among those of all images. With a band, `at.input` is where
+  // the window of the first result of the row begins.
+  void begin(const ConvAddresses& at, std::int64_t index, Walk* walk) const;
+
+  // Addresses of the segments under the next `rows` results, [segment][row].
+  Segments place(const Walk& walk, int rows, const std::uint8_t** inputs) const;
+
+  // The walk `rows` results further on.
+  void advance(const Walk& from, int rows, Walk* to) const { walk_on(shape_, from, rows, to); }
+
+ private:
+  bool stays_inside(const ConvGeometry& g) const;
+  std::int64_t count_even_results(const ConvInt8Spec& spec) const;
+
+  Region region_;
+  int batch_, kernel_h_, kernel_w_;
+  bool is_band_, is_contiguous_;
+  int copies_;
+  std::size_t segment_bytes_;
+  std::ptrdiff_t corner_;         // from the input to the first tap of the first result
+  std::ptrdiff_t output_corner_;
+  std::ptrdiff_t other_corner_;
+  std::int64_t even_results_;
+  WalkShape shape_{};
+  std::size_t first_step_;
+  std::vector<std::uint32_t> tap_skips_, line_skips_;
+};
+
+class Windows {
+ public:
+  Windows(const ConvInt8Spec& spec, const SegmentLayout& layout, const TileCosts& costs);
+
+  // Of the array that `place` writes, a multiple of 64.
+  std::size_t address_bytes() const;
+
+  const std::vector<RegionWindows>& regions() const { return regions_; }
+
+  // Whether results that follow each other in any region do so in the whole, too.
+  bool are_regions_contiguous() const;
+
+  // Where windows lie in copies of the input.
+  const std::optional<Band>& band() const { return band_; }
+
+  // The longest segment of pixels outside of the image; null where windows cannot leave it.
+  const std::uint8_t* padding() const { return padding_.data(); }
+
+  std::size_t bytes() const { return padding_.size(); }
+
+ private:
+  bool needs_no_padding() const;
+
+  ConvGeometry g_;
+  SegmentLayout layout_;
+  AlignedBytes padding_;
+  std::optional<Band> band_;
+  std::vector<RegionWindows> regions_;
+};
+
+}  // namespace tpuconvert::avx512

@@ -1,0 +1,66 @@
+// The plain form, which defines what the others compute.
+#include "core/variants.h"
+#include "int8/elementwise/element_kernels.h"
+
+namespace tpuconvert {
+namespace {
+
+void rescale(const Lanes& lanes) {
+  const std::int32_t* const* p = lanes.parameters;
+  for (int i = 0; i < lanes.count; ++i) {
+    const int k = lanes.is_per_lane ? i : 0;
+    const std::int64_t product = std::int64_t{lanes.a[i]} * p[kMultiplier][k];
+    const std::int32_t first = p[kFirst][k], second = p[kSecond][k];
+    const std::int64_t half = lanes.is_wide ? std::int64_t{1} << (first + second - 1) : 0;
+    // 32 bits of a shift by at most 32 are the same with and without the sign.
+    std::int32_t h = static_cast<std::int32_t>(static_cast<std::uint64_t>(product + half) >> first) >> second;
+    if (!lanes.is_wide) h = (h + 1) >> 1;
+    const std::int32_t again = p[kAgain][k];
+    if (again >= 0) h = (((h + (h >> 31)) >> again) + 1) >> 1;
+    lanes.out[i] = h + p[kOffset][k];
+  }
+}
+
+void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes) {
+  for (int i = 0; i < lanes.count; ++i) {
+    const int k = lanes.is_per_lane ? i : 0;
+    const std::int32_t factors = lanes.parameters[0][k];
+    lanes.out[i] = a[i] * static_cast<std::int16_t>(factors) + b[i] * (factors >> 16) + lanes.parameters[1][k];
+  }
+}
+
+void linear(const std::uint8_t* a, const Lanes& lanes) { linear_sum(a, a, lanes); }
+
+#include "int8/elementwise/residual_by_block.h"
+
+void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
+              const StoreLimits& limits, std::uint8_t* to, int count) {
+  residual_by_blocks(a, b, sum, rescaling, limits, to, 0, count);
+}
+
+constexpr decltype(ElementKernels::residual_float) kResidualFloat = nullptr;
+
+void look_up_wide(const std::uint8_t* from, const WideTable& table, std::int32_t* out, int count) {
+  for (int i = 0; i < count; ++i) out[i] = table.entries[from[i]];
+}
+
+void look_up(const std::uint8_t* from, std::uint8_t* to, std::int64_t count, const std::uint8_t* table) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = table[from[i]];
+}
+
+void interleave3(const std::uint8_t* const* planes, std::uint8_t* to, int count) {
+  for (int i = 0; i < count; ++i)
+    for (int plane = 0; plane < 3; ++plane) to[3 * i + plane] = planes[plane][i];
+}
+
+#include "int8/elementwise/element_loops.h"
+
+}  // namespace
+
+const ElementKernels& element_kernels_scalar() { return kKernels; }
+
+const ElementKernels& element_kernels(Isa isa) {
+  return TPU_SELECT(isa, element_kernels_scalar(), element_kernels_avx2(), element_kernels_avx512());
+}
+
+}  // namespace tpuconvert

@@ -1,0 +1,111 @@
+// The cheapest register form of an epilogue that is proved to be exact.
+//
+// Write the factor as m * 2^-s with m < 2^31. m is split into an upper part of at most 24 significant bits and a rest
+// of at most 7, both exact in binary32. The fused multiply-add and the conversion round down, so together they give the
+// exact floor of upper * x + second; the form is exact whenever the second summand is. That is so
+//   - if there is no rest: the offset and the half are the second summand, and nothing else is left to add;
+//   - if rest * x fits 24 bits for every sum x that matters.
+// Sums matter up to the farthest threshold between two results: beyond, both functions stay at the same limit, because
+// they are monotone (float(x) is too, and the relative error of the form is below 2^-22).
+// What is left is proved threshold by threshold.
+#if defined(__x86_64__)
+
+#include "int8/epilogue/float_requant.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+namespace tpuconvert::avx512 {
+namespace {
+
+constexpr int kMantissa = 24;
+constexpr double kLargestExact = 1 << kMantissa;  // sums up to here are exact in binary32
+
+int bits_of(std::int64_t value) {
+  return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
+}
+
+// 2^exponent, for exponents of normal numbers.
+double power_of_two(int exponent) {
+  const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+  double power = 0.0;
+  std::memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+
+struct Split {
+  std::int64_t upper, rest;
+};
+
+Split split(std::int64_t m) {
+  const int cut = bits_of(m) - kMantissa;
+  if (cut <= 0) return {m, 0};
+  const std::int64_t upper = ((m + (std::int64_t{1} << (cut - 1))) >> cut) << cut;
+  return {upper, m - upper};
+}
+
+// Whether the epilogue is floor(x * m * 2^-s + 1/2) + offset, limited.
+bool is_half_up(const Epilogue& epilogue, int channel, int* s) {
+  const EpilogueSpec& spec = epilogue.spec();
+  const int shift = epilogue.shift(channel);
+  if (spec.rescale == Rescale::kOneRounding && spec.rounding == Rounding::kHalfUp) {
+    *s = -shift;
+  } else if (spec.rescale == Rescale::kTwoRoundings && shift >= 0) {
+    *s = 31 - shift;
+  } else {
+    return false;
+  }
+  return *s >= 1 && *s <= 62;
+}
+
+}  // namespace
+
+RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64_t largest) {
+  RequantCandidates candidates;
+  const EpilogueSpec& spec = epilogue.spec();
+  const std::int64_t offset = epilogue.offset(channel);
+  if (spec.bytes != 1 || offset < -4096 || offset > 4096) return candidates;
+
+  double factor = 0.0;  // about; how far sums matter
+  if (spec.rescale == Rescale::kOneRounding) {
+    factor = static_cast<double>(epilogue.multiplier(channel)) * power_of_two(epilogue.shift(channel));
+  } else if (spec.rescale == Rescale::kTwoRoundings) {
+    factor = static_cast<double>(epilogue.multiplier(channel)) * power_of_two(epilogue.shift(channel) - 31);
+  } else {
+    return candidates;
+  }
+  // The conversion to integers of twice the result must not overflow.
+  if (factor <= 0.0 || 2.0 * factor * static_cast<double>(largest) >= 0x1p30) return candidates;
+  const double farthest = static_cast<double>(std::max(std::llabs(1 - offset), std::llabs(255 - offset))) + 1.0;
+  const double reach = std::ceil(farthest / factor) + 2.0;
+  if (reach < kLargestExact) largest = std::min(largest, static_cast<std::int64_t>(reach));
+
+  int s = 0;
+  if (is_half_up(epilogue, channel, &s) && static_cast<double>(largest) < kLargestExact) {
+    const std::int64_t m = epilogue.multiplier(channel);
+    const Split parts = split(m);
+    const int zeros = __builtin_ctzll(static_cast<unsigned long long>(m));
+    if (parts.rest == 0) {
+      candidates.cheapest = TileEpilogue::kOneFactor;
+      candidates.factor = static_cast<float>(static_cast<double>(m) * power_of_two(-s));
+      candidates.addend = static_cast<float>(static_cast<double>(offset) + 0.5);
+    } else if (bits_of((std::llabs(parts.rest) >> zeros) * largest) <= kMantissa) {
+      candidates.cheapest = TileEpilogue::kTwoFactors;
+    }
+    if (candidates.cheapest != TileEpilogue::kSums) {
+      candidates.kinked.high_part = static_cast<float>(static_cast<double>(parts.upper) * power_of_two(1 - s));
+      candidates.kinked.low_part = static_cast<float>(static_cast<double>(parts.rest) * power_of_two(1 - s));
+      candidates.kinked.kink = 0.0f;
+      return candidates;
+    }
+  }
+  if (prove_kinked_float_requant(epilogue, channel, std::max<std::int64_t>(largest, 1), &candidates.kinked))
+    candidates.cheapest = candidates.kinked.kink == 0.0f ? TileEpilogue::kTwoFactors : TileEpilogue::kKinked;
+  return candidates;
+}
+
+}  // namespace tpuconvert::avx512
+
+#endif

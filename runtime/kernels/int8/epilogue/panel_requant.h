@@ -1,0 +1,37 @@
+// The form that suits all channels of a panel, and its parameters.
+#pragma once
+
+#include <cstdint>
+
+#include "int8/epilogue/float_requant.h"
+#include "int8/epilogue/subnormal_requant.h"
+#include "int8/tile/tile.h"
+#include "int8/epilogue/epilogue.h"
+
+namespace tpuconvert::avx512 {
+
+constexpr int kMaxColumns = 4 * kLanes;  // of a panel
+
+class PanelRequant {
+ public:
+  explicit PanelRequant(const Epilogue& epilogue) : epilogue_(epilogue) {}
+
+  // The magnitude of the sums of `channel`, which is computed by `lane`, is at most `largest`.
+  void add(int channel, int lane, std::int64_t largest);
+
+  // Writes all parameters but the biases, to which it adds what the form needs.
+  TileEpilogue write(LaneParameters* lanes) const;
+
+ private:
+  bool write_subnormal(LaneParameters* lanes) const;
+
+  const Epilogue& epilogue_;
+  TileEpilogue epilogue_kind_ = TileEpilogue::kOneFactor;  // the dearest one that a channel needs
+  RequantCandidates candidates_[kMaxColumns];         // of lanes
+  OneFactorChannel one_factor_[kMaxColumns];
+  int lanes_ = 0;
+  int offset_ = 0;
+  bool has_different_offsets_ = false;
+};
+
+}  // namespace tpuconvert::avx512

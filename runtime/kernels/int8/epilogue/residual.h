@@ -1,0 +1,70 @@
+// The sum of bytes that were just computed and those of another tensor, by factors and one rounding shift:
+//
+//   stored = min(max((factor * computed + other_factor * other + offset) >> shift, low), high)
+//
+// Constants of roundings and zero points are in the offsets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/aligned.h"
+#include "core/isa.h"
+#include "core/step.h"
+#include "int8/epilogue/residual_rows.h"
+
+namespace tpuconvert {
+
+// Vectors have one element or one per channel. Strides of the other tensor are in bytes; its channels are adjacent.
+struct ResidualSpec {
+  Place other;
+  std::ptrdiff_t pixel = 0, row = 0, image = 0;
+  std::vector<std::int32_t> factor, other_factor;  // -2^15..2^15 - 1
+  std::vector<std::int32_t> offset;
+  int shift = 0;          // 0..31
+  int low = 0, high = 255;
+};
+
+class Residual {
+ public:
+  // Throws std::invalid_argument for vectors of the wrong length, factors of more than 16 bits and sums that may leave 32.
+  Residual(const ResidualSpec& spec, int channels, Isa isa);
+
+  // Parameters for channels first..first + count - 1, repeated for pixels that follow each other without a gap where
+  // `repeats`, and for one pixel otherwise.
+  struct Panel {
+    std::size_t at;
+    int blocks;
+  };
+  Panel add_panel(int first, int count, bool repeats);
+
+  // Adds to `rows` runs of `count` bytes, `offset` behind the given addresses, in place.
+  void run(const Panel& panel, int rows, std::size_t count, std::size_t offset, std::uint8_t* const* bytes,
+           const std::uint8_t* const* others) const {
+    const ResidualRows work{factors(panel), offsets(panel), panel.blocks, shift_, low_, high_,
+                            rows,           count,          offset,       bytes,  others};
+    function_(work);
+  }
+
+  // What run() works with, for kernels that add the other tensor themselves.
+  const std::int32_t* factors(const Panel& panel) const { return parameters_.data() + panel.at; }
+  const std::int32_t* offsets(const Panel& panel) const { return factors(panel) + panel.blocks * kResidualBlock; }
+  int shift() const { return shift_; }
+  std::uint8_t low() const { return low_; }
+  std::uint8_t high() const { return high_; }
+
+  std::size_t bytes() const { return parameters_.size() * sizeof(std::int32_t); }
+
+ private:
+  ResidualSpec spec_;
+  int channels_;
+  const std::int32_t* order_;  // which element of a block each parameter belongs to
+  ResidualFunction function_;
+  int shift_;
+  std::uint8_t low_, high_;
+  std::vector<std::int32_t> parameters_;
+};
+
+}  // namespace tpuconvert

@@ -1,0 +1,165 @@
+// The product of two operands by the register tiles of the AVX512-VNNI convolution.
+#if defined(__x86_64__)
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "int8/tile/tile.h"
+#include "int8/matmul/matmul.h"
+#include "int8/matmul/matmul_packing.h"
+
+namespace tpuconvert {
+
+namespace {
+
+using avx512::kLanes;
+using avx512::LaneParameters;
+using avx512::TileKernel;
+
+constexpr int kMaxAccumulators = 4;
+constexpr int kRows = avx512::largest_rows(kMaxAccumulators, false);
+constexpr std::size_t kBlockBytes = 256 * 1024;  // of the packed operand that are used for all rows
+
+constexpr std::uint32_t kNoSkip = 0;
+
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+struct Panel {
+  int first, columns;
+  int full;
+  bool half;
+  TileKernel kernels[kRows];
+
+  int accumulators() const { return full + (half ? 1 : 0); }
+};
+
+Panel panel_of(std::int64_t first, std::int64_t rest) {
+  Panel panel{};
+  panel.first = static_cast<int>(first);
+  panel.columns = static_cast<int>(std::min<std::int64_t>(rest, kMaxAccumulators * kLanes));
+  panel.half = rest <= kLanes / 2;
+  panel.full = panel.half ? 0 : (panel.columns + kLanes - 1) / kLanes;
+  for (int rows = 1; rows <= kRows; ++rows) panel.kernels[rows - 1] = avx512::tile_sums(panel.full, panel.half, rows);
+  return panel;
+}
+
+class MatmulTiles : public MatmulInt8Kernel {
+ public:
+  explicit MatmulTiles(const MatmulInt8Spec& spec)
+      : spec_(spec),
+        epilogue_(spec.epilogue, static_cast<int>(spec.columns), Isa::kAvx512Vnni),
+        constants_(constant_parts(spec, kStoredBias, (spec.columns + kMaxAccumulators * kLanes) / kLanes * kLanes)),
+        depth_bytes_(static_cast<std::size_t>((spec.depth + 3) / 4 * 4)) {
+    for (std::int64_t first = 0; first < spec.columns; first += panels_.back().columns)
+      panels_.push_back(panel_of(first, spec.columns - first));
+    for (const Panel& panel : panels_) {
+      std::int32_t* constants = constants_.data() + panel.first;
+      for (int i = 0; i < panel.accumulators() * kLanes; ++i) {
+        const int lane = avx512::lane_of(i, panel.accumulators());
+        if (i < lane) std::swap(constants[i], constants[lane]);
+      }
+    }
+    const std::size_t fitting = kBlockBytes / (depth_bytes_ * kMaxAccumulators * kLanes);
+    block_ = std::min(panels_.size(), std::max<std::size_t>(1, fitting));
+  }
+
+  int blocks() const override { return static_cast<int>((panels_.size() + block_ - 1) / block_); }
+  std::size_t packed_bytes() const override { return block_ * panel_bytes(); }
+  std::size_t scratch_bytes() const override { return kRows * kMaxAccumulators * kLanes * sizeof(std::int32_t); }
+
+  void pack(const std::uint8_t* right, int block, std::uint8_t* packed) const override {
+    for (std::size_t i = first_panel(block); i < first_panel(block + 1); ++i, packed += panel_bytes())
+      pack(panels_[i], right, packed + kParameterBytes, reinterpret_cast<LaneParameters*>(packed));
+  }
+
+  void multiply(const std::uint8_t* left, int block, const std::uint8_t* packed, std::uint8_t* output,
+                std::int64_t rows_in_all, std::uint8_t* scratch) const override {
+    auto* sums = reinterpret_cast<std::int32_t*>(scratch);
+    const std::uint8_t* inputs[kRows];
+    avx512::TileArguments arguments{};
+    arguments.inputs = inputs;
+    arguments.segments = 1;
+    arguments.segment_bytes = depth_bytes_;
+    arguments.skips = &kNoSkip;
+    arguments.sums = sums;
+    const std::int64_t tiles = (rows_in_all + kRows - 1) / kRows;
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      // Tiles of nearly equal height: a low one takes as many cycles for its weights as a high one.
+      const std::int64_t start = rows_in_all * tile / tiles;
+      const int rows = static_cast<int>(rows_in_all * (tile + 1) / tiles - start);
+      std::int32_t corrections[kRows];
+      for (int row = 0; row < rows; ++row) {
+        inputs[row] = left + (start + row) * spec_.left_row;
+        corrections[row] = correction(inputs[row]);
+      }
+      const std::uint8_t* panel_data = packed;
+      for (std::size_t i = first_panel(block); i < first_panel(block + 1); ++i, panel_data += panel_bytes()) {
+        const Panel& panel = panels_[i];
+        arguments.weights = reinterpret_cast<const std::int8_t*>(panel_data + kParameterBytes);
+        arguments.parameters = reinterpret_cast<const LaneParameters*>(panel_data);
+        panel.kernels[rows - 1](arguments);
+        apply_epilogue(panel, rows, corrections, sums, output + start * spec_.output_row);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::size_t kParameterBytes = kMaxAccumulators * sizeof(LaneParameters);
+  static_assert(kParameterBytes % 64 == 0, "the packed operand stays aligned");
+
+  std::size_t first_panel(int block) const { return std::min(panels_.size(), static_cast<std::size_t>(block) * block_); }
+  std::size_t panel_bytes() const { return kParameterBytes + aligned(depth_bytes_ * kMaxAccumulators * kLanes); }
+
+  void pack(const Panel& panel, const std::uint8_t* right, std::uint8_t* weights, LaneParameters* parameters) const {
+    PackingTask task;
+    task.right = right + panel.first * spec_.right_column;
+    task.row = spec_.right_row;
+    task.column = spec_.right_column;
+    task.depth = spec_.depth;
+    task.columns = panel.columns;
+    task.left_zero = spec_.left_zero;
+    task.constants = constants_.data() + panel.first;
+    task.weights = weights;
+    pack_matmul_avx512vnni(task, panel.full, panel.half, parameters->bias,
+                            sizeof(LaneParameters) / sizeof(std::int32_t));
+  }
+
+  // The bytes of the right operand are taken as signed ones around 128; what its zero point is away from there counts
+  // once for every unit of the row.
+  std::int32_t correction(const std::uint8_t* row) const {
+    if (spec_.right_zero == kStoredBias) return 0;
+    std::uint32_t sum = 0;  // modulo 2^32, as all sums
+    for (std::int64_t k = 0; k < spec_.depth; ++k) sum += row[k];
+    return static_cast<std::int32_t>(sum * static_cast<std::uint32_t>(kStoredBias - spec_.right_zero));
+  }
+
+  void apply_epilogue(const Panel& panel, int rows, const std::int32_t* corrections, std::int32_t* sums,
+              std::uint8_t* output) const {
+    output += static_cast<std::size_t>(panel.first) * static_cast<std::size_t>(epilogue_.bytes());
+    for (int row = 0; row < rows; ++row, sums += panel.accumulators() * kLanes, output += spec_.output_row) {
+      if (corrections[row] != 0)
+        for (int column = 0; column < panel.columns; ++column)
+          sums[column] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[column]) +
+                                                   static_cast<std::uint32_t>(corrections[row]));
+      epilogue_.apply_row(sums, panel.first, panel.columns, output);
+    }
+  }
+
+  MatmulInt8Spec spec_;
+  Epilogue epilogue_;
+  std::vector<std::int32_t> constants_;
+  std::size_t depth_bytes_;
+  std::vector<Panel> panels_;
+  std::size_t block_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<MatmulInt8Kernel> make_matmul_int8_avx512vnni(const MatmulInt8Spec& spec) {
+  return std::make_unique<MatmulTiles>(spec);
+}
+
+}  // namespace tpuconvert
+
+#endif

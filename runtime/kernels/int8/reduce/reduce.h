@@ -1,0 +1,26 @@
+// Mean, sum, maximum or minimum of one axis of stored bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/isa.h"
+#include "core/step.h"
+
+namespace tpuconvert {
+
+enum class Reduction { kMean, kSum, kMaximum, kMinimum };
+
+// Dense bytes [outer, count, inner] become [outer, inner].
+struct ReduceSpec {
+  Place source;
+  Place target;
+  std::int64_t outer = 1, count = 1, inner = 1;
+  Reduction reduction = Reduction::kMean;
+  std::int32_t bias = 0;  // 0 or kStoredBias: part of every stored byte; results saturate
+};
+
+// Throws std::invalid_argument for extents that make no sense, or whose sums leave 32 bits.
+std::shared_ptr<Step> make_reduce(const ReduceSpec& spec, Isa isa);
+
+}  // namespace tpuconvert

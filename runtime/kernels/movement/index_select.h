@@ -1,0 +1,26 @@
+// Slices of one axis by indices that the model computes: embeddings, tables of 16 bits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/step.h"
+
+namespace tpuconvert {
+
+// Dense tensors [outer, extent, inner bytes] and [outer, count, inner bytes]: y[i, k] = x[i, indices[k]], where `indices`
+// are `count` integers of 32 bits. A run with an index outside of the axis throws std::out_of_range, which says so with
+// `bounds` behind it ("0..6, axis 0 of [7]"), before anything is written.
+struct IndexSelectSpec {
+  Place source;
+  Place indices;
+  Place target;
+  std::int64_t outer = 1, extent = 1, inner_bytes = 1, count = 1;
+  std::string bounds;
+};
+
+// Throws std::invalid_argument for extents that are not possible.
+std::shared_ptr<Step> make_index_select(const IndexSelectSpec& spec);
+
+}  // namespace tpuconvert

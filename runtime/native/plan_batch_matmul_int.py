@@ -1,0 +1,221 @@
+"""Integer matrix products of two operands that are both made during the run, alone or as the two of attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.plan_linear_int import BYTES, FOLLOWERS
+from tpuconvert.runtime.native.plan_norm_quantize import ByteQuantization, byte_quantization
+from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.types import I32, Array
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two tensors, with everything that follows it in the same step.
+
+    Args:
+        op: with zero points that are one number each.
+        left: [..., M, K], or [..., K, M].
+        right: [..., K, N], or [..., N, K].
+        bias: one integer per column, or None.
+        epilogue: what happens to the sums.
+        order: of the result's axes in memory.
+    """
+
+    op: MatrixMulV2
+    left: Value
+    right: Value
+    bias: Array | None
+    epilogue: Epilogue
+    order: Order
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Scores, their softmax as bytes, and the product of those with the values.
+
+    Args:
+        scores: a product with a real result.
+        probabilities: what turns the softmax into bytes; see ``byte_quantization``.
+        values: a product whose left operand they are.
+    """
+
+    scores: Product
+    probabilities: ByteQuantization
+    values: Product
+
+
+@ends_with(
+    MatrixMulV2.name,
+    *(kind.name for kind in FOLLOWERS),
+    kernels=("batch_matmul_int8", "attention_int8"),
+    dtypes="INT8, UINT8",
+    conditions=(
+        "two operands computed at run time, then as for conv_int8; attention_int8 with a softmax and a second matmul"
+    ),
+    priority=9,
+)
+def product(node: Node, site: Site) -> Group | None:
+    """A product, then at most a rescale, limits and a table, or real numbers; attention where it is the end of one."""
+    found, nodes = _product_ending(node, site)
+    y = node.outputs[0]
+    if found is None:
+        return None
+    attention = _attention(found, nodes, site)
+    if attention is not None:
+        return Group(tuple(nodes), lambda builder: _emit_attention(builder, attention, y))
+    return Group(tuple(nodes), lambda builder: _emit(builder, found, y))
+
+
+def _product_ending(node: Node, site: Site) -> tuple[Product | None, list[Node]]:
+    """The product that ends with a node, and its nodes in running order."""
+    chain = [node]
+    while isinstance(chain[-1].op, FOLLOWERS):
+        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, MatrixMulV2)
+        if producer is None:
+            return None, []
+        chain.append(producer)
+    nodes, y = chain[::-1], node.outputs[0]
+    epilogue = _followed(Epilogue.sums(), nodes[1:])
+    if epilogue is None or epilogue.dtype is not y.dtype or 0 in y.type.static_shape:
+        return None, []
+    return _product(nodes[0], epilogue, _order(y, site)), nodes
+
+
+def _attention(values: Product, nodes: list[Node], site: Site) -> Attention | None:
+    """Attention that ends with a product; its further nodes are put before those of the product."""
+    requant = site.absorbable(values.left, RequantFp32ToInt)
+    softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
+    if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):
+        return None
+    probabilities = byte_quantization(requant)
+    end = site.absorbable(softmax.inputs[0], *FOLLOWERS)
+    scores, further = (None, []) if end is None else _product_ending(end, site)
+    if scores is None or scores.epilogue.dequantize is None or probabilities is None:
+        return None
+    nodes[:0] = [*further, softmax, requant]
+    return Attention(scores, probabilities, values)
+
+
+def _is_along_rows(softmax: Node) -> bool:
+    op, rank = softmax.op, softmax.outputs[0].rank
+    assert isinstance(op, Softmax)
+    return op.axis % rank == rank - 1
+
+
+def _followed(epilogue: Epilogue | None, chain: list[Node]) -> Epilogue | None:
+    for follower in chain:
+        op = follower.op
+        is_per_channel = isinstance(op, RequantInt32) and (op.is_mul_shift_pc or op.is_offset_pc)
+        if epilogue is None or (is_per_channel and follower.outputs[0].rank != 2):
+            return None
+        epilogue = epilogue.followed_by(follower)
+    return epilogue
+
+
+def _product(node: Node, epilogue: Epilogue, order: Order) -> Product | None:
+    op, (left, right, *rest) = node.op, node.inputs
+    assert isinstance(op, MatrixMulV2) and left is not None and right is not None
+    bias = rest[0] if rest else None
+    if left.dtype not in BYTES or right.dtype not in BYTES or op.out_dtype not in (None, I32):
+        return None
+    if not (op.is_lzp_const and op.is_rzp_const) or 0 in left.type.static_shape:
+        return None
+    if bias is not None and not (bias.is_constant and bias.dtype is I32):
+        return None
+    return Product(op, left, right, None if bias is None else bias.array.reshape(-1), epilogue, order)
+
+
+def _order(y: Value, site: Site) -> Order:
+    """Row-major, or so that the permutation that alone reads the result makes it row-major."""
+    users = y.users
+    if len(users) == 1 and isinstance(users[0].op, Permute) and site.graph.is_sole_use(y):
+        order = users[0].op.order
+        if order[-1] == y.rank - 1:
+            return tuple(order)
+    return row_major(y.rank)
+
+
+def _emit(builder: Builder, found: Product, result: Value) -> None:
+    left, right = _left(builder, found), _right(builder, found)
+    y = builder.write(result, found.order)
+    spec = _matmul_spec(builder, found, left, right, y)
+    builder.step("batch_matmul_int8", spec, (left, right), (y,))
+
+
+def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
+    query, key, value = (
+        _left(builder, found.scores),
+        _right(builder, found.scores),
+        _right(builder, found.values),
+    )
+    y = builder.write(result, found.values.order)
+    spec = builder.native.AttentionInt8Spec(
+        scores=_matmul_spec(builder, found.scores, query, key, None),
+        probabilities=found.probabilities.compiled(builder),
+        values=_matmul_spec(builder, found.values, None, value, y),
+    )
+    builder.step("attention_int8", spec, (query, key, value), (y,))
+
+
+def _left(builder: Builder, found: Product) -> Stored:
+    rank = found.left.rank
+    return _with_adjacent(builder, found.left, rank - 2 if found.op.is_left_trans else rank - 1)
+
+
+def _right(builder: Builder, found: Product) -> Stored:
+    last = found.right.rank - 1
+    return _with_adjacent(builder, found.right, last, last - 1)
+
+
+def _matmul_spec(builder: Builder, found: Product, left: Stored | None, right: Stored, y: Stored | None) -> Any:
+    """Return the spec of the extension. A missing left operand or result is in scratch memory of the attention step."""
+    op, rank = found.op, found.right.rank
+    row = rank - 1 if op.is_left_trans else rank - 2
+    depth, column = (rank - 1, rank - 2) if op.is_right_trans else (rank - 2, rank - 1)
+    columns = right.shape[column]
+    scratch = (0,) * (rank - 2)
+    return builder.native.MatmulInt8Spec(
+        left=None if left is None else builder.place(left),
+        right=builder.place(right),
+        output=None if y is None else builder.place(y),
+        batch=right.shape[:-2],
+        left_batch=scratch if left is None else left.strides[:-2],
+        right_batch=right.strides[:-2],
+        output_batch=scratch if y is None else y.strides[:-2],
+        rows=found.left.type.static_shape[row],
+        depth=right.shape[depth],
+        columns=columns,
+        left_row=0 if left is None else left.strides[row],
+        right_row=_step(right, depth),
+        right_column=_step(right, column),
+        output_row=0 if y is None else y.strides[-2],
+        epilogue=found.epilogue.compiled(columns),
+        left_zero=op.lzp_val + bias_of(found.left.dtype),
+        right_zero=op.rzp_val + bias_of(found.right.dtype),
+        bias=found.bias,
+    )
+
+
+def _with_adjacent(builder: Builder, value: Value, axis: int, *others: int) -> Stored:
+    """An operand with adjacent elements along an axis, or along one of others; copied only if there is none."""
+    stored = builder.read(value, dense=False)
+    if any(_step(stored, candidate) == 1 for candidate in (axis, *others)):
+        return stored
+    return builder.read(value, (*(other for other in stored.order if other != axis), axis), dense=False)
+
+
+def _step(stored: Stored, axis: int) -> int:
+    """Bytes between neighbours along an axis; 1 where there are none."""
+    return 1 if stored.shape[axis] == 1 else stored.strides[axis]

@@ -1,0 +1,375 @@
+"""Element-wise float operators: chains of them become one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import EXTERNAL, Builder
+from tpuconvert.runtime.native.elements import ELEMENT_TYPES
+from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.plan_linear_float import (
+    PRODUCTS,
+    Product,
+    emit_product,
+    is_float_product,
+    product,
+)
+from tpuconvert.runtime.native.storage import Order, Stored, row_major
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes, ScalarComparison
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.smooth_activation import (
+    Gelu,
+    GeluForm,
+    HardSigmoid,
+    HardSwish,
+    Mish,
+    Silu,
+    Softplus,
+)
+from tpuconvert.schema.ops.trigonometry import Cos, Sin
+from tpuconvert.schema.types import F32
+
+_MOST_OPERATIONS = 12
+"""Of one step; a chain of a few hundred would keep as many operands alive."""
+
+_LARGEST_ZERO = 2**22
+"""Of integers that a chain starts with: differences have to be exact in binary32."""
+
+_FUNCTIONS: dict[ActiveType, str] = {
+    ActiveType.ACTIVE_TANH: "tanh",
+    ActiveType.ACTIVE_SIGMOID: "sigmoid",
+    ActiveType.ACTIVE_RELU: "relu",
+    ActiveType.ACTIVE_EXP: "exp",
+    ActiveType.ACTIVE_ELU: "elu",
+    ActiveType.ACTIVE_SQRT: "sqrt",
+    ActiveType.ACTIVE_SQUARE: "square",
+    ActiveType.ACTIVE_RSQRT: "rsqrt",
+    ActiveType.ACTIVE_ABSVAL: "abs",
+    ActiveType.ACTIVE_LN: "ln",
+    ActiveType.ACTIVE_ROUND: "round",
+    ActiveType.ACTIVE_CEIL: "ceil",
+    ActiveType.ACTIVE_FLOOR: "floor",
+    ActiveType.ACTIVE_SIN: "sin",
+    ActiveType.ACTIVE_COS: "cos",
+}
+
+_PAIRS: dict[type[Op], tuple[str, str]] = {
+    Add: ("add", "add"),
+    Sub: ("sub", "rsub"),
+    Mul: ("mul", "mul"),
+    Div: ("div", "rdiv"),
+    Max: ("max", "rmax"),
+    Min: ("min", "rmin"),
+    Gt: ("gt", "lt"),
+    Ge: ("ge", "le"),
+    Lt: ("lt", "gt"),
+    Le: ("le", "ge"),
+    Eq: ("eq", "eq"),
+    Ne: ("ne", "ne"),
+}
+"""The operation where the chain goes on from the first operand, and from the second."""
+
+_NUMBERS: dict[type[Op], str] = {
+    Adds: "add",
+    Subs: "sub",
+    Rsubs: "rsub",
+    Muls: "mul",
+    Divs: "div",
+    Rdivs: "rdiv",
+    Maxs: "max",
+    Mins: "min",
+    Gts: "gt",
+    Ges: "ge",
+    Lts: "lt",
+    Les: "le",
+    Eqs: "eq",
+    Nes: "ne",
+}
+
+_PLAIN: dict[type[Op], str] = {
+    Ceil: "ceil",
+    Floor: "floor",
+    Round: "round",
+    Sin: "sin",
+    Cos: "cos",
+    HardSwish: "hard_swish",
+    Mish: "mish",
+    Softplus: "softplus",
+}
+
+ELEMENTWISE: tuple[type[Op], ...] = (
+    *_PAIRS,
+    *_NUMBERS,
+    *_PLAIN,
+    Active,
+    ActiveParam,
+    Axpy,
+    Clamp,
+    ConditionSelect,
+    Gelu,
+    HardSigmoid,
+    Silu,
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a chain: its name, the second operand if that is a tensor, and its numbers."""
+
+    name: str
+    operand: Value | None = None
+    a: float = 0.0
+    b: float = 0.0
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Operations one after the other, starting with a value.
+
+    Args:
+        start: real numbers, or integers of at most 16 bits.
+        operations: what happens to it.
+        integers: type as the extension names it, zero point and scale of a start with integers, as they are stored.
+    """
+
+    start: Value
+    operations: list[Operation]
+    integers: tuple[str, int, float] | None = None
+
+
+@ends_with(
+    *(kind.name for kind in ELEMENTWISE),
+    kernels=("chain_float32", "conv_float32"),
+    dtypes="FLOAT32; INT8 to UINT16 behind a dequantization",
+    conditions=(
+        "a chain of at most 12 operations; conv_float32 where it follows a linear operator with constant weights"
+    ),
+)
+def elementwise(node: Node, site: Site) -> Group | None:
+    """A chain of element-wise operators that nobody else sees the middle of, if possible behind a product."""
+    if not _is_float(node):
+        return None
+    y = node.outputs[0]
+    nodes, chain = _walk(node, site, through_products=True)
+    is_precise = any(item in site.precise for item in nodes)
+    behind = _behind_product(chain, y, site, is_precise)
+    if behind is not None:
+        before, found = behind
+        return Group((*before, *nodes), lambda builder: emit_product(builder, found, y))
+    nodes, chain = _behind_integers(*_walk(node, site, through_products=False), site)
+    return Group(nodes, lambda builder: emit_chain(builder, chain, y, is_precise))
+
+
+def _walk(node: Node, site: Site, *, through_products: bool) -> tuple[tuple[Node, ...], Chain]:
+    """The longest chain that ends with a node.
+
+    Args:
+        node: element-wise, of floats.
+        site: where it stands.
+        through_products: whether the chain may take what could otherwise be the end of a product.
+    """
+    nodes: list[Node] = []
+    found: list[list[Operation]] = []
+    step: Node | None = node
+    start: Value | None = None
+    while step is not None and sum(map(len, found)) < _MOST_OPERATIONS:
+        index, producer = _going_on(step, site, through_products)
+        nodes.append(step)
+        found.append(operations_of(step, index))
+        start, step = step.inputs[index], producer
+    assert start is not None
+    return tuple(reversed(nodes)), Chain(start, [item for operations in reversed(found) for item in operations])
+
+
+def _behind_product(chain: Chain, y: Value, site: Site, is_precise: bool) -> tuple[tuple[Node, ...], Product] | None:
+    """The product with constant weights that a chain can be part of, with the nodes that it takes."""
+    operands = {item.operand for item in chain.operations if item.operand is not None}
+    if len(operands) > 1 or any(value.shape != y.shape for value in operands) or chain.start in operands:
+        return None
+    node = site.absorbable(chain.start, *PRODUCTS, Reshape)
+    nodes: tuple[Node, ...] = () if node is None else (node,)
+    if node is not None and isinstance(node.op, Reshape):
+        node = site.absorbable(node.inputs[0], MatrixMul)
+        nodes = () if node is None else (node, *nodes)
+    if node is None or not is_float_product(node):
+        return None
+    tail = tuple((item.name, -1 if item.operand is None else 1, item.a, item.b) for item in chain.operations)
+    residual = next(iter(operands), None)
+    return nodes, Product(node, residual, None, tail, is_precise or node in site.precise)
+
+
+def _behind_integers(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple[tuple[Node, ...], Chain]:
+    """The chain with the dequantization that makes its only tensor, where there is one.
+
+    Whatever makes the integers then writes a half or a quarter of the bytes.
+    """
+    node = site.absorbable(chain.start, DequantIntToFp32)
+    if node is None or any(item.operand is not None for item in chain.operations):
+        return nodes, chain
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, DequantIntToFp32) and x is not None
+    if op.is_scale_pc or op.is_offset_pc or x.is_constant or abs(op.offset_val) >= _LARGEST_ZERO:
+        return nodes, chain
+    integers = ELEMENT_TYPES[x.dtype], op.offset_val + bias_of(x.dtype), op.scale_val
+    return (node, *nodes), Chain(x, chain.operations, integers)
+
+
+def operations_of(node: Node, index: int = 0) -> list[Operation]:
+    """What an element-wise node does to its operand ``index``."""
+    op = node.op
+    kind = type(op)
+    if kind in _PAIRS:
+        other = node.inputs[1 - index]
+        if other is not None and other.is_constant and other.array.size == 1:
+            return [Operation(_PAIRS[kind][index], a=_number(other.array.reshape(())))]
+        return [Operation(_PAIRS[kind][index], other)]
+    if kind in _NUMBERS:
+        scalar = op.scalar_i1 if isinstance(op, ScalarComparison) else op.attributes()["scalar"]
+        return [Operation(_NUMBERS[kind], a=_number(scalar.array))]
+    if kind in _PLAIN:
+        return [Operation(_PLAIN[kind])]
+    match op:
+        case Active() | ActiveParam():
+            if op.active_type is not ActiveType.ACTIVE_LEAKY_RELU:
+                return [Operation(_FUNCTIONS[op.active_type])]
+            slope = op.params[0] if isinstance(op, ActiveParam) and op.params else 0.0
+            return [Operation("leaky_relu", a=_number(slope))] if np.float32(slope) != 0 else [Operation("relu")]
+        case Axpy():
+            return [Operation("mul", a=_number(op.scalar.array)), Operation("add", node.inputs[1])]
+        case ConditionSelect():
+            return [_choice(*node.inputs[1:])]
+        case Clamp():
+            return [Operation("clamp", a=_number(op.min.array), b=_number(op.max.array))]
+        case Gelu():
+            return [Operation("gelu_tanh" if op.form is GeluForm.TANH else "gelu")]
+        case HardSigmoid():
+            return [Operation("hard_sigmoid", a=op.alpha, b=op.beta)]
+        case Silu():
+            return [Operation("silu", a=op.alpha)]
+        case _:
+            raise AssertionError(f"{op.name} is not element-wise")
+
+
+def _choice(chosen: Value | None, other: Value | None) -> Operation:
+    """What becomes of a condition; one of the choices is a number."""
+    assert chosen is not None and other is not None
+    name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
+    b = _number(number.array.reshape(()))
+    if _is_number(tensor):
+        return Operation(name, a=_number(tensor.array.reshape(())), b=b)
+    return Operation(name, tensor, b=b)
+
+
+def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> None:
+    """Add the step of a chain."""
+    order = _order(builder, chain, y)
+    extents = builder.shape(y)
+    tensors: dict[Value, int] = {}
+    for value in (chain.start, *(item.operand for item in chain.operations)):
+        if value is not None:
+            tensors.setdefault(value, len(tensors))
+    operands = [_readable(builder, value, order) for value in tensors]
+    target = builder.write(y, order)
+    spec = builder.native.ChainFloatSpec(
+        output=builder.place(target),
+        shape=[extents[axis] for axis in order],
+        operands=[(builder.place(item), _steps(item, order)) for item in operands],
+        ops=[
+            (item.name, -1 if item.operand is None else tensors[item.operand], item.a, item.b)
+            for item in chain.operations
+        ],
+        start=chain.integers,
+        is_precise=is_precise,
+    )
+    builder.step("chain_float32", spec, operands, (target,))
+
+
+def _order(builder: Builder, chain: Chain, y: Value) -> Order:
+    """The order of the axes that needs the fewest copies: the one behind, or that of an operand as large as that."""
+    shape = builder.shape(y)
+    wanted = builder.order_wanted(y)
+    if wanted is not None:
+        return wanted
+    for value in (chain.start, *(item.operand for item in chain.operations)):
+        if value is not None and not value.is_constant and builder.shape(value) == shape:
+            return builder.stored(value).order
+    return row_major(y.rank)
+
+
+def _readable(builder: Builder, value: Value, order: Order) -> Stored:
+    """An operand whose rows along the innermost axis are runs of elements, in whatever order the rows lie."""
+    inner = next((axis for axis in reversed(order) if builder.shape(value)[axis] != 1), order[-1])
+    if not value.is_constant:
+        stored = builder.stored(value)
+        if stored.buffer.kind != EXTERNAL and stored.strides[inner] == stored.itemsize:
+            return stored
+    return builder.read(value, order, dense=builder.shape(value)[order[-1]] == 1)
+
+
+def _steps(stored: Stored, order: Order) -> list[int]:
+    """Bytes between neighbours along each axis; 0 along those that repeat."""
+    return [0 if stored.shape[axis] == 1 else stored.strides[axis] for axis in order]
+
+
+def _is_float(node: Node) -> bool:
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if isinstance(node.op, ConditionSelect):
+        if not any(map(_is_number, node.inputs[1:])):
+            return False  # three tensors
+        values = [value for value in values if not _is_number(value)]
+    if isinstance(node.op, ScalarComparison) and node.op.scalar_i1.dtype is not F32:
+        return False
+    return (
+        all(value.dtype is F32 for value in values)
+        and all(value.rank == node.outputs[0].rank > 0 for value in values)
+        and 0 not in static(node.outputs[0].shape)
+    )
+
+
+def _is_number(value: Value | None) -> bool:
+    return value is not None and value.is_constant and value.dtype is F32 and value.array.size == 1
+
+
+def _absorbed(value: Value | None, y: Value, site: Site, through_products: bool) -> Node | None:
+    """The producer of an operand if it can be part of the chain: element-wise and of the same shape."""
+    producer = site.absorbable(value, *ELEMENTWISE)
+    if producer is None or not _is_float(producer) or producer.outputs[0].shape != y.shape:
+        return None
+    return producer if through_products or product(producer, site) is None else None
+
+
+def _going_on(node: Node, site: Site, through_products: bool) -> tuple[int, Node | None]:
+    """Which operand the chain comes from, and its producer if the chain takes that too.
+
+    It is one that can be taken, else the result of a product, else one as large as the result.
+    """
+    y = node.outputs[0]
+    places = range(len(node.inputs)) if type(node.op) in _PAIRS else range(1)
+    for index in places:
+        producer = _absorbed(node.inputs[index], y, site, through_products)
+        if producer is not None:
+            return index, producer
+    products = [index for index in places if site.absorbable(node.inputs[index], *PRODUCTS, Reshape) is not None]
+    for index in (*products, *places):
+        value = node.inputs[index]
+        if value is not None and value.shape == y.shape and not value.is_constant:
+            return index, None
+    return 0, None
+
+
+def _number(value: object) -> float:
+    """A number as binary32 has it."""
+    return float(np.asarray(value, np.float32))

@@ -1,0 +1,491 @@
+"""Element-wise operators on integers, whole trees of them in one step: rescaled sums and products, tables, casts.
+
+A tree ends where a value is read by somebody else, or has 8 bits: such values are what steps hand on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tpuconvert.runtime.native.elements import ELEMENT_TYPES, Elements, Inexpressible, Term, through_binary32_is_exact
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.schema.elementwise import Arithmetic
+from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
+from tpuconvert.schema.ops.bit_logic import BitAnds
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shift_arithmetic import (
+    AddShift,
+    AddsShift,
+    MulShift,
+    MulsShift,
+    OfScalar,
+    OfTensors,
+    RsubsShift,
+    SubShift,
+    SubsShift,
+)
+from tpuconvert.schema.types import F32, I32, Array, Chip, DType, Scalar
+
+_SMALL_OFFSET = 2**30
+
+
+class Tree:
+    """The nodes found so far, and what they compute."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.elements = Elements()
+        self.nodes: list[Node] = []
+        self.is_tail = True
+        """Whether only functions of one operand were met so far."""
+
+    @property
+    def is_exact_int32(self) -> bool:
+        """Whether INT32 is computed exactly; the older chips pass through binary32."""
+        return self.site.chip == Chip.BM1686.value
+
+    def of(self, value: Value | None) -> Term:
+        """A value: computed here where its producer can be absorbed, read otherwise."""
+        assert value is not None
+        kinds = _REAL_KINDS if value.dtype.is_float else _KINDS
+        producer = self.site.absorbable(value, *kinds)
+        if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
+            producer = None
+        if producer is None:
+            return self.elements.operand(value)
+        if value.dtype.bits == 8 and not (self._ends_a_tree(producer) or _rescales_stored_sums(producer)):
+            return self.elements.operand(value)
+        return self.term(producer)
+
+    def _ends_a_tree(self, node: Node) -> bool:
+        """Whether functions of one operand lead down to one of two, so that bytes between them need not be stored.
+
+        What leads to a product of matrices instead belongs to that.
+        """
+        while self.is_tail and not isinstance(node.op, _PAIRS):
+            producer = self.site.absorbable(node.inputs[0], *_KINDS)
+            if producer is None:
+                return False
+            node = producer
+        return self.is_tail
+
+    def term(self, node: Node) -> Term:
+        """What a node computes.
+
+        Raises:
+            Inexpressible: when there are no instructions for it.
+        """
+        if isinstance(node.op, _OF_INTEGERS) and any(
+            value is not None and value.dtype.is_float for value in node.inputs
+        ):
+            raise Inexpressible("real numbers, which references take as well")
+        if node.outputs[0].dtype not in ELEMENT_TYPES:
+            raise Inexpressible(f"{node.outputs[0].dtype} has no lanes")
+        for kind, make in _TERMS:
+            if isinstance(node.op, kind):
+                self.is_tail = self.is_tail and not isinstance(node.op, _PAIRS)
+                made = make(self, node)
+                self.nodes.append(node)
+                return made
+        raise Inexpressible(node.op.name)
+
+
+def _rescales_stored_sums(node: Node, depth: int = 2) -> bool:
+    """Whether bytes are rescaled from sums that others read too, or chosen among such: only the sums lie in memory."""
+    producers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+    if depth and isinstance(node.op, (Max, Min)) and len(producers) == 2:
+        return all(_rescales_stored_sums(producer, depth - 1) for producer in producers)
+    x = node.inputs[0]
+    return isinstance(node.op, RequantInt32) and x is not None and x.dtype is I32 and len(x.uses) > 1
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(sorted({kind.name for kind in _KINDS}))
+
+
+def tree(node: Node, site: Site) -> Group | None:
+    """The largest tree of element-wise operators that ends with a node; less of it where not all can be expressed."""
+    y = node.outputs[0]
+    if y.dtype not in ELEMENT_TYPES:
+        return None
+    if any(0 in value.type.static_shape for value in (y, *filter(None, node.inputs))):
+        return None
+    for is_alone in (False, True):
+        found = Tree(Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise) if is_alone else site)
+        try:
+            term = found.term(node)
+        except Inexpressible:
+            continue
+        if term.dtype is not y.dtype or all(value.is_constant for value in found.elements.operands):
+            return None
+        return Group(tuple(found.nodes), lambda builder: found.elements.emit(builder, term, y))  # noqa: B023  the loop ends here
+    return None
+
+
+# One function per operator
+
+
+def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
+    def evaluate(x: Array) -> Array:
+        (result,) = op.evaluate(x, chip=Chip(chip))
+        return result
+
+    return evaluate
+
+
+def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
+    """The operand, and the result by values where the operand is a byte."""
+    x = tree.of(node.inputs[0])
+    if x.dtype is F32:
+        return x, None
+    return x, tree.elements.function(x, node.outputs[0].dtype, _reference(node.op, tree.site.chip))
+
+
+def _requant_int32(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, RequantInt32)
+    x = tree.of(node.inputs[0])
+    found = None
+    if not op.is_mul_shift_pc and not op.is_offset_pc and x.values is not None:
+        found = tree.elements.function(x, node.outputs[0].dtype, _reference(op, tree.site.chip))
+    return found or tree.elements.rescale(x, op)
+
+
+def _arithmetic_shift(tree: Tree, node: Node) -> Term:
+    """One rounding, as requant_int32 has it with a multiplier of 1."""
+    op = node.op
+    assert isinstance(op, ArithmeticShift)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    mode, out = RequantMode.MULTIPLIER_SHIFT, node.outputs[0].dtype
+    rescale = RequantInt32(shift_val=op.shift, mode=mode, round_mode=op.rounding_mode, out_dtype=out)
+    return tree.elements.rescale(x, rescale)
+
+
+def _bit_ands(tree: Tree, node: Node) -> Term:
+    """Integers and one pattern of bits, in two's complement."""
+    op = node.op
+    assert isinstance(op, BitAnds)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    if x.dtype is F32 or op.scalar_i.dtype is not x.dtype:
+        raise Inexpressible("patterns of another width")
+    bits = int(op.scalar_i.value)
+    low, high = (0, bits) if bits >= 0 else (x.dtype.min, x.dtype.max)
+    parameters = [tree.elements.numbers([bits])]
+    register = tree.elements.add("and_parameter", tree.elements.value_of(x), parameters=parameters)
+    return tree.elements.limit(Term(x.dtype, low, high, register=register), x.dtype)
+
+
+def _requant_fp32(tree: Tree, node: Node) -> Term:
+    op, elements = node.op, tree.elements
+    assert isinstance(op, RequantFp32ToInt)
+    out = node.outputs[0].dtype
+    is_per_channel = op.is_scale_pc or op.is_offset_pc
+    x = tree.of(node.inputs[0])
+    found = None if is_per_channel or x.dtype is F32 else elements.function(x, out, _reference(op, tree.site.chip))
+    if found is not None:
+        return found
+    scale = [float(value) for value in (op.scale_vec if op.is_scale_pc else (op.scale_val,))]
+    real = elements.value_of(x) if x.dtype is F32 else elements.add("to_float", elements.value_of(x))
+    scaled = elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scale)])
+    if op.mode is RequantFp32Mode.SCALE_OFFSET_ROUND:
+        offsets = [float(value) for value in (op.offset_fp_vec if op.is_offset_pc else (op.offset_fp_val,))]
+        scaled = elements.add("float_add_parameter", scaled, parameters=[elements.numbers(offsets)])
+        return elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), out)
+    integers = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+    if max(map(abs, integers)) >= _SMALL_OFFSET or out.bits > 16:
+        raise Inexpressible("an offset or a result is too large")
+    # Far numbers are beyond the result's range with every offset that is allowed here.
+    far = 2**31 - 1 - _SMALL_OFFSET
+    near = elements.limit(Term(I32, I32.min, I32.max, register=elements.add("from_float", scaled)), I32, -far, far)
+    if integers == (0,):
+        return elements.limit(near, out)
+    low, high = near.low + min(integers), near.high + max(integers)
+    parameters = [elements.numbers(integers)]
+    return elements.result("add_parameter", out, low, high, elements.value_of(near), parameters=parameters)
+
+
+def _dequant(tree: Tree, node: Node) -> Term:
+    op, elements = node.op, tree.elements
+    assert isinstance(op, DequantIntToFp32)
+    x = tree.of(node.inputs[0])
+    offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+    low, high = x.low - max(offsets), x.high - min(offsets)
+    if low <= -(2**31) or high >= 2**31:
+        raise Inexpressible("a difference may leave 32 bits")
+    is_linear = elements.linear(x) is not None
+    if not is_linear and not (op.is_scale_pc or op.is_offset_pc):
+        found = elements.function(x, F32, _reference(op, tree.site.chip))
+        if found is not None:
+            return found
+    if x.values is not None and is_linear and len(offsets) == 1:
+        values = x.values - offsets[0]
+        difference = elements.value_of(Term(I32, low, high, operand=x.operand, values=values))
+    else:
+        difference = elements.value_of(x)
+        if offsets != (0,):
+            negative = [-value for value in offsets]
+            difference = elements.add("add_parameter", difference, parameters=[elements.numbers(negative)])
+    scales = [float(value) for value in (op.scale_vec if op.is_scale_pc else (op.scale_val,))]
+    real = elements.add("to_float", difference)
+    return elements.real(elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scales)]))
+
+
+def _cast(tree: Tree, node: Node) -> Term:
+    elements, out = tree.elements, node.outputs[0].dtype
+    x = tree.of(node.inputs[0])
+    if x.dtype is F32:
+        if out.is_float or (not out.is_signed and out.bits == 32):
+            raise Inexpressible(f"cast to {out}")
+        rounded = Term(I32, I32.min, I32.max, register=elements.add("from_float", elements.value_of(x)))
+        return elements.limit(rounded, out)
+    if out is F32:
+        return elements.real(elements.add("to_float", elements.value_of(x)))
+    if out not in ELEMENT_TYPES:
+        raise Inexpressible(f"cast to {out}")
+    return elements.limit(x, out)
+
+
+def _lut(tree: Tree, node: Node) -> Term:
+    table = node.inputs[1]
+    if table is None or not table.is_constant:
+        raise Inexpressible("a table that the model computes")
+    entries = table.array.reshape(-1)
+    x = tree.of(node.inputs[0])
+    found = tree.elements.function(x, node.outputs[0].dtype, lambda values: entries[values.view(np.uint8)])
+    if found is None:
+        raise Inexpressible("a table of more than bytes")
+    return found
+
+
+def _clamp(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, Clamp)
+    x = tree.of(node.inputs[0])
+    if x.dtype is F32 or not (x.dtype.holds(op.min.value) and x.dtype.holds(op.max.value)):
+        raise Inexpressible("limits outside of the type")
+    low, high = int(op.min.value), int(op.max.value)
+    # INT32 passes through binary32 on every chip.
+    if x.dtype is I32 and not through_binary32_is_exact(x, Term(I32, low, high)):
+        raise Inexpressible("INT32 is rounded to binary32")
+    return tree.elements.limit(x, x.dtype, low, high)
+
+
+def _activation(tree: Tree, node: Node) -> Term:
+    op, elements, out = node.op, tree.elements, node.outputs[0].dtype
+    assert isinstance(op, ActivationFunction)
+    x = tree.of(node.inputs[0])
+    if x.dtype is F32:
+        raise Inexpressible("a function of real numbers")
+    if op.active_type is ActiveType.ACTIVE_RELU:
+        return elements.limit(elements.limit(x, I32, 0, 2**31 - 1), out)
+    found = elements.function(x, out, _reference(op, tree.site.chip))
+    if found is not None:
+        return found
+    value = elements.value_of(x)
+    if op.active_type is ActiveType.ACTIVE_ABSVAL:
+        low, high = max(x.low, -x.high, 0), max(abs(x.low), abs(x.high))
+        return elements.result("absolute", out, low, high, value)
+    if op.active_type is not ActiveType.ACTIVE_LEAKY_RELU or x.dtype.bits > 16:
+        raise Inexpressible("a function without instructions")
+    slope = float(op.params[0]) if isinstance(op, ActiveParam) and op.params else 0.0
+    real = elements.add("to_float", value)
+    scaled = elements.add("float_multiply_parameter", real, parameters=[elements.numbers([slope])])
+    far = 2**31 - 1
+    rounded = elements.add("from_float", scaled)
+    return elements.result("choose_by_sign", out, -far, far, value, rounded)
+
+
+def _combined(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term, out: DType) -> Term:
+    elements = tree.elements
+    if F32 in (a.dtype, b.dtype) or not out.is_integer:
+        raise Inexpressible("real numbers")
+    if out is I32 and not tree.is_exact_int32:
+        return _through_binary32(tree, arithmetic, a, b)
+    if arithmetic in (Arithmetic.ADD, Arithmetic.SUB):
+        return elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, out)
+    if arithmetic is Arithmetic.MUL:
+        return elements.product(a, b, out)
+    choose = max if arithmetic is Arithmetic.MAX else min
+    name = "maximum" if arithmetic is Arithmetic.MAX else "minimum"
+    low, high = choose(a.low, b.low), choose(a.high, b.high)
+    register = elements.add(name, elements.value_of(a), elements.value_of(b))
+    return elements.limit(Term(out, low, high, register=register), out)
+
+
+def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> Term:
+    elements = tree.elements
+    names = {Arithmetic.ADD: "float_add", Arithmetic.SUB: "float_subtract", Arithmetic.MUL: "float_multiply"}
+    if arithmetic not in names:
+        raise Inexpressible("a choice through binary32")
+    reals = [elements.add("to_float", elements.value_of(term)) for term in (a, b)]
+    register = elements.add("from_float", elements.add(names[arithmetic], *reals))
+    return Term(I32, I32.min, I32.max, register=register)
+
+
+def _of_tensors(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, BinaryArithmetic)
+    if node.outputs[0].dtype.is_float:
+        raise Inexpressible("real numbers")
+    a, b = (tree.of(value) for value in node.inputs)
+    return _combined(tree, op.arithmetic, a, b, node.outputs[0].dtype)
+
+
+def _of_number(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, ScalarArithmetic)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    if x.dtype is F32:
+        if not _comes_from_integers(node, tree.site):
+            raise Inexpressible("real numbers alone")
+        return _real_with_number(tree, op, x)
+    if op.scalar.dtype.is_float:
+        raise Inexpressible("an integer and a real number")
+    number = int(op.scalar.value)
+    out = node.outputs[0].dtype
+    if out is I32 and not tree.is_exact_int32:
+        raise Inexpressible("INT32 is rounded to binary32")
+    if op.arithmetic in (Arithmetic.MAX, Arithmetic.MIN):
+        limits = (number, 2**31 - 1) if op.arithmetic is Arithmetic.MAX else (-(2**31), number)
+        return tree.elements.limit(tree.elements.limit(x, I32, *limits), out)
+    if out is I32 and op.arithmetic is Arithmetic.MUL and max(-x.low, x.high) * abs(number) > I32.max >= abs(number):
+        # A rescale saturates in more than 32 bits.
+        return tree.elements.rescale(
+            x, RequantInt32(multiplier_val=number, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I32)
+        )
+    return _with_number(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
+
+
+def _comes_from_integers(node: Node, site: Site) -> bool:
+    """Whether a chain of functions of one real number begins with a conversion: a dequantization written out."""
+    while isinstance(node.op, (Adds, Subs, Rsubs, Muls)):
+        producer = site.absorbable(node.inputs[0], *_REAL_KINDS)
+        if producer is None:
+            return False
+        node = producer
+    x = node.inputs[0]
+    return isinstance(node.op, (DequantIntToFp32, Cast)) and x is not None and x.dtype.is_integer
+
+
+def _real_with_number(tree: Tree, op: ScalarArithmetic, x: Term) -> Term:
+    """A real number and a constant; a difference is a sum with the opposite number, to the last bit."""
+    elements, number = tree.elements, float(op.scalar.value)
+    if op.arithmetic is Arithmetic.MUL:
+        parameters = [elements.numbers([number])]
+        return elements.real(elements.add("float_multiply_parameter", elements.value_of(x), parameters=parameters))
+    value = elements.value_of(x)
+    if op.scalar_first and op.arithmetic is Arithmetic.SUB:
+        value = elements.add("float_multiply_parameter", value, parameters=[elements.numbers([-1.0])])
+    elif op.arithmetic is Arithmetic.SUB:
+        number = -number
+    elif op.arithmetic is not Arithmetic.ADD:
+        raise Inexpressible("a choice of real numbers")
+    return elements.real(elements.add("float_add_parameter", value, parameters=[elements.numbers([number])]))
+
+
+def _with_number(tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: DType, *, is_first: bool) -> Term:
+    """A term and a number, saturated to a type."""
+    elements = tree.elements
+    factor = number if arithmetic is Arithmetic.MUL else -1 if is_first and arithmetic is Arithmetic.SUB else 1
+    offset = {Arithmetic.ADD: number, Arithmetic.SUB: number if is_first else -number, Arithmetic.MUL: 0}[arithmetic]
+    value, low, high = elements.value_of(x), x.low, x.high
+    if factor != 1:
+        low, high = sorted((low * factor, high * factor))
+        value = elements.value_of(
+            elements.result("multiply_parameter", I32, low, high, value, parameters=[elements.numbers([factor])])
+        )
+    if offset == 0 and factor != 1:
+        return elements.limit(Term(I32, low, high, register=value), out)
+    parameters = [elements.numbers([offset])]
+    low, high = low + offset, high + offset
+    if low < I32.min or high > I32.max:
+        register = elements.add("add_limited_parameter", value, parameters=parameters)
+        return elements.limit(Term(I32, max(low, I32.min), min(high, I32.max), register=register), out)
+    return elements.limit(
+        Term(I32, low, high, register=elements.add("add_parameter", value, parameters=parameters)), out
+    )
+
+
+_SHIFT_ARITHMETIC = {
+    AddShift: Arithmetic.ADD,
+    SubShift: Arithmetic.SUB,
+    MulShift: Arithmetic.MUL,
+    AddsShift: Arithmetic.ADD,
+    SubsShift: Arithmetic.SUB,
+    RsubsShift: Arithmetic.SUB,
+    MulsShift: Arithmetic.MUL,
+}
+
+
+def _shift_of_tensors(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, OfTensors)
+    a, b = (tree.of(value) for value in node.inputs)
+    arithmetic = _SHIFT_ARITHMETIC[type(op)]
+    if arithmetic is Arithmetic.MUL:
+        exact = tree.elements.product(a, b, I32)
+    else:
+        exact = tree.elements.sum(a, b, 1 if arithmetic is Arithmetic.ADD else -1, I32)
+    return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
+
+
+def _shift_of_number(tree: Tree, node: Node) -> Term:
+    op = node.op
+    assert isinstance(op, OfScalar)
+    x, found = _unary(tree, node)
+    if found is not None:
+        return found
+    number: Scalar = op.scalar
+    exact = _with_number(
+        tree, _SHIFT_ARITHMETIC[type(op)], x, int(number.value), I32, is_first=isinstance(op, RsubsShift)
+    )
+    return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
+
+
+_TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = (
+    ((RequantInt32,), _requant_int32),
+    ((ArithmeticShift,), _arithmetic_shift),
+    ((BitAnds,), _bit_ands),
+    ((RequantFp32ToInt,), _requant_fp32),
+    ((DequantIntToFp32,), _dequant),
+    ((Cast,), _cast),
+    ((Lut,), _lut),
+    ((Clamp,), _clamp),
+    ((Active, ActiveParam), _activation),
+    ((Add, Sub, Mul, Max, Min), _of_tensors),
+    ((Adds, Subs, Rsubs, Muls, Maxs, Mins), _of_number),
+    ((AddShift, SubShift, MulShift), _shift_of_tensors),
+    ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
+)
+_PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
+_OF_INTEGERS = (RequantInt32, ArithmeticShift, BitAnds, DequantIntToFp32, *_SHIFT_ARITHMETIC)
+_REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
+_KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
+
+ends_with(
+    *_names(),
+    kernels=("elementwise_int", "look_up"),
+    dtypes="INT8 to INT32, UINT8, UINT16, FLOAT32 next to integers",
+    conditions=(
+        "a tree of operators whose ranges prove that nothing overflows 32 bits; look_up for a function of one byte"
+    ),
+    priority=1,
+)(tree)

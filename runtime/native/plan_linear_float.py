@@ -1,0 +1,294 @@
+"""Float convolutions and matrix products, with the addition and the limits that can follow them in the same step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve, convolve_transposed
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Geometry
+from tpuconvert.runtime.native.storage import Order, Stored, channels_last, row_major
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.types import F32, Array
+
+PRODUCTS = (Conv, Deconv, MatrixMul)
+LIMITS = (Active, ActiveParam, Clamp, Maxs, Mins)
+
+Interval = tuple[float, float]
+
+
+Tail = tuple[tuple[str, int, float, float], ...]
+"""Element-wise operations: name, 1 for the residual or -1 for the first number, two numbers."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product and what follows it, as the nodes say it.
+
+    Args:
+        node: the product.
+        residual: what is added to it, unless there is a tail.
+        limits: what the sum is limited to.
+        tail: what follows instead.
+        is_precise: whether the result decides integers later.
+    """
+
+    node: Node
+    residual: Value | None = None
+    limits: Interval | None = None
+    tail: Tail = ()
+    is_precise: bool = False
+
+
+@ends_with(
+    *(kind.name for kind in (*PRODUCTS, *LIMITS, Add)),
+    "reshape",
+    kernels=("conv_float32",),
+    dtypes="FLOAT32",
+    conditions="conv, deconv or matrix_mul with constant weights, at most one residual add, then clamps",
+    priority=5,
+)
+def product(node: Node, site: Site) -> Group | None:
+    """A product, then at most one addition of a tensor of the same shape, then any limits."""
+    if any(value is None or value.dtype is not F32 for value in (*node.inputs[:2], *node.outputs)):
+        return None
+    nodes: list[Node] = []
+    limits: list[Interval] = []
+    residual: Value | None = None
+    step: Node | None = node
+    while step is not None:
+        nodes.append(step)
+        interval = limits_of(step.op)
+        if type(step.op) in PRODUCTS:
+            break
+        operand = step.inputs[0]
+        if isinstance(step.op, Add) and residual is None:
+            pair = _sum(step, site)
+            if pair is None:
+                return None
+            operand, residual = pair
+        elif interval is not None and residual is None:
+            limits.append(interval)
+        elif not isinstance(step.op, Reshape):
+            return None
+        step = site.absorbable(operand, *PRODUCTS, *LIMITS, Add, Reshape)
+    if step is None or not is_float_product(step):
+        return None
+    has_reshape = any(isinstance(item.op, Reshape) for item in nodes)
+    if has_reshape and (isinstance(node.op, Reshape) or not isinstance(step.op, MatrixMul)):
+        return None
+    interval = _all_limits(limits[::-1])
+    if interval is not None and (interval[1] == 0 or math.copysign(1.0, interval[0]) < 0 == interval[0]):
+        return None
+    found = Product(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
+    return Group(tuple(nodes[::-1]), lambda builder: emit_product(builder, found, node.outputs[0]))
+
+
+def emit_product(builder: Builder, found: Product, result: Value) -> None:
+    """Add the steps of a product with constant weights; ``result`` is what the last absorbed node gives."""
+    emit = _emit_matrix if isinstance(found.node.op, MatrixMul) else _emit_convolution
+    emit(builder, found, result)
+
+
+def limits_of(op: Op) -> Interval | None:
+    """The interval to which an operator limits its operand, or None if that is not all that it does."""
+    match op:
+        case Active() | ActiveParam() if op.out_dtype in (None, F32):
+            is_relu = op.active_type is ActiveType.ACTIVE_RELU
+            if isinstance(op, Active) or not (op.params and op.params[0]):
+                is_relu = is_relu or op.active_type is ActiveType.ACTIVE_LEAKY_RELU
+            return (0.0, math.inf) if is_relu else None
+        case Clamp():
+            return float(op.min.array), float(op.max.array)
+        case Maxs():
+            return float(op.scalar.array), math.inf
+        case Mins():
+            return -math.inf, float(op.scalar.array)
+        case _:
+            return None
+
+
+def _all_limits(limits: list[Interval]) -> Interval | None:
+    """Intervals one after the other as one."""
+    if not limits:
+        return None
+    low, high = limits[0]
+    for next_low, next_high in limits[1:]:
+        low, high = (min(max(bound, next_low), next_high) for bound in (low, high))
+    return low, high
+
+
+def _sum(node: Node, site: Site) -> tuple[Value, Value] | None:
+    """The operand of an addition whose producer can be absorbed, and the other one."""
+    first, second = node.inputs
+    for operand, other in ((first, second), (second, first)):
+        assert operand is not None and other is not None
+        producer = site.absorbable(operand, *PRODUCTS, Reshape)
+        if producer is not None and operand.shape == other.shape and operand is not other:
+            return operand, other
+    return None
+
+
+def is_float_product(node: Node) -> bool:
+    """Whether a product is one of floats with constant weights."""
+    x, w, *rest = node.inputs
+    biases = [value for value in rest if value is not None]
+    return (
+        x is not None
+        and w is not None
+        and x.dtype is F32
+        and w.dtype is F32
+        and w.is_constant
+        and node.outputs[0].dtype is F32
+        and all(value.is_constant and value.dtype is F32 for value in biases)
+        and 0 not in static(x.shape)
+        and 0 not in static(w.shape)
+    )
+
+
+def _emit_convolution(builder: Builder, found: Product, result: Value) -> None:
+    x, w = found.node.inputs[:2]
+    op = found.node.op
+    assert isinstance(op, (Conv, Deconv)) and x is not None and w is not None
+    order = channels_last(4)
+    source = Image.of(builder.read(x, order, dense=False))
+    finish = _finish(builder, found, order)
+    target = Image.of(builder.write(result, order))
+    step = convolve_transposed if isinstance(op, Deconv) else convolve
+    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
+
+
+def _emit_matrix(builder: Builder, found: Product, result: Value) -> None:
+    x, w = found.node.inputs[:2]
+    assert x is not None and w is not None
+    depth, columns = w.array.shape
+    source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
+    finish = _finish(builder, found, row_major(result.rank))
+    target = Image.of_matrix(builder.write(result), columns)
+    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
+
+
+def _finish(builder: Builder, found: Product, order: Order) -> Finish:
+    residual = None if found.residual is None else builder.read(found.residual, order)
+    return Finish(residual, found.limits, found.tail, found.is_precise)
+
+
+def _bias(node: Node) -> Array | None:
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    return None if value is None else value.array.reshape(-1)
+
+
+@ends_with(
+    "matrix_mul",
+    kernels=("matmul_float32",),
+    dtypes="FLOAT32",
+    conditions="weights computed at run time, constant bias",
+)
+def matrix_product(node: Node, site: Site) -> Group | None:
+    """A product of two matrices that are made when the model runs."""
+    x, w, *rest = node.inputs
+    biases = [value for value in rest if value is not None]
+    if not _are_floats(node) or not all(value.is_constant for value in biases):
+        return None
+    assert x is not None and w is not None
+    left, right, y, is_precise = x, w, node.outputs[0], node in site.precise
+
+    def emit(builder: Builder) -> None:
+        sources = builder.read(left, dense=False), builder.read(right, dense=False)
+        multiply(builder, *sources, builder.write(y), bias=_bias(node), is_precise=is_precise)
+
+    return Group((node,), emit)
+
+
+@ends_with(
+    "batch_matmul",
+    kernels=("matmul_float32",),
+    dtypes="FLOAT32",
+    conditions="always",
+)
+def batch_matmul(node: Node, site: Site) -> Group | None:
+    """Products of matrices, one per entry of the batch; a permutation behind them decides where they are written."""
+    op, (left, right), y = node.op, node.inputs, node.outputs[0]
+    if not isinstance(op, BatchMatmul) or left is None or right is None or not _are_floats(node):
+        return None
+    is_precise = node in site.precise
+
+    def emit(builder: Builder) -> None:
+        sources = [builder.read(value, dense=False) for value in (left, right)]
+        swapped = [
+            stored.permuted((*range(rank - 2), rank - 1, rank - 2)) if is_swapped else stored
+            for stored, rank, is_swapped in (
+                (sources[0], left.rank, op.left_transpose),
+                (sources[1], right.rank, op.right_transpose),
+            )
+        ]
+        multiply(builder, swapped[0], swapped[1], builder.write(y, _wanted_order(y)), is_precise=is_precise)
+
+    return Group((node,), emit)
+
+
+def multiply(
+    builder: Builder, left: Stored, right: Stored, y: Stored, *, bias: Array | None = None, is_precise: bool = False
+) -> None:
+    """Add the step of products of matrices [..., M, K] and [..., K, N] whose other axes broadcast."""
+    rank = len(y.shape)
+    batch = y.shape[:-2]
+    starts = [_starts(item, batch) for item in (left, right, y)]
+    spec = builder.native.MatmulFloatSpec(
+        left=builder.place(left),
+        right=builder.place(right),
+        output=builder.place(y),
+        rows=y.shape[-2],
+        columns=y.shape[-1],
+        depth=left.shape[-1],
+        left_row=left.strides[-2],
+        left_depth=left.strides[-1],
+        right_depth=right.strides[-2],
+        right_column=right.strides[-1],
+        out_row=y.strides[rank - 2],
+        left_starts=starts[0],
+        right_starts=starts[1],
+        out_starts=starts[2],
+        bias=None if bias is None else np.ascontiguousarray(bias, np.float32),
+        is_precise=is_precise,
+    )
+    builder.step("matmul_float32", spec, (left, right), (y,))
+
+
+def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
+    """Bytes from the start of a tensor to each of its matrices, in the order of the batch."""
+    own, strides = stored.shape[:-2], stored.strides[:-2]
+    starts = np.zeros(own, np.int64)
+    for axis, (extent, stride) in enumerate(zip(own, strides, strict=True)):
+        shape = [1] * len(own)
+        shape[axis] = extent
+        starts = starts + (np.arange(extent) * stride).reshape(shape)
+    return np.broadcast_to(starts, batch).reshape(-1).tolist()
+
+
+def _wanted_order(y: Value) -> Order:
+    """Row-major for the only reader, where that is a permutation that leaves columns adjacent."""
+    users = y.users
+    if len(users) == 1 and isinstance(users[0].op, Permute) and users[0].op.order[-1] == y.rank - 1:
+        return users[0].op.order
+    return row_major(y.rank)
+
+
+def _are_floats(node: Node) -> bool:
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    return all(value.dtype is F32 and 0 not in static(value.shape) for value in values)

@@ -1,0 +1,363 @@
+"""Integer convolutions and matrix products, with everything that can follow them in the same step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.runtime.native import epilogue as forms
+from tpuconvert.runtime.native.builder import Builder
+from tpuconvert.runtime.native.epilogue import STORED_BIAS, Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
+from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
+from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.fc_int import FcInt
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.quantized_modes import QCalMode
+from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
+
+PRODUCTS = (Conv, ConvV2, Deconv, DeconvV2, MatrixMul, MatrixMulV2, FcInt)
+FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut, DequantIntToFp32)
+BYTES = (I8, U8)
+
+NAMES = tuple(kind.name for kind in (*PRODUCTS, *FOLLOWERS))
+
+
+@dataclass(frozen=True)
+class Product:
+    """An integer product in one form for all operators.
+
+    Args:
+        x: the operand of 8 bits.
+        zero: what is subtracted from its elements.
+        weights: [out, in of a group, kernel_h, kernel_w], 8 bits.
+        weight_zeros: subtracted from the weights; one, or one per output channel.
+        bias: integers added to the sums, one per output channel, or None.
+        geometry: strides, pads and groups.
+        epilogue: the rescale that the operator itself contains.
+        is_matrix: whether x is [..., M, K] and not an image.
+        is_transposed: whether it is a transposed convolution, with weights [in, out of a group, kernel_h, kernel_w].
+        shape: of the sums; what follows may have reshaped them.
+    """
+
+    x: Value
+    zero: int
+    weights: Array
+    weight_zeros: tuple[int, ...]
+    bias: Array | None
+    geometry: Geometry
+    epilogue: Epilogue
+    is_matrix: bool = False
+    is_transposed: bool = False
+    shape: tuple[int, ...] = ()
+
+
+@ends_with(
+    *NAMES,
+    kernels=("conv_int8", "batch_matmul_int8"),
+    dtypes="INT8, UINT8",
+    conditions=(
+        "conv, deconv or matmul with constant weights, then at most one requantization, clamps, a lookup "
+        "table and a dequantization"
+    ),
+    priority=10,
+)
+def product(node: Node, site: Site) -> Group | None:
+    """A product, then at most a rescale, limits and a table."""
+    found = product_before(node, site)
+    if found is None:
+        return None
+    nodes, complete = found
+    return Group(nodes, lambda builder: _emit(builder, complete, node.outputs[0]))
+
+
+def product_before(node: Node, site: Site) -> tuple[tuple[Node, ...], Product] | None:
+    """The nodes of a product that ends with a node, and what they compute together."""
+    chain = [node]
+    while isinstance(chain[-1].op, (*FOLLOWERS, Reshape)):
+        producer = site.absorbable(chain[-1].inputs[0], *FOLLOWERS, *PRODUCTS, Reshape)
+        if producer is None:
+            return None
+        chain.append(producer)
+    source = chain.pop()
+    found = _product(source, site.chip)
+    if found is None or not (found.is_matrix or _may_be_reshaped(source, chain)):
+        return None
+    followers = [item for item in chain if not isinstance(item.op, Reshape)]
+    epilogue: Epilogue | None = found.epilogue
+    for follower in reversed(followers):
+        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
+            return None
+        epilogue = epilogue.followed_by(follower) if epilogue is not None else None
+    if epilogue is None:
+        return None
+    if node.outputs[0].dtype is not epilogue.dtype:
+        return None
+    return (source, *reversed(chain)), replace(found, epilogue=epilogue, shape=static(source.outputs[0].shape))
+
+
+def _may_be_reshaped(source: Node, chain: list[Node]) -> bool:
+    """Whether reshapes of an image, channels last as it is made, move nothing, and nothing per channel follows them.
+
+    The chain begins with its last node.
+    """
+    reshapes = [index for index, item in enumerate(chain) if isinstance(item.op, Reshape)]
+    if not reshapes:
+        return True
+    first = reshapes[-1]
+    made = _channels_last(Buffer(0, "", 0), source.outputs[0].dtype, static(source.outputs[0].shape))
+    vectors = ("is_mul_shift_pc", "is_offset_pc", "is_scale_pc")
+    return (
+        not isinstance(source.op, (Deconv, DeconvV2))
+        and made.reshaped(static(chain[0].outputs[0].shape)) is not None
+        and not any(getattr(item.op, name, False) for item in chain[:first] for name in vectors)
+    )
+
+
+def _channels_last(buffer: Buffer, dtype: DType, shape: tuple[int, ...]) -> Stored:
+    return Stored(buffer, dtype, shape, channels_last(len(shape)))
+
+
+def _is_per_column(requant: Node, found: Product) -> bool:
+    """Whether factors per channel go with the last axis in memory."""
+    op = requant.op
+    assert isinstance(op, RequantInt32)
+    per_channel = op.is_mul_shift_pc or op.is_offset_pc
+    shape = static(requant.outputs[0].shape)
+    return not per_channel or not found.is_matrix or (len(shape) == 2 and shape[1] == len(found.weights))
+
+
+def emit_convolution(
+    builder: Builder,
+    found: Product,
+    result: Value,
+    residual: Callable[[Builder], Residual] | None = None,
+) -> None:
+    """Add the step of a convolution that is not transposed, and of the residual sum behind it."""
+    x = builder.read(found.x, channels_last(4), dense=False)
+    added = None if residual is None else residual(builder)
+    shape, is_reshaped = found.shape, found.shape != builder.shape(result)
+    if not is_reshaped:
+        y = builder.write(result, channels_last(4), dense=False)
+    else:
+        y = _channels_last(builder.temporary(result.dtype, shape).buffer, result.dtype, shape)
+    convolve(builder, x, y, shape=x.shape, out_shape=shape, residual=added, **_operands(found))
+    if is_reshaped:
+        reshaped = y.reshaped(builder.shape(result))
+        assert reshaped is not None, "checked by the matcher"
+        builder.alias(result, reshaped)
+
+
+def _operands(found: Product) -> dict[str, Any]:
+    return {
+        "weights": found.weights,
+        "weight_zeros": found.weight_zeros,
+        "bias": found.bias,
+        "input_zero": found.zero + bias_of(found.x.dtype),
+        "geometry": found.geometry,
+        "epilogue": found.epilogue,
+    }
+
+
+def _emit(builder: Builder, found: Product, result: Value) -> None:
+    if not found.is_matrix and not found.is_transposed:
+        emit_convolution(builder, found, result)
+        return
+    if found.is_matrix:
+        x = builder.read(found.x, row_major(found.x.rank))
+        y = builder.write(result)
+        rows = prod(builder.shape(found.x)[:-1])
+        shape: tuple[int, ...] = (1, x.shape[-1], 1, rows)
+        out: tuple[int, ...] = (1, len(found.weights), 1, rows)
+    else:
+        x = builder.read(found.x, channels_last(4), dense=False)
+        y = builder.write(result, channels_last(4), dense=False)
+        shape, out = x.shape, y.shape
+    step: Callable[..., None] = phases
+    if found.is_matrix:  # a reshape may have given the result other rows
+        if _is_corrected(builder, found, rows):
+            _multiply(builder, found, x, y, rows)
+            return
+        pixel = len(found.weights) * y.itemsize
+        step = partial(convolve, output_steps=(pixel, pixel * rows))
+    step(builder, x, y, shape=shape, out_shape=out, **_operands(found))
+
+
+def _is_corrected(builder: Builder, found: Product, rows: int) -> bool:
+    """Whether a zero point of the weights costs less as a correction by the sum of each row than in the weights.
+
+    Less the zero point, weights need more than 8 bits: where bytes are multiplied that takes two products. What is
+    corrected for are 32-bit sums in memory, and the weights are packed in every run, which long and many rows outweigh.
+    """
+    depth = found.weights.shape[1]
+    if builder.isa not in ("avxvnni", "avx512vnni") or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
+        return False
+    zero, dtype = found.weight_zeros[0], DType.of(found.weights.dtype)
+    if zero + bias_of(dtype) == STORED_BIAS or not found.weights.size:
+        return False
+    if int(found.weights.min()) - zero >= -128 and int(found.weights.max()) - zero <= 127:
+        return False
+    farthest = [max(stored, 255 - stored) for stored in (found.zero + bias_of(found.x.dtype), zero + bias_of(dtype))]
+    largest_bias = 0 if found.bias is None else int(np.abs(found.bias.astype(np.int64)).max())
+    return 0 <= zero + bias_of(dtype) <= 255 and depth * farthest[0] * farthest[1] + largest_bias <= I32.max
+
+
+def _multiply(builder: Builder, found: Product, x: Stored, y: Stored, rows: int) -> None:
+    """Add a matrix product as that of two operands, of which the weights are a constant."""
+    columns, depth = found.weights.shape[:2]
+    dtype = DType.of(found.weights.dtype)
+    stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
+    is_by_rows = stored.strides[0] == 1
+    weights = builder.constant(stored.T if is_by_rows else stored)
+    spec = builder.native.MatmulInt8Spec(
+        left=builder.place(x),
+        right=builder.place(weights),
+        output=builder.place(y),
+        batch=(),
+        left_batch=(),
+        right_batch=(),
+        output_batch=(),
+        rows=rows,
+        depth=depth,
+        columns=columns,
+        left_row=depth,
+        right_row=columns if is_by_rows else 1,
+        right_column=1 if is_by_rows else depth,
+        output_row=columns * y.itemsize,
+        epilogue=found.epilogue.compiled(columns),
+        left_zero=found.zero + bias_of(found.x.dtype),
+        right_zero=found.weight_zeros[0] + bias_of(dtype),
+        bias=None if found.bias is None else found.bias.astype(np.int32),
+    )
+    builder.step("batch_matmul_int8", spec, (x, weights), (y,))
+
+
+def _product(node: Node, chip: str) -> Product | None:
+    make = _FORMS.get(type(node.op))
+    x, w, *rest = node.inputs
+    if make is None or x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
+        return None
+    bias = rest[0] if rest else None
+    if bias is not None and not bias.is_constant:
+        return None
+    found = make(node, x, w, None if bias is None else bias.array.reshape(-1), chip)
+    if found is None or not 0 <= found.zero + bias_of(x.dtype) <= 255:
+        return None
+    return found
+
+
+def _exact_convolution(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    assert isinstance(op, (ConvV2, DeconvV2))
+    if not op.is_izp_const or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    zeros = (op.kzp_val,) if op.is_kzp_const else op.kzp_vec
+    is_transposed = isinstance(op, DeconvV2)
+    if is_transposed and (op.dh, op.dw) != (1, 1):
+        return None
+    return Product(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
+
+
+def _exact_matrix(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    if isinstance(op, FcInt):
+        izp, kzp, transposed = "izp", "kzp", op.weight_trans
+    else:
+        assert isinstance(op, MatrixMulV2)
+        izp, kzp, transposed = "lzp", "rzp", op.is_right_trans
+        if op.is_left_trans or w.rank != 2:
+            return None
+    if not getattr(op, f"is_{izp}_const") or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    weights = w.array if transposed else w.array.T
+    zeros = (getattr(op, f"{kzp}_val"),) if getattr(op, f"is_{kzp}_const") else getattr(op, f"{kzp}_vec")
+    return Product(
+        x,
+        getattr(op, f"{izp}_val"),
+        weights.reshape(*weights.shape, 1, 1),
+        zeros,
+        bias,
+        Geometry(),
+        Epilogue.sums(),
+        is_matrix=True,
+    )
+
+
+def _calculation_mode(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    op = node.op
+    assert isinstance(op, (Conv, Deconv, MatrixMul))
+    out = op.out_dtype or x.dtype
+    if out.is_float or out.bits > 16:
+        return None
+    is_matrix, is_transposed = isinstance(op, MatrixMul), isinstance(op, Deconv)
+    scale = np.float32(op.scale)
+    weights = w.array.T.reshape(*w.array.T.shape, 1, 1) if is_matrix else w.array
+    geometry = Geometry() if isinstance(op, MatrixMul) else Geometry.of(op)
+    if is_transposed and (geometry.dilations != (1, 1) or op.mode != QCalMode.LowPrecisionSymmetric):
+        return None
+    channels = len(weights)
+    is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
+    limits = {"scale": float(scale), "offset": (bias_of(out),)}
+    is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
+    made = Product(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
+    if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype == np.float32:
+            return None
+        limits["offset"] = (bias_of(out) + op.output_zero_point,)
+        return replace(
+            made,
+            zero=op.left_zero_point,
+            weight_zeros=(op.right_zero_point,),
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.FLOAT, **limits),
+        )
+    if op.mode == QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype.kind == "f":
+            return None
+        return replace(
+            made,
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.LOW_PRECISION, narrow=(out.min, out.max), **limits),
+        )
+    if op.mode == QCalMode.HighPrecisionSymmetric:
+        late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
+        return replace(
+            made,
+            bias=bias if is_early else None,
+            epilogue=Epilogue.of(out, rescale=forms.HIGH_SYMMETRIC, late_bias=late, **limits),
+        )
+    return None
+
+
+def _is_int32(bias: Array | None) -> bool:
+    return bias is None or bias.dtype == np.int32
+
+
+_FORMS: dict[type[Op], Callable[[Node, Value, Value, Array | None, str], Product | None]] = {
+    Conv: _calculation_mode,
+    Deconv: _calculation_mode,
+    MatrixMul: _calculation_mode,
+    ConvV2: _exact_convolution,
+    DeconvV2: _exact_convolution,
+    MatrixMulV2: _exact_matrix,
+    FcInt: _exact_matrix,
+}

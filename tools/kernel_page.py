@@ -1,0 +1,58 @@
+"""Write docs/kernels.md, the table of kernels: ``python tools/kernel_page.py [--check]``.
+
+The rows are the matchers of ``runtime/native`` and the kernels that the compiled extension lists. With ``--check``
+nothing is written; the exit code is 1 when the page is out of date.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from generated_file import write_or_check
+
+from tpuconvert.runtime.native.groups import MatcherEntry, matchers
+from tpuconvert.runtime.native.loader import kernels, native
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
+ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni")
+HEADER = """\
+# Kernels of the native engine
+
+Made by `tools/kernel_page.py` from the matchers in `runtime/native` and from the kernels in `runtime/kernels`.
+[engine.md](engine.md) explains how they work together. What no matcher takes runs its NumPy reference.
+
+## Matchers
+
+A matcher takes a node and the nodes before it that one step can compute. The columns are the operators that such a
+group ends with, the types of its operands, the kernels that compute it, and the conditions. The matchers of an operator
+are tried from the highest priority down.
+"""
+KERNELS = """
+## Instruction sets
+
+An instruction set without an implementation of its own runs the next one to the left.
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    rows = [_matcher_row(entry) for entry in matchers()]
+    lines = [HEADER, "| operators | types | kernels | conditions | priority |", "|---|---|---|---|---|", *rows, KERNELS]
+    lines += [f"| kernel | {' | '.join(ISAS)} |", "|---|" + "---|" * len(ISAS)]
+    for name, isas in sorted(kernels().items()):
+        marks = " | ".join("x" if isa in isas else "" for isa in ISAS)
+        lines.append(f"| `{name}` | {marks} |")
+    return "\n".join(lines) + "\n"
+
+
+def _matcher_row(entry: MatcherEntry) -> str:
+    operators = ", ".join(f"`{name}`" for name in dict.fromkeys(entry.operators))
+    names = ", ".join(f"`{name}`" for name in entry.kernels)
+    return f"| {operators} | {entry.dtypes} | {names} | {entry.conditions} | {entry.priority} |"
+
+
+if __name__ == "__main__":
+    native()  # without the extension there is no list of kernels
+    description = (__doc__ or "").split(":")[0]
+    sys.exit(write_or_check(PAGE, lambda: page().encode(), tool="kernel_page.py", description=description))
