@@ -129,9 +129,9 @@ class Options:
             raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
         disabled = tuple(disable_rules)
         if disabled:
-            from tpuconvert.optimizer.pipeline import passes
+            from tpuconvert.optimizer.pipeline import resolve_names
 
-            passes(disabled)
+            disabled = resolve_names(disabled)
         fixed: Mapping[str, Any] = {}
         if fix_inputs:
             from tpuconvert.fixed_inputs import read_fixed

@@ -1,6 +1,6 @@
 """Rewriting graphs: rules and their engine, constant folding, chip forms, quantization, legalization for chips."""
 
-from tpuconvert.optimizer.chip_forms import fit_to_chip
+from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors
 from tpuconvert.optimizer.engine import Trace
 from tpuconvert.optimizer.expand_composites import expand_composites, expand_where_illegal, is_expandable

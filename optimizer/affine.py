@@ -114,7 +114,7 @@ def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
     return Affine(k, -mean * k + (0.0 if beta is None else beta))
 
 
-def fold_behind(graph: Graph, product: Node, affine: Affine, name: str | None = None) -> Value | Skip:
+def fold_affine_after(graph: Graph, product: Node, affine: Affine, name: str | None = None) -> Value | Skip:
     """A new product that gives k * y + b per output channel."""
     if declined := _why_not(product):
         return declined

@@ -12,7 +12,7 @@ from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Trait
 
 
-def same_meaning(x: Value, y: Value) -> bool:
+def is_interchangeable(x: Value, y: Value) -> bool:
     """Whether one value can stand for the other: a changed annotation is a rescale that the source asks for."""
     return x.quant == y.quant and x.type == y.type
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.signs import is_truth
+from tpuconvert.optimizer.value_properties import is_truth
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add

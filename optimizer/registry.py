@@ -42,6 +42,7 @@ RuleFunction = Callable[[Graph, Match], Replacement]
 class RewriteRule:
     """A rewrite: its patterns, its stage, and the function that checks the conditions and builds the replacement.
 
+    ``formerly`` is the name that the rule had in the previous version, which ``--disable-rule`` still accepts.
     The engine declines a match if an inner node's result is rounded to a scale of the source file, unless the rule
     ``sees_annotations``: then the rule checks them.
     """
@@ -51,6 +52,7 @@ class RewriteRule:
     stage: str
     apply: RuleFunction
     sees_annotations: bool = False
+    formerly: str = ""
 
     def only(self, where: Callable[[Node], bool]) -> RewriteRule:
         """The same rule, restricted to the roots for which ``where`` is true."""
@@ -60,7 +62,9 @@ class RewriteRule:
 _RULES: dict[str, RewriteRule] = {}
 
 
-def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Callable[[RuleFunction], RuleFunction]:
+def rule(
+    *patterns: Pattern, stage: str, sees_annotations: bool = False, formerly: str = ""
+) -> Callable[[RuleFunction], RuleFunction]:
     """Register a function as a rule under its name. The patterns are tried in this order.
 
     Raises:
@@ -73,7 +77,7 @@ def rule(*patterns: Pattern, stage: str, sees_annotations: bool = False) -> Call
             raise ValueError(f"two rules are called '{name}'")
         if stage not in ORDER:
             raise ValueError(f"rule '{name}' has the stage '{stage}', expected one of {', '.join(ORDER)}")
-        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations)
+        _RULES[name] = RewriteRule(name, patterns, stage, function, sees_annotations, formerly)
         return function
 
     return register
@@ -96,6 +100,12 @@ def rule_named(name: str) -> RewriteRule:
 def rule_names() -> list[str]:
     """The names of all rules, stage by stage, in the order in which they are tried."""
     return [item.name for stage in ORDER for item in rules_of(stage)]
+
+
+def former_names() -> dict[str, str]:
+    """The current names of rules by the names that they had in the previous version."""
+    load_rules()
+    return {item.formerly: item.name for item in _RULES.values() if item.formerly and item.formerly not in _RULES}
 
 
 @functools.cache

@@ -23,7 +23,7 @@ ALLOWED: dict[str, str] = {
     "optimizer/grouping/slicing.py: _ALIKE": "not yet replaced",
     "optimizer/grouping/slicing.py: _RULES": "not yet replaced",
     "optimizer/quantize/lower_onnx.py: _FORMS": "not yet replaced",
-    "optimizer/rules/shifted_mean.py: FORMS": "not yet replaced",
+    "optimizer/rules/centered_value.py: FORMS": "not yet replaced",
     "runtime/native/plan_bytes.py: _SHIFT_ARITHMETIC": "not yet replaced",
     "runtime/native/plan_bytes.py: _TERMS": "not yet replaced",
     "runtime/native/plan_bytes.py: _PAIRS": "not yet replaced",

@@ -8,7 +8,7 @@ from tpuconvert.optimizer.engine import Trace, run_rules
 from tpuconvert.optimizer.registry import rules_of
 from tpuconvert.schema.graph import Graph
 
-STAGES = ("take apart", "prepare quantization")
+STAGES = ("decompose", "prepare quantization")
 
 
 def prepare(graph: Graph, disabled: Collection[str] = ()) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.annotations import is_interchangeable
 from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
@@ -33,31 +33,32 @@ def _is(kind: ActiveType) -> Callable[[Node], bool]:
     return lambda node: isinstance(node.op, Active) and node.op.active_type == kind and _is_float(node)
 
 
-@rule(p(Add, "x", "x", name="op", where=_is_float), stage="canonicalize")
-def sum_of_same(graph: Graph, m: Match) -> Replacement:
+@rule(p(Add, "x", "x", name="op", where=_is_float), stage="canonicalize", formerly="sum_of_same")
+def replace_self_add_by_muls(graph: Graph, m: Match) -> Replacement:
     """X + x = 2 * x."""
     return graph.add(Muls(Scalar.f32(2)), m.x)
 
 
-@rule(p(Mul, "x", "x", name="op", where=_is_float), stage="fuse")
-def product_of_same(graph: Graph, m: Match) -> Replacement:
+@rule(p(Mul, "x", "x", name="op", where=_is_float), stage="fuse", formerly="product_of_same")
+def replace_self_multiply_by_square(graph: Graph, m: Match) -> Replacement:
     """X * x = square(x)."""
     return graph.add(Active(ActiveType.ACTIVE_SQUARE), m.x)
 
 
-@rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize")
-def extremum_of_same(graph: Graph, m: Match) -> Replacement:
+@rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize", formerly="extremum_of_same")
+def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
     """max(x, x) = min(x, x) = x."""
     if may_round_integers(m.op):
         return Skip("INT32 is rounded to binary32 on some chips")
-    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
+    return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")
 
 
 @rule(
     p(Rsubs, p(Rsubs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
     stage="canonicalize",
+    formerly="merge_differences",
 )
-def merge_differences(graph: Graph, m: Match) -> Replacement:
+def merge_rsubs(graph: Graph, m: Match) -> Replacement:
     """C - (d - x) = x + (c - d)."""
     c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
     if not math.isfinite(c - d) or (c != d and abs(c - d) < _CANCELS * max(abs(c), abs(d))):
@@ -68,8 +69,9 @@ def merge_differences(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(Rdivs, p(Rdivs, "x", name="inner", sole_user=True, where=_is_float), name="outer", where=_is_float),
     stage="canonicalize",
+    formerly="merge_quotients",
 )
-def merge_quotients(graph: Graph, m: Match) -> Replacement:
+def merge_rdivs(graph: Graph, m: Match) -> Replacement:
     """C / (d / x) = x * (c / d)."""
     c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
     factor = c / d if d else math.inf
@@ -82,8 +84,8 @@ def _is_zero_of_integers(node: Node) -> bool:
     return isinstance(node.op, Muls) and node.op.scalar.value == 0 and node.output.dtype.is_integer
 
 
-@rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize")
-def integer_product_with_zero(graph: Graph, m: Match) -> Replacement:
+@rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize", formerly="integer_product_with_zero")
+def fold_integer_multiply_by_zero(graph: Graph, m: Match) -> Replacement:
     """0 * x = 0 for integers: some exporters make the zeros of a shape like this."""
     result = m.op.output
     if graph.is_output(result) or result.quant is not None or not result.type.is_static:
@@ -104,14 +106,15 @@ NEGATED = p((Muls, Rsubs), "y", name="negated", sole_user=True, where=_negates)
     p(Add, "x", NEGATED, name="op", where=_is_float),
     p(Add, NEGATED, "x", name="op", where=_is_float),
     stage="fuse",
+    formerly="sum_with_negative",
 )
-def sum_with_negative(graph: Graph, m: Match) -> Replacement:
+def fuse_negation_into_sub(graph: Graph, m: Match) -> Replacement:
     """X + (-1) * y = x - y."""
     return graph.add(Sub(), m.x, m.y)
 
 
-@rule(p(Sub, "x", NEGATED, name="op", where=_is_float), stage="fuse")
-def difference_with_negative(graph: Graph, m: Match) -> Replacement:
+@rule(p(Sub, "x", NEGATED, name="op", where=_is_float), stage="fuse", formerly="difference_with_negative")
+def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
     """X - (-1) * y = x + y."""
     return graph.add(Add(), m.x, m.y)
 
@@ -124,8 +127,9 @@ def difference_with_negative(graph: Graph, m: Match) -> Replacement:
         where=_is(ActiveType.ACTIVE_SQRT),
     ),
     stage="canonicalize",
+    formerly="root_of_square",
 )
-def root_of_square(graph: Graph, m: Match) -> Replacement:
+def replace_sqrt_of_square_by_abs(graph: Graph, m: Match) -> Replacement:
     """sqrt(x^2) = |x|, which neither overflows nor vanishes."""
     return graph.add(Active(ActiveType.ACTIVE_ABSVAL), m.x)
 
@@ -133,8 +137,8 @@ def root_of_square(graph: Graph, m: Match) -> Replacement:
 ROOT = p(Active, "y", name="root", sole_user=True, where=_is(ActiveType.ACTIVE_SQRT))
 
 
-@rule(p(Rdivs, ROOT, name="op", where=_is_float), stage="fuse")
-def reciprocal_of_root(graph: Graph, m: Match) -> Replacement:
+@rule(p(Rdivs, ROOT, name="op", where=_is_float), stage="fuse", formerly="reciprocal_of_root")
+def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
     """1 / sqrt(y) = rsqrt(y)."""
     if m.op.op.scalar.value != 1:
         return Skip("the dividend is not 1")
@@ -154,7 +158,8 @@ RECIPROCAL = p(
     p(Mul, "x", RECIPROCAL, name="op", where=_is_float),
     p(Mul, RECIPROCAL, "x", name="op", where=_is_float),
     stage="fuse",
+    formerly="product_as_quotient",
 )
-def product_as_quotient(graph: Graph, m: Match) -> Replacement:
+def fuse_reciprocal_into_div(graph: Graph, m: Match) -> Replacement:
     """X * (1 / y) = x / y."""
     return graph.add(Div(), m.x, m.y)

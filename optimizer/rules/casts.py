@@ -6,7 +6,7 @@ Then the second sees what x is, rounds and saturates as it would alone, and noth
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.annotations import is_interchangeable
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -18,7 +18,7 @@ _DIGITS = {F32: 24, F16: 11}
 """Integers of so many bits have a floating-point number each."""
 
 
-def keeps_all(narrow: DType, wide: DType) -> bool:
+def is_lossless_cast(narrow: DType, wide: DType) -> bool:
     """Whether every number of one type is one of the other."""
     if narrow is wide:
         return True
@@ -32,9 +32,9 @@ def keeps_all(narrow: DType, wide: DType) -> bool:
 @rule(p(Cast, p(Cast, "x", name="first"), name="second"), stage="canonicalize")
 def merge_casts(graph: Graph, m: Match) -> Replacement:
     """cast(cast(x)) = cast(x) where the first keeps every number."""
-    if not keeps_all(m.x.dtype, m.first.output.dtype):
+    if not is_lossless_cast(m.x.dtype, m.first.output.dtype):
         return Skip("the first cast rounds or saturates")
-    if same_meaning(m.x, m.second.output):
+    if is_interchangeable(m.x, m.second.output):
         return m.x  # type: ignore[no-any-return]  # bound by the pattern
     if m.x.dtype is m.second.output.dtype:
         return Skip("it changes the quantization")
@@ -58,4 +58,4 @@ def _keeps_type(node: Node) -> bool:
 @rule(p(Cast, "x", name="op", where=_keeps_type), stage="canonicalize")
 def remove_same_cast(graph: Graph, m: Match) -> Replacement:
     """A cast to the type that is there does nothing."""
-    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
+    return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")

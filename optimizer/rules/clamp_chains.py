@@ -26,8 +26,9 @@ def _is_limit(node: Node) -> bool:
     p(Trait.LUT, p(Trait.LUT, "x", name="inner", sole_user=True, where=_is_limit), name="outer", where=_is_limit),
     stage="fuse",
     sees_annotations=True,
+    formerly="merge_limits",
 )
-def merge_limits(graph: Graph, m: Match) -> Replacement:
+def merge_clamps(graph: Graph, m: Match) -> Replacement:
     """limit(limit(x)) = one limit.
 
     Rounding to a grid keeps the order of numbers: where both results are on one grid, rounding once is the same.
@@ -43,9 +44,11 @@ def merge_limits(graph: Graph, m: Match) -> Replacement:
 
 
 @rule(
-    p(Maxs, "x", name="op", where=lambda node: _is_limit(node) and node.op.clamp_range() == (0, math.inf)), stage="fuse"
+    p(Maxs, "x", name="op", where=lambda node: _is_limit(node) and node.op.clamp_range() == (0, math.inf)),
+    stage="fuse",
+    formerly="spell_as_relu",
 )
-def spell_as_relu(graph: Graph, m: Match) -> Replacement:
+def replace_max_by_relu(graph: Graph, m: Match) -> Replacement:
     """max(x, 0) is relu."""
     return graph.add(Active(ActiveType.ACTIVE_RELU), m.x)
 

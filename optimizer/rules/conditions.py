@@ -19,7 +19,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.signs import is_truth
+from tpuconvert.optimizer.value_properties import is_truth
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
@@ -36,8 +36,8 @@ def _with_zero(node: Node) -> bool:
     return isinstance(node.op, (Eqs, Nes)) and node.op.scalar_i1.value == 0 and _is_float(node)
 
 
-@rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize")
-def truth_of_truth(graph: Graph, m: Match) -> Replacement:
+@rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize", formerly="truth_of_truth")
+def remove_boolean_test(graph: Graph, m: Match) -> Replacement:
     """C != 0 is c, for a truth."""
     if not is_truth(graph, m.x):
         return Skip("its operand may be another number than 0 and 1")
@@ -52,8 +52,8 @@ def _is_equality(node: Node) -> bool:
 INNER = p((TensorComparison, ScalarComparison), name="inner", sole_user=True, where=_is_equality)
 
 
-@rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize")
-def negated_comparison(graph: Graph, m: Match) -> Replacement:
+@rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize", formerly="negated_comparison")
+def fold_negation_into_comparison(graph: Graph, m: Match) -> Replacement:
     """(x == y) == 0 is x != y, and the other way round."""
     inner: Op = m.inner.op
     if isinstance(inner, (Eqs, Nes)):
@@ -65,8 +65,9 @@ def negated_comparison(graph: Graph, m: Match) -> Replacement:
 @rule(
     p(ConditionSelect, p(Eqs, "c", name="negated", where=_with_zero), "a", "b", name="op"),
     stage="canonicalize",
+    formerly="choice_of_negated",
 )
-def choice_of_negated(graph: Graph, m: Match) -> Replacement:
+def swap_select_branches(graph: Graph, m: Match) -> Replacement:
     """choose(c == 0, a, b) = choose(c, b, a), for a truth."""
     if not is_truth(graph, m.c):
         return Skip("its condition may be another number than 0 and 1")
@@ -81,8 +82,9 @@ def choice_of_negated(graph: Graph, m: Match) -> Replacement:
         where=_with_zero,
     ),
     stage="canonicalize",
+    formerly="comparison_of_difference",
 )
-def comparison_of_difference(graph: Graph, m: Match) -> Replacement:
+def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
     """K - x == 0 is x == k, and so on."""
     number = m.difference.op.scalar.value
     if not np.isfinite(number):
@@ -94,8 +96,9 @@ def comparison_of_difference(graph: Graph, m: Match) -> Replacement:
     p(ConditionSelect, p(Nes, "x", name="test", where=_with_zero), "a", "x", name="op"),
     p(ConditionSelect, p(Eqs, "x", name="test", where=_with_zero), "x", "a", name="op"),
     stage="canonicalize",
+    formerly="choice_of_what_is_zero",
 )
-def choice_of_what_is_zero(graph: Graph, m: Match) -> Replacement:
+def replace_select_branch_by_zero(graph: Graph, m: Match) -> Replacement:
     """choose(x != 0, a, x) = choose(x != 0, a, 0)."""
     if m.x.is_constant:
         return Skip("it is constant")

@@ -32,8 +32,8 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, Scalar
 
 
-@rule(p(Attention, name="op"), stage="take apart")
-def attention_in_pieces(graph: Graph, m: Match) -> Replacement:
+@rule(p(Attention, name="op"), stage="decompose", formerly="attention_in_pieces")
+def decompose_attention(graph: Graph, m: Match) -> Replacement:
     """Attention is two batched products with a softmax between them."""
     query, key, value, *rest = m.op.inputs
     mask = rest[0] if rest else None
@@ -75,8 +75,12 @@ def _guarded(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]
     return limited, graph.add(Gts(Scalar(F32, -math.inf)), rows, name=f"{name}:rows")
 
 
-@rule(p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"), stage="take apart")
-def maximum_in_pieces(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Max, "x", p(Mul, "x", "SLOPES", name="sloped", sole_user=True), name="op"),
+    stage="decompose",
+    formerly="maximum_in_pieces",
+)
+def decompose_prelu(graph: Graph, m: Match) -> Replacement:
     """max(x, SLOPES * x) = relu(x) + SLOPES * min(x, 0), for slopes up to 1."""
     if m.x.is_constant or not (m.SLOPES.array <= 1).all() or m.op.output.type != m.x.type:
         return Skip("it is no rectifier")
@@ -86,7 +90,7 @@ def maximum_in_pieces(graph: Graph, m: Match) -> Replacement:
     return graph.add(Add(), positive, graph.add(Mul(), negative, m.SLOPES, name=f"{name}:sloped"))
 
 
-@rule(p(IndexSelect, "x", "INDEX", name="op"), stage="take apart")
+@rule(p(IndexSelect, "x", "INDEX", name="op"), stage="decompose")
 def decompose_repeated_selection(graph: Graph, m: Match) -> Replacement:
     """``index_select(x, [0, 0, 1, 1, ...]) -> reshape(tile(reshape(x)))``: every slice of an axis, several times."""
     if not m.x.type.is_static or 0 in m.x.shape or not m.x.dtype.is_float:

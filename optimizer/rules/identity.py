@@ -5,7 +5,7 @@ Every squeeze and expand_dims becomes a reshape where one can say it, so that ru
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.annotations import is_interchangeable
 from tpuconvert.optimizer.elementwise import may_round_integers
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
@@ -45,8 +45,12 @@ def _keeps_shape(node: Node) -> bool:
     return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
-@rule(p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape), stage="canonicalize")
-def remove_same_shape(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p((Extract, Pad, Repetition, Reshape), "x", name="op", where=_keeps_shape),
+    stage="canonicalize",
+    formerly="remove_same_shape",
+)
+def remove_shape_noop(graph: Graph, m: Match) -> Replacement:
     """These operators do nothing when they keep the shape: no padding, the whole range, one repetition."""
     return _as_operand(m.x, m.op)
 
@@ -57,8 +61,8 @@ def remove_single_concat(graph: Graph, m: Match) -> Replacement:
     return _as_operand(m.x, m.op)
 
 
-@rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize")
-def spell_as_reshape(graph: Graph, m: Match) -> Replacement:
+@rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize", formerly="spell_as_reshape")
+def convert_squeeze_to_reshape(graph: Graph, m: Match) -> Replacement:
     """Squeeze and expand_dims are reshapes."""
     return reshape_like(graph, m.x, m.op.output)
 
@@ -76,11 +80,11 @@ def _moves_only_ones(node: Node) -> bool:
     return order == sorted(order)
 
 
-@rule(p(Permute, "x", name="op", where=_moves_only_ones), stage="canonicalize")
-def permute_of_ones(graph: Graph, m: Match) -> Replacement:
+@rule(p(Permute, "x", name="op", where=_moves_only_ones), stage="canonicalize", formerly="permute_of_ones")
+def convert_unit_permute_to_reshape(graph: Graph, m: Match) -> Replacement:
     """A permute that keeps the order of the axes that are longer than 1 moves no element."""
     if m.x.type == m.op.output.type:
-        return m.x if same_meaning(m.x, m.op.output) else graph.add(Copy(), m.x)
+        return m.x if is_interchangeable(m.x, m.op.output) else graph.add(Copy(), m.x)
     return reshape_like(graph, m.x, m.op.output)
 
 
@@ -95,4 +99,4 @@ def reshape_like(graph: Graph, x: Value, like: Value, name: str | None = None) -
 
 
 def _as_operand(x: Value, node: Node) -> Replacement:
-    return x if same_meaning(x, node.outputs[0]) else Skip("it changes the quantization")
+    return x if is_interchangeable(x, node.outputs[0]) else Skip("it changes the quantization")

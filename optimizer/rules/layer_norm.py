@@ -100,8 +100,9 @@ def _has_no_bias(node: Node) -> bool:
     p(Mul, p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_scale), "C", name="op"),
     p(Mul, "C", p(LayerNorm, "x", name="norm", sole_user=True, where=_has_no_scale), name="op"),
     stage="canonicalize",
+    formerly="layer_norm_with_scale",
 )
-def layer_norm_with_scale(graph: Graph, m: Match) -> Replacement:
+def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     """layer_norm(x) * C."""
     scale = _own_extents(graph, m)
     return scale if isinstance(scale, Skip) else graph.add(_with_positive_axis(m), m.x, scale)
@@ -111,8 +112,9 @@ def layer_norm_with_scale(graph: Graph, m: Match) -> Replacement:
     p(Add, p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias), "C", name="op"),
     p(Add, "C", p(LayerNorm, "x", "SCALE?", name="norm", sole_user=True, where=_has_no_bias), name="op"),
     stage="canonicalize",
+    formerly="layer_norm_with_bias",
 )
-def layer_norm_with_bias(graph: Graph, m: Match) -> Replacement:
+def fold_bias_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     """layer_norm(x) * SCALE + C."""
     bias = _own_extents(graph, m)
     return bias if isinstance(bias, Skip) else graph.add(_with_positive_axis(m), m.x, m.SCALE, bias)

@@ -41,8 +41,13 @@ def fuse_leaky_relu(graph: Graph, m: Match) -> Replacement:
 SLOPES = p(Mul, NEGATIVE, "SLOPES", name="scaled", sole_user=True)
 
 
-@rule(p(Add, POSITIVE, SLOPES, name="sum"), p(Add, SLOPES, POSITIVE, name="sum"), stage="fuse")
-def fuse_slopes_as_maximum(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Add, POSITIVE, SLOPES, name="sum"),
+    p(Add, SLOPES, POSITIVE, name="sum"),
+    stage="fuse",
+    formerly="fuse_slopes_as_maximum",
+)
+def fuse_prelu_as_max(graph: Graph, m: Match) -> Replacement:
     """relu(x) + SLOPES * min(x, 0) = max(x, SLOPES * x)."""
     slopes = m.SLOPES
     if m.x.dtype is not F32 or slopes.stored is not None or m.sum.output.type != m.x.type:
@@ -52,8 +57,13 @@ def fuse_slopes_as_maximum(graph: Graph, m: Match) -> Replacement:
     return graph.add(Max(), m.x, graph.add(Mul(), m.x, slopes, name=f"{m.sum.name}:sloped"))
 
 
-@rule(p(Max, "x", SLOPED, name="maximum"), p(Max, SLOPED, "x", name="maximum"), stage="fuse")
-def fuse_maximum_as_leaky_relu(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Max, "x", SLOPED, name="maximum"),
+    p(Max, SLOPED, "x", name="maximum"),
+    stage="fuse",
+    formerly="fuse_maximum_as_leaky_relu",
+)
+def fuse_max_as_leaky_relu(graph: Graph, m: Match) -> Replacement:
     """max(x, a * x)."""
     if not 0 < m.scaled.op.scalar.value <= 1:
         return Skip("the slope is not between 0 and 1")

@@ -97,8 +97,8 @@ def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
 RMS = p(RmsNorm, "x", name="norm", sole_user=True)
 
 
-@rule(p(Mul, RMS, "C", name="op"), p(Mul, "C", RMS, name="op"), stage="canonicalize")
-def rms_norm_with_scale(graph: Graph, m: Match) -> Replacement:
+@rule(p(Mul, RMS, "C", name="op"), p(Mul, "C", RMS, name="op"), stage="canonicalize", formerly="rms_norm_with_scale")
+def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
     """rms_norm(x) * C, where C has the extents of the normalized axes."""
     old = m.norm.inputs[1] if len(m.norm.inputs) > 1 else None
     if old is not None and not old.is_constant:
@@ -159,15 +159,22 @@ BARE = p(GroupNorm, "x", name="norm", where=_is_bare, sole_user=True)
 SCALED = p(GroupNorm, "x", "SCALE?", name="norm", where=_has_no_bias, sole_user=True)
 
 
-@rule(p(Mul, BARE, "C", name="op"), p(Mul, "C", BARE, name="op"), stage="canonicalize")
-def group_norm_with_scale(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Mul, BARE, "C", name="op"), p(Mul, "C", BARE, name="op"), stage="canonicalize", formerly="group_norm_with_scale"
+)
+def fold_scale_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """group_norm(x) * C, with one number per channel."""
     scale = _per_channel(graph, m, m.x.shape[1])
     return scale if isinstance(scale, Skip) else graph.add(m.norm.op, m.x, scale)
 
 
-@rule(p(Add, SCALED, "C", name="op"), p(Add, "C", SCALED, name="op"), stage="canonicalize")
-def group_norm_with_bias(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Add, SCALED, "C", name="op"),
+    p(Add, "C", SCALED, name="op"),
+    stage="canonicalize",
+    formerly="group_norm_with_bias",
+)
+def fold_bias_into_group_norm(graph: Graph, m: Match) -> Replacement:
     """group_norm(x) + C, with one number per channel."""
     bias = _per_channel(graph, m, m.x.shape[1])
     if isinstance(bias, Skip):

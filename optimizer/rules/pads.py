@@ -14,7 +14,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.signs import is_never_negative
+from tpuconvert.optimizer.value_properties import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
@@ -36,8 +36,9 @@ BORDER = p(Pad, "x", name="pad", where=_is_constant_border)
     p(Conv, BORDER, name="conv"),
     p(Conv, p(Permute, BORDER, name="permute", sole_user=True), name="conv"),
     stage="fold",
+    formerly="merge_pad_into_convolution",
 )
-def merge_pad_into_convolution(graph: Graph, m: Match) -> Replacement:
+def fold_pad_into_conv(graph: Graph, m: Match) -> Replacement:
     """conv(pad(x)) is a conv with more padding; a permute may stand between."""
     paddings, pad, op = m.pad.op.paddings, m.pad.op, m.conv.op
     if m.binds("permute"):
@@ -72,8 +73,8 @@ def merge_pads(graph: Graph, m: Match) -> Replacement:
     return graph.add(dataclasses.replace(outer, paddings=paddings), m.x)
 
 
-@rule(p(Pool, BORDER, name="pool"), stage="fold")
-def merge_pad_into_pooling(graph: Graph, m: Match) -> Replacement:
+@rule(p(Pool, BORDER, name="pool"), stage="fold", formerly="merge_pad_into_pooling")
+def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
     """pool(pad(x)) is a pool with padding, where both see the same numbers."""
     op, pad = m.pool.op, m.pad.op
     if any(pad.paddings[:4]):

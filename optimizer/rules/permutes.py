@@ -74,14 +74,19 @@ def merge_permutes(graph: Graph, m: Match) -> Replacement:
     return m.x if m.x.quant == m.second.output.quant else graph.add(Copy(), m.x)
 
 
-@rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout")
-def sink_through_unary(graph: Graph, m: Match) -> Replacement:
+@rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout", formerly="sink_through_unary")
+def sink_permute_through_unary(graph: Graph, m: Match) -> Replacement:
     """f(permute(x)) = permute(f(x)) for functions of one element."""
     return _sink(graph, m.permute.op.order, m.op.op, (m.x,), m.op.output)
 
 
-@rule(p(Trait.BINARY, PERMUTED, name="op"), p(Trait.BINARY, "y", PERMUTED, name="op"), stage="layout")
-def sink_through_binary(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Trait.BINARY, PERMUTED, name="op"),
+    p(Trait.BINARY, "y", PERMUTED, name="op"),
+    stage="layout",
+    formerly="sink_through_binary",
+)
+def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
     """f(permute(x), permute(y)) = permute(f(x, y)); a constant is permuted back at conversion time."""
     order = m.permute.op.order
     operands = _all_before(graph, m.op, order)
@@ -120,8 +125,8 @@ def _before(graph: Graph, value: Value, order: Order) -> Value | None:
     return None
 
 
-@rule(p(Concat, name="op", reads=Permute), stage="layout")
-def sink_through_concat(graph: Graph, m: Match) -> Replacement:
+@rule(p(Concat, name="op", reads=Permute), stage="layout", formerly="sink_through_concat")
+def sink_permute_through_concat(graph: Graph, m: Match) -> Replacement:
     """A concatenation of operands that are all permuted alike, along the renamed axis."""
     producers = [value.producer for value in m.op.inputs if value.producer is not None]
     order = next(producer.op.order for producer in producers if isinstance(producer.op, Permute))
@@ -131,8 +136,8 @@ def sink_through_concat(graph: Graph, m: Match) -> Replacement:
     return _sink(graph, order, rename_axes(m.op.op, order), operands, m.op.output)
 
 
-@rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout")
-def sink_through_axes(graph: Graph, m: Match) -> Replacement:
+@rule(p((Extract, Pad, Softmax, Tile), PERMUTED, name="op"), stage="layout", formerly="sink_through_axes")
+def sink_permute_through_axis_op(graph: Graph, m: Match) -> Replacement:
     """``op(permute(x)) -> permute(op'(x))`` for operators with parameters per axis, whose axes are renamed."""
     order, op = m.permute.op.order, m.op.op
     if isinstance(op, Softmax) and m.op.output.quant is not None and op.axis % len(order) == 1 != order[1]:
@@ -172,8 +177,8 @@ def _(op: Reduce, order: Order) -> Op:
     return Reduce(tuple(sorted(axes)), op.method, keep_dims=op.keep_dims)
 
 
-@rule(p(Reduce, PERMUTED, name="op"), stage="layout")
-def sink_through_reduce(graph: Graph, m: Match) -> Replacement:
+@rule(p(Reduce, PERMUTED, name="op"), stage="layout", formerly="sink_through_reduce")
+def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
     """A reduction along renamed axes; without kept axes the others are permuted among themselves."""
     order, op = m.permute.op.order, m.op.op
     axes = [axis % len(order) for axis in op.axis_list[: op.axis_num]]
@@ -212,8 +217,8 @@ def _moves_nothing(permuted: Value, order: Order) -> bool:
     return long == sorted(long)
 
 
-@rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout")
-def sink_through_split(graph: Graph, m: Match) -> Replacement:
+@rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout", formerly="sink_through_split")
+def sink_permute_through_split(graph: Graph, m: Match) -> Replacement:
     """A split along the renamed axis, one permute per part."""
     order = m.permute.op.order
     parts = graph.add_all(
@@ -230,8 +235,8 @@ def sink_through_split(graph: Graph, m: Match) -> Replacement:
 FLATTENED = p(Reshape, PERMUTED, name="reshape", sole_user=True)
 
 
-@rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout")
-def absorb_permute_into_weights(graph: Graph, m: Match) -> Replacement:
+@rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout", formerly="absorb_permute_into_weights")
+def fold_permute_into_weights(graph: Graph, m: Match) -> Replacement:
     """A fully connected layer on a permuted, flattened tensor: permute the rows of the weights instead.
 
     reshape(permute(x), [N, K]) @ W = reshape(x, [N, K]) @ W', rows of W' in the order of x's elements.

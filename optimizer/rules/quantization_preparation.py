@@ -25,8 +25,12 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import Array
 
 
-@rule(p(BatchNorm, "x", "MEAN", "VAR", "GAMMA?", "BETA?", name="op"), stage="prepare quantization")
-def normalization_as_depthwise(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(BatchNorm, "x", "MEAN", "VAR", "GAMMA?", "BETA?", name="op"),
+    stage="prepare quantization",
+    formerly="normalization_as_depthwise",
+)
+def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """batch_norm with given statistics: y = k * x + b per channel."""
     op = m.op.op
     if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
@@ -41,8 +45,13 @@ def normalization_as_depthwise(graph: Graph, m: Match) -> Replacement:
     return _depthwise(graph, m.x, k, b), None, None
 
 
-@rule(p(Mul, "x", "K", name="op"), p(Mul, "K", "x", name="op"), stage="prepare quantization")
-def factor_as_depthwise(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Mul, "x", "K", name="op"),
+    p(Mul, "K", "x", name="op"),
+    stage="prepare quantization",
+    formerly="factor_as_depthwise",
+)
+def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
     """A constant factor per channel of a four-dimensional tensor."""
     shape = m.K.array.shape
     channels = m.x.shape[1] if m.x.rank == 4 else None
@@ -51,8 +60,8 @@ def factor_as_depthwise(graph: Graph, m: Match) -> Replacement:
     return _depthwise(graph, m.x, m.K.array.reshape(-1), None)
 
 
-@rule(p(Reduce, "x", name="op"), stage="prepare quantization")
-def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
+@rule(p(Reduce, "x", name="op"), stage="prepare quantization", formerly="mean_as_pooling")
+def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     """A mean over the two spatial axes of NCHW."""
     op = m.op.op
     axes = sorted(axis % m.x.rank for axis in op.axis_list)
@@ -65,8 +74,12 @@ def mean_as_pooling(graph: Graph, m: Match) -> Replacement:
     return reshape_like(graph, pooled, m.op.output)
 
 
-@rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage="prepare quantization")
-def product_with_bias(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"),
+    stage="prepare quantization",
+    formerly="product_with_bias",
+)
+def add_zero_bias(graph: Graph, m: Match) -> Replacement:
     """A bias of zeros where there is none."""
     if m.B is not None:
         return Skip("it has a bias")

@@ -56,16 +56,20 @@ def _reduces_nothing(node: Node) -> bool:
     return x is not None and _is_float(node) and all(x.shape[axis] == 1 for axis in _axes(node))
 
 
-@rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize")
-def reduce_of_ones(graph: Graph, m: Match) -> Replacement:
+@rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize", formerly="reduce_of_ones")
+def remove_unit_reduce(graph: Graph, m: Match) -> Replacement:
     """A reduction along axes of one element changes the shape at most."""
     if m.x.type == m.op.output.type:
         return m.x if m.x.quant == m.op.output.quant else Skip("it changes the quantization")
     return reshape_like(graph, m.x, m.op.output)
 
 
-@rule(p(Reshape, p(Reduce, "x", name="reduce", sole_user=True), name="reshape"), stage="fuse")
-def drop_reduced_axes(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Reshape, p(Reduce, "x", name="reduce", sole_user=True), name="reshape"),
+    stage="fuse",
+    formerly="drop_reduced_axes",
+)
+def fold_reshape_into_reduce(graph: Graph, m: Match) -> Replacement:
     """A reshape that drops the axes a reduction kept is part of the reduction."""
     if not m.reduce.op.keep_dims:
         return Skip("the reduction keeps no axes")

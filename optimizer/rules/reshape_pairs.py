@@ -39,9 +39,11 @@ def _ends_a_chain(node: Node) -> bool:
 
 
 @rule(
-    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain), stage="canonicalize"
+    p(Reshape, p(Trait.UNARY, name="last", sole_user=True), name="reshape", where=_ends_a_chain),
+    stage="canonicalize",
+    formerly="meet_reshapes",
 )
-def meet_reshapes(graph: Graph, m: Match) -> Replacement:
+def hoist_unary_chain_above_reshape(graph: Graph, m: Match) -> Replacement:
     """A chain of functions of one element between two reshapes is computed in the shape before."""
     chain = _chain(m.reshape)
     if not all(graph.is_sole_use(node.outputs[0]) for node in chain):

@@ -26,7 +26,7 @@ import numpy as np
 from tpuconvert.optimizer.annotations import rounds
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.regrouping import INDIFFERENT, Extents, Regrouping
+from tpuconvert.optimizer.reshape_axes import INDIFFERENT, Extents, Regrouping
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.concat import Split
@@ -56,8 +56,13 @@ def _is_read_by_region(value: Value) -> bool:
     return any(_may_start_region(node) for node, _ in value.uses)
 
 
-@rule(p(Reshape, "x", name="reshape", where=_regroups, next_to=INDIFFERENT), stage="fuse", sees_annotations=True)
-def reshape_region(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Reshape, "x", name="reshape", where=_regroups, next_to=INDIFFERENT),
+    stage="fuse",
+    sees_annotations=True,
+    formerly="reshape_region",
+)
+def move_region_across_reshape(graph: Graph, m: Match) -> Replacement:
     """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
     y: Value = m.reshape.output
     for start, other in ((m.x, y), (y, m.x)):

@@ -43,8 +43,9 @@ def _has_uniform_constant(node: Node) -> bool:
     p(BinaryArithmetic, "C", "x", name="op", where=_has_uniform_constant),
     p(BinaryArithmetic, "x", "C", name="op", where=_has_uniform_constant),
     stage="canonicalize",
+    formerly="spell_as_scalar",
 )
-def spell_as_scalar(graph: Graph, m: Match) -> Replacement:
+def convert_uniform_constant_to_scalar(graph: Graph, m: Match) -> Replacement:
     """An operation with a constant of equal elements is one with a scalar."""
     number = Scalar(F32, float(m.C.array.flat[0]))
     if isinstance(m.op.op, Sub) and m.C is m.op.inputs[0]:
@@ -60,8 +61,8 @@ SCALED = p((Muls, Divs), "x", name="first", sole_user=True, where=_is_float)
 SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=_is_float)
 
 
-@rule(p((Muls, Divs), SCALED, name="second", where=_is_float), stage="canonicalize")
-def merge_factors(graph: Graph, m: Match) -> Replacement:
+@rule(p((Muls, Divs), SCALED, name="second", where=_is_float), stage="canonicalize", formerly="merge_factors")
+def merge_scalar_multiplies(graph: Graph, m: Match) -> Replacement:
     """X * a * b = x * (a * b); a quotient is a product with the reciprocal."""
     first, second = _factor(m.first.op), _factor(m.second.op)
     factor = first * second
@@ -70,8 +71,8 @@ def merge_factors(graph: Graph, m: Match) -> Replacement:
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
-@rule(p((Adds, Subs), SHIFTED, name="second", where=_is_float), stage="canonicalize")
-def merge_shifts(graph: Graph, m: Match) -> Replacement:
+@rule(p((Adds, Subs), SHIFTED, name="second", where=_is_float), stage="canonicalize", formerly="merge_shifts")
+def merge_scalar_adds(graph: Graph, m: Match) -> Replacement:
     """X + a + b = x + (a + b)."""
     first, second = _shift(m.first.op), _shift(m.second.op)
     total = first + second
@@ -124,8 +125,9 @@ def _has_plain_constant(node: Node) -> bool:
     p((Muls, Divs), p(Mul, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
     p((Adds, Subs), p(Add, "x", "C", name="first", sole_user=True, where=_has_plain_constant), name="op"),
     stage="canonicalize",
+    formerly="merge_scalar_into_constant",
 )
-def merge_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
+def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
     """X * a * C = x * (a * C), x + a + C = x + (a + C), and with the constant first."""
     if m.x.is_constant or m.C.array.size == 0:
         return Skip("the other operand is constant, or there are no elements")
@@ -152,7 +154,8 @@ def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> b
 @rule(
     p((Add, Mul), "C", "x", name="op", where=lambda node: not (node.inputs[1] is None or node.inputs[1].is_constant)),
     stage="canonicalize",
+    formerly="constant_second",
 )
-def constant_second(graph: Graph, m: Match) -> Replacement:
+def move_constant_second(graph: Graph, m: Match) -> Replacement:
     """C + x = x + C and C * x = x * C: the constant stands behind, where other rules look for it."""
     return graph.add(m.op.op, m.x, m.C)

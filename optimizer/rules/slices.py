@@ -18,8 +18,13 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 
 
-@rule(p(Extract, p(Concat, name="concat"), name="op"), stage="canonicalize", sees_annotations=True)
-def slice_of_concat(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Extract, p(Concat, name="concat"), name="op"),
+    stage="canonicalize",
+    sees_annotations=True,
+    formerly="slice_of_concat",
+)
+def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
     """A slice that lies within one operand of a concatenation reads that operand."""
     op, joined = m.op.op, m.concat.output
     axis = m.concat.op.axis % joined.rank
@@ -72,8 +77,8 @@ def _joined(node: Node, parts: list[Node]) -> Extract | None:
     return whole
 
 
-@rule(p(Concat, name="op", reads=Extract, where=_joins_neighbours), stage="canonicalize")
-def join_of_slices(graph: Graph, m: Match) -> Replacement:
+@rule(p(Concat, name="op", reads=Extract, where=_joins_neighbours), stage="canonicalize", formerly="join_of_slices")
+def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
     """A concatenation of slices that lie side by side is one slice."""
     parts = _slices(m.op)
     whole = _joined(m.op, parts)

@@ -105,8 +105,12 @@ def _reads_blocks(node: Node) -> bool:
     return value is not None and value.dtype.is_float and _blocks(value) is not None
 
 
-@rule(p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
-def space_to_depth_into_convolution(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks),
+    stage="fold",
+    formerly="space_to_depth_into_convolution",
+)
+def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
     """A convolution of space to depth reads the image itself, with larger steps."""
     op, found = m.conv.op, _blocks(m.blocks.output)
     assert found is not None

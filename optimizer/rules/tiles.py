@@ -38,8 +38,12 @@ def _reads_copies(node: Node) -> bool:
     return any(repeats_ones(value) for value in node.inputs)
 
 
-@rule(p(Trait.BINARY, name="op", reads=Repetition, where=_reads_copies), stage="canonicalize")
-def tile_before_expansion(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Trait.BINARY, name="op", reads=Repetition, where=_reads_copies),
+    stage="canonicalize",
+    formerly="tile_before_expansion",
+)
+def remove_tile_before_broadcast(graph: Graph, m: Match) -> Replacement:
     """f(tile(x), y) = f(x, y) where f itself expands axes of one element."""
     operands: list[Value] = list(m.op.inputs)
     for index, value in enumerate(m.op.inputs):
@@ -96,8 +100,9 @@ def _has_repeated_constant(node: Node) -> bool:
     p(Trait.BINARY, "C", "x", name="op", where=_has_repeated_constant),
     p(Trait.BINARY, "x", "C", name="op", where=_has_repeated_constant),
     stage="canonicalize",
+    formerly="shorten_repeated_constant",
 )
-def shorten_repeated_constant(graph: Graph, m: Match) -> Replacement:
+def shrink_repeated_constant(graph: Graph, m: Match) -> Replacement:
     """A constant whose elements repeat along an axis is given once there, and the operator expands it."""
     constant: Value = m.C
     data = shortened(constant.array)
@@ -139,8 +144,9 @@ def _is_same_for_all(value: Value, tile: Op) -> bool:
 @rule(
     p((Trait.UNARY, Trait.BINARY, ConditionSelect), name="op", reads=Repetition, where=_follows_copies),
     stage="canonicalize",
+    formerly="tile_behind_function",
 )
-def tile_behind_function(graph: Graph, m: Match) -> Replacement:
+def sink_tile_through_elementwise(graph: Graph, m: Match) -> Replacement:
     """f(tile(x)) = tile(f(x)) for functions of one element, and of several that are alike for every copy."""
     tiles = [tile for tile in map(_tile, m.op.inputs) if tile is not None]
     if not all(graph.is_sole_use(tile.output) for tile in tiles):

@@ -47,8 +47,12 @@ def _has_unit_reshape(node: Node) -> bool:
     return any(_unit_reshape(value) is not None for value in node.inputs)
 
 
-@rule(p((Trait.UNARY, Trait.BINARY), name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
-def sink_reshape_through_function(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p((Trait.UNARY, Trait.BINARY), name="op", reads=Reshape, where=_has_unit_reshape),
+    stage="layout",
+    formerly="sink_reshape_through_function",
+)
+def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
     """f(r(x), r(y)) = r(f(x, y)) for functions of elements, where r drops axes of one element."""
     node: Node = m.op
     found = [reshape for reshape in map(_unit_reshape, node.inputs) if reshape is not None]

@@ -43,11 +43,11 @@ def test_passes_are_listed_in_running_order(capsys: Captured) -> None:
     assert {name for name in known_names() if name not in {row["name"] for row in rows}} <= {
         row["rule"] for row in rows
     }
-    assert "softmax_as_quotient" in {row["rule"] for row in rows if row["name"] == "chip forms"}
+    assert "lower_softmax_to_exp_div" in {row["rule"] for row in rows if row["name"] == "chip lowering"}
     assert all(row["about"].endswith(".") for row in rows)
     assert main(["passes"]) == 0
     shown = capsys.readouterr()
-    assert "fold_into_product_before" in shown.out and "rules" in shown.err
+    assert "fold_scale_into_previous_linear" in shown.out and "rules" in shown.err
 
 
 def convert(digits: Path, *more: str) -> int:
@@ -57,14 +57,27 @@ def convert(digits: Path, *more: str) -> int:
 def test_a_rule_is_left_out(digits: Path, capsys: Captured) -> None:
     assert convert(digits, "--trace") == 0
     fired = [line.split(":")[0] for line in capsys.readouterr().err.splitlines() if ": fired" in line]
-    assert "absorb_permute_into_weights" in fired
+    assert "fold_permute_into_weights" in fired
     nodes = len(tc.load("net.tpum").graph)
-    without = ["--disable-rule", "absorb_permute_into_weights"]
+    without = ["--disable-rule", "fold_permute_into_weights"]
     assert convert(digits, "--trace", *without) == 0
-    assert "absorb_permute_into_weights" not in capsys.readouterr().err
+    assert "fold_permute_into_weights" not in capsys.readouterr().err
     assert len(tc.load("net.tpum").graph) > nodes
     model = tc.convert(digits / "digits.tflite", disable_rules=without[1:])
     assert len(model.graph) == len(tc.load("net.tpum").graph)
+
+
+def test_the_former_name_of_a_rule_is_accepted_with_a_note(digits: Path, capsys: Captured) -> None:
+    assert convert(digits, "--trace", "--disable-rule", "absorb_permute_into_weights") == 0
+    error = capsys.readouterr().err
+    assert "rule 'absorb_permute_into_weights' is now called 'fold_permute_into_weights'" in error
+    assert "fold_permute_into_weights: fired" not in error
+    former = Path("net.tpum").read_bytes()
+    assert convert(digits, "--disable-rule", "fold_permute_into_weights") == 0
+    assert "is now called" not in capsys.readouterr().err
+    assert Path("net.tpum").read_bytes() == former
+    with pytest.warns(FutureWarning, match="is now called 'fold_permute_into_weights'"):
+        tc.convert(digits / "digits.tflite", disable_rules=["absorb_permute_into_weights"])
 
 
 @pytest.mark.parametrize("option", ["--disable-rule", "--dump-after"])
@@ -115,6 +128,6 @@ def test_validation_in_the_interface_of_python(digits: Path) -> None:
     shape = tc.convert(digits / "digits.onnx").inputs[0].shape
     samples = [np.random.default_rng(0).normal(size=shape).astype(np.float32)]
     model = tc.convert(digits / "digits.onnx", watch=Watch(lines.append, validate=True, samples=samples))
-    assert len(model.graph) <= len(tc.convert(digits / "digits.onnx", disable_rules=["merge_limits"]).graph)
+    assert len(model.graph) <= len(tc.convert(digits / "digits.onnx", disable_rules=["merge_clamps"]).graph)
     with pytest.raises(tc.UsageError, match="no rule or pass 'no_such'"):
         tc.convert(digits / "digits.onnx", disable_rules=["no_such"])

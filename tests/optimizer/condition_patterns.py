@@ -27,7 +27,7 @@ def _choices(d: Draw, x: Value) -> tuple[Value, Value]:
     return d.one_of((d.unary(x), number), (number, d.unary(x)), (d.unary(x), d.unary(x)))
 
 
-@pattern("truth_of_truth")
+@pattern("remove_boolean_test")
 def _(d: Draw, x: Value) -> Value:
     truth = _truth(d, x)
     if d.often():
@@ -35,7 +35,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Nes(ZERO), truth)
 
 
-@pattern("negated_comparison")
+@pattern("fold_negation_into_comparison")
 def _(d: Draw, x: Value) -> Value:
     rounded = d.add(Round(), x)
     if d.often():
@@ -44,19 +44,19 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Eqs(ZERO), d.add(d.one_of(Eq(), Ne()), rounded, other))
 
 
-@pattern("choice_of_negated")
+@pattern("swap_select_branches")
 def _(d: Draw, x: Value) -> Value:
     return d.add(ConditionSelect(), d.add(Eqs(ZERO), _truth(d, x)), *_choices(d, x))
 
 
-@pattern("comparison_of_difference")
+@pattern("fold_offset_into_comparison")
 def _(d: Draw, x: Value) -> Value:
     number = Scalar.f32(d.one_of(0, 1, -2, 0.3))
     shifted = d.add(d.one_of(Adds(number), Rsubs(number), Subs(number)), d.add(Round(), x))
     return d.add(d.one_of(Eqs(ZERO), Nes(ZERO)), shifted)
 
 
-@pattern("choice_of_what_is_zero")
+@pattern("replace_select_branch_by_zero")
 def _(d: Draw, x: Value) -> Value:
     rounded = d.add(Round(), x)
     number = d.g.constant(np.full(1, -1e4, np.float32), "low")
@@ -76,14 +76,14 @@ def _once(d: Draw, x: Value) -> tuple[Value, tuple[int, ...]]:
     return d.add(Extract((0,) * x.rank, end, (1,) * x.rank), x), counts
 
 
-@pattern("tile_before_expansion")
+@pattern("remove_tile_before_broadcast")
 def _(d: Draw, x: Value) -> Value:
     once, counts = _once(d, x)
     repeated = d.add(d.one_of(Broadcast, Tile)(counts), once)
     return d.pair(d.one_of(Add(), Ge(), Max(), Mul(), Sub()), d.unary(x), repeated)
 
 
-@pattern("tile_behind_function")
+@pattern("sink_tile_through_elementwise")
 def _(d: Draw, x: Value) -> Value:
     once, counts = _once(d, x)
     kind = d.one_of("function", "pair", "choice")
@@ -96,7 +96,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(ConditionSelect(), repeated, *numbers)
 
 
-@pattern("shorten_repeated_constant")
+@pattern("shrink_repeated_constant")
 def _(d: Draw, x: Value) -> Value:
     axes = [axis for axis in range(4) if d.often()] or [2]
     shape = tuple(1 if axis in axes else extent for axis, extent in enumerate(SMALL))

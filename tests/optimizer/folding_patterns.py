@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
 from tpuconvert.schema.types import Scalar
 
 
-@pattern("fold_branches_into_product", IMAGE)
+@pattern("fold_branch_scales_into_linear", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     padded = d.often()
     branches = [d.affine(x, shifts=not padded), x if d.often() else d.unary(x)]
@@ -27,13 +27,13 @@ def _(d: Draw, x: Value) -> Value:
     return d.conv(d.add(Concat(1), *branches), 3, padded=padded)
 
 
-@pattern("fold_into_joined_products", IMAGE)
+@pattern("fold_scale_through_concat", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     joined = d.add(Concat(1), *(d.conv(x, d.one_of(2, 3), kernel=1) for _ in range(int(d.rng.integers(1, 4)))))
     return d.affine(joined)
 
 
-@pattern("fold_into_product_before", IMAGE)
+@pattern("fold_scale_into_previous_linear", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     kind = d.one_of("conv", "deconv", "dense", "reshaped")
     if kind == "conv":
@@ -44,14 +44,14 @@ def _(d: Draw, x: Value) -> Value:
     return d.affine(y if kind == "dense" else d.add(Reshape((1, 6, 1, 1)), y))
 
 
-@pattern("fold_into_product_before_pad", IMAGE)
+@pattern("fold_scale_into_conv_before_pad", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     border = Pad(Scalar.f32(d.one_of(0, 1, -0.5)), (0, 0, 0, 0, 1, 0, 2, 1))
     y = d.add(border, d.conv(x, 3))
     return d.add(d.one_of(Muls, Divs, Adds, Rsubs)(Scalar.f32(d.number())), y)
 
 
-@pattern("fold_into_product_behind", IMAGE)
+@pattern("fold_scale_into_next_linear", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     kind = d.one_of("conv", "padded", "deconv", "dense", "permuted")
     if kind == "conv":
@@ -65,12 +65,12 @@ def _(d: Draw, x: Value) -> Value:
     return d.conv(d.add(Permute((0, 1, 3, 2)), d.affine(x)), 3, padded=False)
 
 
-@pattern("fold_into_product_behind_flattening", IMAGE)
+@pattern("fold_scale_through_flatten", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     return d.dense(d.add(Reshape((1, 144)), d.affine(x)))
 
 
-@pattern("fold_into_product_behind_pad", IMAGE)
+@pattern("fold_scale_into_conv_after_pad", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     factor, shift = d.number(), d.number()
     op, border = d.one_of((Muls, d.one_of(0.0, 1.0)), (Adds, shift), (Adds, 0.0), (Subs, 2.0))
@@ -78,21 +78,21 @@ def _(d: Draw, x: Value) -> Value:
     return d.conv(d.add(Pad(Scalar.f32(border), (0, 0, 0, 0, 1, 1, 0, 2)), scaled), 3, padded=False)
 
 
-@pattern("fuse_dilated_convolution", (1, 3, 8, 8))
+@pattern("fuse_dilated_conv", (1, 3, 8, 8))
 def _(d: Draw, x: Value) -> Value:
     blocks = d.add(SpaceToBatch((2, 2), (2, 2, 2, 2)), x)
     crops = d.one_of((0, 0, 0, 0), (2, 2, 2, 2), (1, 1, 0, 2))
     return d.add(BatchToSpace((2, 2), crops), d.conv(blocks, 4, padded=False, kernel=2))
 
 
-@pattern("merge_pad_into_convolution", IMAGE)
+@pattern("fold_pad_into_conv", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     paddings = (0, 0, 0, 0, *(int(n) for n in d.rng.integers(0, 3, 4)))
     y = d.add(Pad(Scalar.f32(0), paddings), x)
     return d.conv(d.add(Permute((0, 1, 3, 2)), y) if d.often(0.3) else y, 3)
 
 
-@pattern("merge_pad_into_pooling", IMAGE)
+@pattern("fold_pad_into_pool", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     kind = d.one_of(PoolType.AVE, PoolType.MAX)
     positive = d.add(Active(ActiveType.ACTIVE_RELU), x)
@@ -100,7 +100,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Pool(stride_h=d.one_of(1, 2), stride_w=1, kernel_h=3, kernel_w=2, pooling_type=kind), y)
 
 
-@pattern("space_to_depth_into_convolution", IMAGE)
+@pattern("fold_space_to_depth_into_conv", IMAGE)
 def _(d: Draw, x: Value) -> Value:
     size = d.one_of(2, 3)
     part = 6 // size

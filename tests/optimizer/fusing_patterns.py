@@ -27,14 +27,14 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Scalar
 
 
-@pattern("convolution_as_product", (3, 5))
+@pattern("convert_conv1x1_to_matmul", (3, 5))
 def _(d: Draw, x: Value) -> Value:
     y = d.add(Reshape((3, 5, 1, 1)), x)
     bias = [d.constant(1, 4, 1, 1)] if d.often() else []
     return d.add(Reshape((3, 4)), d.add(Conv(), y, d.constant(4, 5, 1, 1), *bias))
 
 
-@pattern("gate_as_convolutions", (2, 6, 3, 4))
+@pattern("convert_gate_matmuls_to_conv1x1", (2, 6, 3, 4))
 def _(d: Draw, x: Value) -> Value:
     y = d.add(Reduce((2, 3), ReduceMethodType(int(d.rng.integers(4))), keep_dims=(kept := d.often())), x)
     y = d.add(Reshape((2, 6)), y) if kept else y
@@ -44,7 +44,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(Mul(), x, d.add(Reshape((2, 6, 1, 1)), y))
 
 
-@pattern("product_as_convolution", (3, 5, 1, 1))
+@pattern("convert_matmul_to_conv1x1", (3, 5, 1, 1))
 def _(d: Draw, x: Value) -> Value:
     return d.add(Reshape((3, 4, 1, 1)), d.dense(d.add(Reshape((3, 5)), x), 4))
 
@@ -53,17 +53,17 @@ def _negative(d: Draw, x: Value) -> Value:
     return d.add(d.one_of(Muls(Scalar.f32(-1)), Rsubs(Scalar.f32(0))), x)
 
 
-@pattern("difference_with_negative")
+@pattern("fuse_negation_into_add")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Sub(), d.add(Active(ActiveType.ACTIVE_TANH), x), _negative(d, x))
 
 
-@pattern("sum_with_negative")
+@pattern("fuse_negation_into_sub")
 def _(d: Draw, x: Value) -> Value:
     return d.pair(Add(), d.add(Active(ActiveType.ACTIVE_TANH), x), _negative(d, x))
 
 
-@pattern("drop_reduced_axes")
+@pattern("fold_reshape_into_reduce")
 def _(d: Draw, x: Value) -> Value:
     axes = d.one_of((3,), (2, 3), (1,), (0, 2))
     reduced = d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4)))), x)
@@ -76,19 +76,19 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(Add(), positive, d.add(Muls(Scalar.f32(d.number())), d.add(Mins(Scalar.f32(0)), x)))
 
 
-@pattern("fuse_maximum_as_leaky_relu")
+@pattern("fuse_max_as_leaky_relu")
 def _(d: Draw, x: Value) -> Value:
     return d.pair(Max(), x, d.add(Muls(Scalar.f32(d.number(0.1, 1))), x))
 
 
-@pattern("fuse_slopes_as_maximum")
+@pattern("fuse_prelu_as_max")
 def _(d: Draw, x: Value) -> Value:
     slopes = d.g.constant(d.rng.uniform(0.1, 1, (1, 3, 1, 1)).astype(np.float32))
     negative = d.pair(Mul(), d.add(Mins(Scalar.f32(0)), x), slopes)
     return d.pair(Add(), d.add(Active(ActiveType.ACTIVE_RELU), x), negative)
 
 
-@pattern("merge_limits")
+@pattern("merge_clamps")
 def _(d: Draw, x: Value) -> Value:
     for _ in range(2):
         low, high = Scalar.f32(d.number(-1, 0)), Scalar.f32(d.number(0, 1))
@@ -96,18 +96,18 @@ def _(d: Draw, x: Value) -> Value:
     return x
 
 
-@pattern("product_as_quotient")
+@pattern("fuse_reciprocal_into_div")
 def _(d: Draw, x: Value) -> Value:
     positive = d.add(Adds(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
     return d.pair(Mul(), d.add(Active(ActiveType.ACTIVE_TANH), x), d.add(Rdivs(Scalar.f32(1)), positive))
 
 
-@pattern("product_of_same")
+@pattern("replace_self_multiply_by_square")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Mul(), x, x)
 
 
-@pattern("reciprocal_of_root")
+@pattern("fuse_reciprocal_sqrt")
 def _(d: Draw, x: Value) -> Value:
     positive = d.add(Adds(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
     return d.add(Rdivs(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQRT), positive))
@@ -177,7 +177,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(BatchMatmul(), _weights(d, _masked(d, scores, x)), value)
 
 
-@pattern("quotient_by_root")
+@pattern("replace_div_by_sqrt_by_rsqrt")
 def _(d: Draw, x: Value) -> Value:
     axes = d.one_of((1,), (3,), (2, 3), (1, 2, 3))
     square = d.add(Active(ActiveType.ACTIVE_SQUARE), x) if d.often() else d.add(Mul(), x, x)
@@ -194,7 +194,7 @@ def _positive(d: Draw, x: Value) -> Value:
     return d.add(Adds(Scalar.f32(0.5)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
 
 
-@pattern("remove_useless_function")
+@pattern("remove_redundant_activation")
 def _(d: Draw, x: Value) -> Value:
     if d.often():
         rounded = d.add(d.one_of(Ceil(), Floor(), Round(), Active(ActiveType.ACTIVE_FLOOR)), x)
@@ -205,26 +205,26 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(d.one_of(*limits), positive)
 
 
-@pattern("shorten_moves", moves=True)
+@pattern("simplify_data_movement", moves=True)
 def _(d: Draw, x: Value) -> Value:
     for _ in range(int(d.rng.integers(2, 6))):
         x = d.move(x)
     return x
 
 
-@pattern("spell_as_relu")
+@pattern("replace_max_by_relu")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Maxs(Scalar.f32(0)), x)
 
 
-@pattern("transposed_left", (2, 3, 4))
+@pattern("fold_permute_into_left_operand", (2, 3, 4))
 def _(d: Draw, x: Value) -> Value:
     swapped = d.add(Permute((0, 2, 1)), x)
     right = d.unary(x)
     return d.add(BatchMatmul(), swapped, right)
 
 
-@pattern("transposed_right", (2, 3, 4))
+@pattern("fold_permute_into_right_operand", (2, 3, 4))
 def _(d: Draw, x: Value) -> Value:
     swapped = d.add(Permute((0, 2, 1)), d.unary(x))
     return d.add(BatchMatmul(left_transpose=False), x, swapped)

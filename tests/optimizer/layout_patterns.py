@@ -22,7 +22,7 @@ def _permuted(d: Draw, x: Value) -> Value:
     return d.add(Permute(d.order(x.rank)), x)
 
 
-@pattern("absorb_permute_into_weights")
+@pattern("fold_permute_into_weights")
 def _(d: Draw, x: Value) -> Value:
     moved = d.add(Permute(d.one_of((0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3))), x)
     return d.dense(d.add(Reshape((2, 72)), moved))
@@ -33,7 +33,7 @@ def _(d: Draw, x: Value) -> Value:
     return _permuted(d, _permuted(d, x))
 
 
-@pattern("sink_through_axes", moves=True)
+@pattern("sink_permute_through_axis_op", moves=True)
 def _(d: Draw, x: Value) -> Value:
     y = _permuted(d, x)
     kind = d.one_of("cut", "pad", "tile", "softmax")
@@ -46,7 +46,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Tile(tuple(int(n) for n in d.rng.integers(1, 3, 4))), y)
 
 
-@pattern("sink_through_binary")
+@pattern("sink_permute_through_binary")
 def _(d: Draw, x: Value) -> Value:
     order = d.order(4)
     y = d.add(Permute(order), x)
@@ -59,20 +59,20 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(d.one_of(Add(), Mul(), Max(), Min(), Sub()), y, other)
 
 
-@pattern("sink_through_concat", moves=True)
+@pattern("sink_permute_through_concat", moves=True)
 def _(d: Draw, x: Value) -> Value:
     order = d.order(4)
     parts = [d.add(Permute(order), x) for _ in range(int(d.rng.integers(2, 4)))]
     return d.add(Concat(int(d.rng.integers(4))), *parts)
 
 
-@pattern("sink_through_reduce")
+@pattern("sink_permute_through_reduce")
 def _(d: Draw, x: Value) -> Value:
     axes = d.one_of((1,), (2, 3), (0, 3), (-1,))
     return d.add(Reduce(axes, ReduceMethodType(int(d.rng.integers(4))), keep_dims=d.often()), _permuted(d, x))
 
 
-@pattern("sink_through_split", moves=True)
+@pattern("sink_permute_through_split", moves=True)
 def _(d: Draw, x: Value) -> Value:
     order = d.order(4)
     y = d.add(Permute(order), x)
@@ -82,7 +82,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Max(), first, second)
 
 
-@pattern("sink_through_unary")
+@pattern("sink_permute_through_unary")
 def _(d: Draw, x: Value) -> Value:
     y = _permuted(d, x)
     for _ in range(int(d.rng.integers(1, 3))):
@@ -90,7 +90,7 @@ def _(d: Draw, x: Value) -> Value:
     return y
 
 
-@pattern("reshape_before_split", (2, 5, 12), moves=True)
+@pattern("hoist_reshape_above_split", (2, 5, 12), moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(0, 2)
     y = d.add(Permute((2, 1, 0)), x) if axis == 0 else x
@@ -100,7 +100,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Concat(axis), *(d.add(Reshape(shape), part) for shape, part in zip(shapes, parts, strict=True)))
 
 
-@pattern("permute_before_split", moves=True)
+@pattern("hoist_permute_above_split", moves=True)
 def _(d: Draw, x: Value) -> Value:
     order = d.one_of((0, 2, 1, 3), (3, 1, 0, 2), (2, 3, 1, 0))
     axis = d.one_of(*(k for k in range(4) if int(x.shape[k]) % 2 == 0))
@@ -108,7 +108,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Concat(1), *(d.add(ChannelShuffle(int(part.shape[1])), part) for part in parts))
 
 
-@pattern("reshape_region", (2, 3, 8))
+@pattern("move_region_across_reshape", (2, 3, 8))
 def _(d: Draw, x: Value) -> Value:
     """Layers of all rows, with normalizations, sums and functions in three axes between them."""
     rows = d.add(Reshape((6, 8)), x)
@@ -143,7 +143,7 @@ def _lines(d: Draw, x: Value) -> Value:
     return d.add(Reshape((2, 3, 6)), d.conv(y, 3, padded=False, kernel=1))
 
 
-@pattern("sink_reshape_through_function", (2, 3, 6))
+@pattern("sink_reshape_through_elementwise", (2, 3, 6))
 def _(d: Draw, x: Value) -> Value:
     y = _lines(d, x)
     kind = d.one_of("function", "constant", "pair", "input")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.optimizer.bounds import UNKNOWN, bounds, is_finite
-from tpuconvert.optimizer.signs import is_never_negative, is_truth
+from tpuconvert.optimizer.value_properties import is_never_negative, is_truth
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub

@@ -5,7 +5,7 @@ import pytest
 from optimizer.graphs import ops
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.rules.casts import keeps_all
+from tpuconvert.optimizer.rules.casts import is_lossless_cast
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.cast import Cast
@@ -58,4 +58,4 @@ def test_keeps_all_is_what_numbers_say(narrow, wide):
     numbers = np.arange(narrow.min, narrow.max + 1)
     with np.errstate(all="ignore"):
         kept = np.array_equal(numbers.astype(wide.numpy).astype(np.int64), numbers)
-    assert keeps_all(narrow, wide) == kept
+    assert is_lossless_cast(narrow, wide) == kept

@@ -64,7 +64,7 @@ def test_fires(chain, result):
 def test_declines(build, reason):
     graph, trace = optimized(build, (2, 50), rtol=0)
     assert len(graph) >= 2
-    assert reasons(trace, "merge_limits") == {reason}
+    assert reasons(trace, "merge_clamps") == {reason}
 
 
 def test_one_grid_rounds_once():

@@ -99,23 +99,23 @@ def test_what_is_not_a_number_is_not_equal():
 
 
 DECLINES = {
-    "truth_of_truth": (
+    "remove_boolean_test": (
         lambda g, x: g.add(IS_NOT_ZERO, g.add(Max(), g.add(IS_POSITIVE, x), g.add(TANH, x))),
         "its operand may be another number than 0 and 1",
     ),
-    "choice_of_negated": (
+    "swap_select_branches": (
         lambda g, x: g.add(CHOOSE, g.add(IS_ZERO, g.add(Round(), x)), g.add(TANH, x), x),
         "its condition may be another number than 0 and 1",
     ),
-    "comparison_of_difference": (
+    "fold_offset_into_comparison": (
         lambda g, x: g.add(IS_ZERO, g.add(Subs(Scalar(F32, float("inf"))), x)),
         "the number is not finite",
     ),
-    "choice_of_what_is_zero": (
+    "replace_select_branch_by_zero": (
         lambda g, x: g.add(CHOOSE, annotated(g.add(IS_NOT_ZERO, x), Q), number(g, 1), x),
         "the source file quantizes the result of test",
     ),
-    "negated_comparison": (
+    "fold_negation_into_comparison": (
         lambda g, x: g.add(Min(), g.add(IS_ZERO, (same := g.add(Eqs(ONE), x))), same),
         "inner has other users",
     ),

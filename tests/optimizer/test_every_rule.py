@@ -8,15 +8,14 @@ per rule, the ordinary run a few.
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 
 import numpy as np
 import pytest
 from optimizer.graphs import Q
 from optimizer.rule_patterns import MOVES, PATTERNS, Draw
+from optimizer.termination import measure_of
 
 from tpuconvert.optimizer.engine import Candidates, RewriteRule, Trace, rules_of, run_rules
-from tpuconvert.optimizer.measures import measure_of
 from tpuconvert.optimizer.pattern import match
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
@@ -28,7 +27,7 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import F32, I8, I32, Array, Chip, TensorType
 
 RULES: dict[str, RewriteRule] = {item.name: item for stage in STAGES for item in rules_of(stage)}
-MANY, FEW = 200, 3
+MANY, FEW, MORE = 200, 3, 10
 FIRES_AT_LEAST = 0.4
 """Of the graphs: in the others a shared value or a number drawn at random makes the rule decline."""
 
@@ -148,8 +147,9 @@ def test_every_rule_has_a_pattern():
 
 @pytest.mark.parametrize("rule", PATTERNS)
 def test_a_few_random_graphs(rule):
-    fired = Counter(bool(check(rule, number)) for number in range(FEW))
-    assert fired[True], "it never fired"
+    fired = sum(check(rule, number) for number in range(FEW))
+    more = range(FEW, MORE)
+    assert fired or any(check(rule, number) for number in more), "it never fired"
     check_measure(rule, 0)
     if rule in MOVES:
         check_integers(rule, 0)

@@ -31,14 +31,14 @@ def scalar(value):
         ("remove_neutral_scalar", Subs(scalar(0))),
         ("remove_neutral_scalar", Muls(scalar(1))),
         ("remove_neutral_scalar", Divs(scalar(1))),
-        ("remove_same_shape", Pad(scalar(0), (0,) * 6)),
-        ("remove_same_shape", Extract((0, 0, 0), SHAPE, (1, 1, 1))),
-        ("remove_same_shape", Tile((1, 1, 1))),
-        ("remove_same_shape", Broadcast((1, 1, 1))),
-        ("remove_same_shape", Repeat((1, 1, 1))),
-        ("remove_same_shape", Reshape((2, -1, 4))),
+        ("remove_shape_noop", Pad(scalar(0), (0,) * 6)),
+        ("remove_shape_noop", Extract((0, 0, 0), SHAPE, (1, 1, 1))),
+        ("remove_shape_noop", Tile((1, 1, 1))),
+        ("remove_shape_noop", Broadcast((1, 1, 1))),
+        ("remove_shape_noop", Repeat((1, 1, 1))),
+        ("remove_shape_noop", Reshape((2, -1, 4))),
         ("remove_single_concat", Concat(1)),
-        ("permute_of_ones", Permute((0, 1, 2))),
+        ("convert_unit_permute_to_reshape", Permute((0, 1, 2))),
     ],
     ids=str,
 )
@@ -121,13 +121,13 @@ def test_shapes_that_a_reshape_cannot_say_are_left():
     graph.output(graph.add(Squeeze((0,)), x))
     trace = optimize(graph)
     assert ops(graph) == ["squeeze"]
-    assert "its shape is not known before the model runs" in reasons(trace, "spell_as_reshape")
+    assert "its shape is not known before the model runs" in reasons(trace, "convert_squeeze_to_reshape")
 
 
 def test_empty_tensors_keep_their_spelling():
     graph = graph_of(lambda g, x: g.add(RELU, g.add(ExpandDims(1), x)), (0, 3))
     trace = optimize(graph)
-    assert reasons(trace, "spell_as_reshape") == {"it has no elements"}
+    assert reasons(trace, "convert_squeeze_to_reshape") == {"it has no elements"}
 
 
 def test_two_outputs_may_be_one_tensor():

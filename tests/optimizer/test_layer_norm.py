@@ -80,12 +80,12 @@ OTHERS = ("recognize_rms_norm", "recognize_instance_norm")
         ),
         (
             lambda g, x: f.mul(g, standardized(g, x), random_constant(g, 1, 5, 1)),
-            "layer_norm_with_scale",
+            "fold_scale_into_layer_norm",
             "the constant does not vary along the normalized axes alone",
         ),
         (
             lambda g, x: f.add(g, standardized(g, x), random_constant(g, 2, 5, 8)),
-            "layer_norm_with_bias",
+            "fold_bias_into_layer_norm",
             "the constant does not vary along the normalized axes alone",
         ),
     ],

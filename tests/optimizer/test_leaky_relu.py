@@ -46,7 +46,7 @@ def test_a_slope_per_channel_is_a_maximum_of_two(slopes):
         assert ops(graph) == ["mul", "max"]
     else:
         assert ops(graph) == ["active", "mins", "mul", "add"]
-        assert reasons(trace, "fuse_slopes_as_maximum") == {"a slope is 0 or larger than 1"}
+        assert reasons(trace, "fuse_prelu_as_max") == {"a slope is 0 or larger than 1"}
 
 
 def test_two_operands_are_no_rectifier():
@@ -59,7 +59,7 @@ def test_two_operands_are_no_rectifier():
     [
         (
             lambda g, x: g.add(Max(), x, g.add(Muls(Scalar.f32(1.5)), x)),
-            "fuse_maximum_as_leaky_relu",
+            "fuse_max_as_leaky_relu",
             "the slope is not between 0 and 1",
         ),
         (

@@ -73,7 +73,7 @@ def test_the_l2_norm_is_rms_norm_with_a_factor(epsilon):
         ),
         (
             lambda g, x: f.mul(g, RMS["x / sqrt(mean + e)"](g, x), random_constant(g, 1, 6, 1, 1)),
-            "rms_norm_with_scale",
+            "fold_scale_into_rms_norm",
             "the constant does not vary along the normalized axes alone",
         ),
         (
@@ -88,12 +88,12 @@ def test_the_l2_norm_is_rms_norm_with_a_factor(epsilon):
         ),
         (
             lambda g, x: f.add(g, g.add(GroupNorm(2, EPSILON), x), random_constant(g, 1, 1, 4, 1)),
-            "group_norm_with_bias",
+            "fold_bias_into_group_norm",
             "the constant is not one number per channel",
         ),
         (
             lambda g, x: f.mul(g, g.add(GroupNorm(2, EPSILON), x), random_constant(g, 1, 1, 4, 1)),
-            "group_norm_with_scale",
+            "fold_scale_into_group_norm",
             "the constant is not one number per channel",
         ),
         (
@@ -181,7 +181,7 @@ def test_another_factor_stays():
         return f.add(g, f.mul(g, x, r), f.sub(g, random_constant(g, 1, 1, 1, 5), f.mul(g, mean, r)))
 
     _, trace = optimized(build, SHAPE, rtol=1e-5)
-    assert reasons(trace, "gather_centred_value") == {"the factor is not 1 / sqrt(...), alone or times a constant"}
+    assert reasons(trace, "factor_out_centered_value") == {"the factor is not 1 / sqrt(...), alone or times a constant"}
 
 
 def test_a_variance_without_the_centred_value_stays():
@@ -191,4 +191,4 @@ def test_a_variance_without_the_centred_value_stays():
         return f.add(g, f.mul(g, x, r), f.sub(g, random_constant(g, 1, 1, 1, 5), f.mul(g, mean, r)))
 
     _, trace = optimized(build, SHAPE, rtol=1e-5)
-    assert reasons(trace, "gather_centred_value") == {"the centred value is computed nowhere"}
+    assert reasons(trace, "factor_out_centered_value") == {"the centred value is computed nowhere"}

@@ -34,7 +34,7 @@ def average(g, x, **op):
 @pytest.mark.parametrize("op", [{}, {"pad_h_t": 1, "pad_w_r": 2}, {"stride_h": 2, "dw": 2}], ids=str)
 def test_convolutions_take_it_up(op):
     graph, trace = optimized(lambda g, x: conv(g, pad(g, x), 4, **op), X)
-    assert ops(graph) == ["conv"] and trace.fired["merge_pad_into_convolution"] == 1
+    assert ops(graph) == ["conv"] and trace.fired["fold_pad_into_conv"] == 1
     new = graph.nodes[0].op
     assert (new.pad_h_t, new.pad_h_b) == (op.get("pad_h_t", 0), 1)
     assert (new.pad_w_l, new.pad_w_r) == (2, op.get("pad_w_r", 0))
@@ -69,7 +69,7 @@ def test_other_readers_keep_the_border():
 def test_convolutions_decline(build, reason):
     graph, trace = optimized(build, X)
     assert "pad" in ops(graph)
-    assert reasons(trace, "merge_pad_into_convolution") == {reason}
+    assert reasons(trace, "fold_pad_into_conv") == {reason}
 
 
 def test_reflections_are_no_candidates():
@@ -97,7 +97,7 @@ MAXIMA = {
 @pytest.mark.parametrize("name", MAXIMA)
 def test_maxima_take_it_up(name):
     graph, trace = optimized(MAXIMA[name], X, rtol=0)
-    assert "pad" not in ops(graph) and trace.fired["merge_pad_into_pooling"] == 1
+    assert "pad" not in ops(graph) and trace.fired["fold_pad_into_pool"] == 1
 
 
 @pytest.mark.parametrize("counts", [True, False])
@@ -127,7 +127,7 @@ def test_averages_take_it_up_and_count_it(counts):
 def test_poolings_decline(build, reason):
     graph, trace = optimized(build, X)
     assert "pad" in ops(graph)
-    assert reasons(trace, "merge_pad_into_pooling") == {reason}
+    assert reasons(trace, "fold_pad_into_pool") == {reason}
 
 
 def test_borders_around_borders_are_one():

@@ -112,13 +112,13 @@ def test_a_reduction_without_kept_axes_permutes_what_is_left():
         (
             lambda g, x, y: g.add(Add(), g.add(TO_NHWC, x), y),
             (NCHW, NHWC),
-            "sink_through_binary",
+            "sink_permute_through_binary",
             "the other operand is not permuted alike",
         ),
         (
             lambda g, x, y: g.add(Concat(3), y, g.add(TO_NHWC, x)),
             (NCHW, NHWC),
-            "sink_through_concat",
+            "sink_permute_through_concat",
             "the operands are not all permuted alike",
         ),
         (
@@ -126,7 +126,7 @@ def test_a_reduction_without_kept_axes_permutes_what_is_left():
                 g.add(RELU, annotated(g.add(TO_NHWC, annotated(g.add(TANH, x)), name="p"), OTHER_Q))
             ),
             (NCHW,),
-            "sink_through_unary",
+            "sink_permute_through_unary",
             "the source file quantizes the result of permute",
         ),
     ],
@@ -177,7 +177,7 @@ def flat_product(g, x, samples, order=TO_NHWC, bias=True):
 def test_weights_take_up_a_permute(samples, bias):
     graph, trace = optimized(lambda g, x: flat_product(g, x, samples, bias=bias), (samples, 3, 4, 5))
     assert ops(graph) == ["reshape", "matrix_mul"]
-    assert trace.fired["absorb_permute_into_weights"] == 1
+    assert trace.fired["fold_permute_into_weights"] == 1
     assert "w" in {value.name for value in graph.values}
 
 
@@ -209,7 +209,7 @@ def test_integers_of_weights_take_it_up_too():
 def test_weights_decline(build, reason):
     graph, trace = optimized(build, NCHW)
     assert "permute" in ops(graph)
-    assert reasons(trace, "absorb_permute_into_weights") == {reason}
+    assert reasons(trace, "fold_permute_into_weights") == {reason}
 
 
 def test_a_channel_last_block_has_one_permute_at_each_border():
@@ -231,7 +231,7 @@ def test_a_channel_last_block_has_one_permute_at_each_border():
     names = ops(graph)
     # the addition reads the input as it is: one permute for the convolutions, one for their result
     assert names.count("permute") == 2 and "pad" not in names
-    assert trace.fired["merge_pad_into_convolution"] == 1
+    assert trace.fired["fold_pad_into_conv"] == 1
     assert names == [
         "permute",
         "conv",
@@ -284,4 +284,4 @@ def test_a_quantized_softmax_stays_on_the_axis_of_its_integer_form(is_quantized)
     trace = optimize(graph)
     assert ops(graph) == (["permute", "softmax"] if is_quantized else ["softmax", "permute"])
     expected = {"quantized, softmax has an integer form along axis 1 only"} if is_quantized else set()
-    assert reasons(trace, "sink_through_axes") == expected
+    assert reasons(trace, "sink_permute_through_axis_op") == expected

@@ -48,7 +48,7 @@ def test_axes_of_one_element(keeps):
 def test_a_reshape_that_drops_the_axes(shape, fires):
     graph, trace = optimized(lambda g, x: g.add(Reshape(shape), g.add(Reduce((2, 3), MEAN), x)), SHAPE)
     assert ops(graph) == (["reduce"] if fires else ["reduce", "reshape"])
-    assert fires or reasons(trace, "drop_reduced_axes") == {"the reshape does more than drop the axes"}
+    assert fires or reasons(trace, "fold_reshape_into_reduce") == {"the reshape does more than drop the axes"}
 
 
 def test_a_grid_between_stays():

@@ -42,7 +42,7 @@ def test_declines_when_a_value_leaves_the_graph():
         return g.add(Reshape(SHAPE), g.add(TANH, y)), y
 
     _, trace = optimized(build, SHAPE, rtol=0)
-    assert trace.fired["meet_reshapes"] == 0
+    assert trace.fired["hoist_unary_chain_above_reshape"] == 0
 
 
 def test_declines_over_a_grid():
@@ -51,4 +51,4 @@ def test_declines_over_a_grid():
 
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)
-    assert ops(graph).count("reshape") == 2 and not reasons(trace, "meet_reshapes")
+    assert ops(graph).count("reshape") == 2 and not reasons(trace, "hoist_unary_chain_above_reshape")

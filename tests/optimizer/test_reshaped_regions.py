@@ -4,7 +4,7 @@ import pytest
 from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.regrouping import Regrouping
+from tpuconvert.optimizer.reshape_axes import Regrouping
 from tpuconvert.optimizer.rules import reshaped_regions
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -19,7 +19,7 @@ from tpuconvert.schema.ops.smooth_activation import Gelu
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import I8, QuantParams
 
-RULE = "reshape_region"
+RULE = "move_region_across_reshape"
 SHAPE, ROWS = (2, 5, 8), (10, 8)
 TO_ROWS, BACK = Reshape(ROWS), Reshape(SHAPE)
 

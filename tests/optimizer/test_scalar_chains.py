@@ -95,17 +95,17 @@ def test_scalars_are_joined(operators, result):
     [
         (
             (Adds(s(12582912)), Subs(s(12582912))),
-            "merge_shifts",
+            "merge_scalar_adds",
             "the numbers cancel each other, which may be meant to round",
         ),
         (
             (Muls(s(1e30)), Muls(s(1e30))),
-            "merge_factors",
+            "merge_scalar_multiplies",
             "the product of the factors is beyond the range of binary32",
         ),
         (
             (Muls(s(1e-30)), Divs(s(1e30))),
-            "merge_factors",
+            "merge_scalar_multiplies",
             "the product of the factors is beyond the range of binary32",
         ),
     ],
@@ -120,7 +120,7 @@ def test_scalars_decline(operators, rule, reason):
 def test_a_grid_between_scalars_stays():
     graph = graph_of(lambda g, x: g.add(Muls(s(2)), annotated(g.add(Muls(s(2)), x))), SHAPE)
     trace = optimize(graph)
-    assert reasons(trace, "merge_factors") == {"the source file quantizes the result of first"}
+    assert reasons(trace, "merge_scalar_multiplies") == {"the source file quantizes the result of first"}
 
 
 @pytest.mark.parametrize("op", [Add(), Mul()], ids=str)
@@ -175,4 +175,4 @@ def test_a_scalar_that_cancels_a_constant_stays():
 
     graph, trace = optimized(build, (2, 3, 4))
     assert len(graph) == 2
-    assert reasons(trace, "merge_scalar_into_constant") == {"the joined constant loses digits"}
+    assert reasons(trace, "fold_scalar_into_constant") == {"the joined constant loses digits"}

@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, QuantParams, Scalar
 
 X = (2, 4, 6, 7)
-BEHIND, BEFORE = "fold_into_product_before", "fold_into_product_behind"
+BEHIND, BEFORE = "fold_scale_into_previous_linear", "fold_scale_into_next_linear"
 
 
 def batch_norm(g, x, gamma=True, variance=1.0, **op):

@@ -11,7 +11,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 
 SHAPE = (2, 3, 12, 6)
-RULE = "space_to_depth_into_convolution"
+RULE = "fold_space_to_depth_into_conv"
 
 
 def permuted(g, x, size, order=(0, 3, 5, 1, 2, 4)):

@@ -49,7 +49,7 @@ def test_what_gives_the_result_its_shape_stays(tile, other, shape):
     graph = graph_of(build, other, shape)
     trace = optimize(graph)
     assert "tile" in ops(graph)
-    assert reasons(trace, "tile_before_expansion") in (set(), {"the copies give the result its shape"})
+    assert reasons(trace, "remove_tile_before_broadcast") in (set(), {"the copies give the result its shape"})
 
 
 def test_copies_on_a_grid_of_their_own_stay():
@@ -101,7 +101,7 @@ def test_copies_that_others_read_stay():
     graph = graph_of(build, ROW)
     trace = optimize(graph)
     assert ops(graph) == ["tile", "active"]
-    assert reasons(trace, "tile_behind_function") == {"the copies have other readers"}
+    assert reasons(trace, "sink_tile_through_elementwise") == {"the copies have other readers"}
 
 
 def test_copies_that_are_expanded_too_come_last():
@@ -143,7 +143,7 @@ def test_constants_that_do_not_repeat_or_give_the_shape_stay():
     data[:, :, -1] = data[:, :, 0]
     graph = graph_of(lambda g, x: g.add(Add(), x, g.constant(data)), SHAPE)
     trace = optimize(graph)
-    assert reasons(trace, "shorten_repeated_constant") == {"its elements repeat along no axis"}
+    assert reasons(trace, "shrink_repeated_constant") == {"its elements repeat along no axis"}
     rows = np.broadcast_to(data[:, :, :1], SHAPE).copy()
     graph = graph_of(lambda g, x: g.add(Add(), x, g.constant(rows)), ROW)
     optimize(graph)

@@ -72,13 +72,13 @@ def other_shapes(g, x):
 DECLINES = {
     "another operand": (
         lambda g, x: g.add(Add(), layer(g, x), g.add(TANH, x)),
-        "sink_reshape_through_function",
+        "sink_reshape_through_elementwise",
         "the operands are not reshaped alike",
     ),
-    "other readers": (two_readers, "sink_reshape_through_function", "the reshape has other readers"),
+    "other readers": (two_readers, "sink_reshape_through_elementwise", "the reshape has other readers"),
     "expanded": (
         lambda g, x: g.add(Add(), g.add(TANH, x), g.add(Reshape((1, 4, 1)), random_plane(g, x))),
-        "sink_reshape_through_function",
+        "sink_reshape_through_elementwise",
         "what is reshaped is expanded",
     ),
     "joined with others": (

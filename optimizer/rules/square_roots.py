@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.signs import is_never_negative
+from tpuconvert.optimizer.value_properties import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Div, Mul
@@ -40,8 +40,9 @@ ROOT = p(Active, "y", name="root", where=_is_root, sole_user=True)
     p(Div, "x", ROOT, name="op", where=_is_float),
     p(Div, "x", p(Maxs, ROOT, name="limit", sole_user=True), name="op", where=_is_float),
     stage="fuse",
+    formerly="quotient_by_root",
 )
-def quotient_by_root(graph: Graph, m: Match) -> Replacement:
+def replace_div_by_sqrt_by_rsqrt(graph: Graph, m: Match) -> Replacement:
     """X / sqrt(y) = x * rsqrt(y), and x / max(sqrt(y), d) = x * rsqrt(max(y, d^2))."""
     y, name = m.y, m.op.output.name
     if m.binds("limit"):

@@ -6,7 +6,7 @@ reshape of the layer's result and a split into three times as many heads; one pe
 - split(x) into parts [O, c_i, I], each reshaped to [O.., k_i, ..], is reshape(x) to [O.., sum(k_i), ..], split along
   that axis: within one of the outer indices, part after part follow each other in both.
 - Parts that are all permuted alike are parts of the permuted tensor, along the axis that the permute makes of theirs.
-  Not where ``sink_through_split`` would move them back.
+  Not where ``sink_permute_through_split`` would move them back.
 """
 
 from __future__ import annotations
@@ -47,8 +47,13 @@ def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     return "the source file rounds a part" if any(rounds(item) for item in (node, *movers)) else ""
 
 
-@rule(p(Split, "x", name="split", where=_is_reshaped, next_to=Reshape), stage="fuse", sees_annotations=True)
-def reshape_before_split(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Split, "x", name="split", where=_is_reshaped, next_to=Reshape),
+    stage="fuse",
+    sees_annotations=True,
+    formerly="reshape_before_split",
+)
+def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
     """Parts that are all reshaped alike are parts of one reshape."""
     movers = _movers(m.split, Reshape)
     declined = _why_not(graph, m.split, movers)
@@ -79,8 +84,13 @@ def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     return None
 
 
-@rule(p(Split, "x", name="split", where=_is_permuted, next_to=Permute), stage="fuse", sees_annotations=True)
-def permute_before_split(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Split, "x", name="split", where=_is_permuted, next_to=Permute),
+    stage="fuse",
+    sees_annotations=True,
+    formerly="permute_before_split",
+)
+def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     """Parts that are all permuted alike are parts of one permuted tensor."""
     movers = _movers(m.split, Permute)
     declined = _why_not(graph, m.split, movers)

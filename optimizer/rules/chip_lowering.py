@@ -1,4 +1,4 @@
-"""Float operators that a chip lacks, said with operators that it has: the forms of ``optimizer.chip_forms``.
+"""Float operators that a chip lacks, said with operators that it has: the forms of ``optimizer.chip_lowering``.
 
 | operator | form |
 |---|---|
@@ -35,15 +35,15 @@ from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
 
 
-@rule(p(Axpy, "x", name="op"), stage="chip forms")
-def axpy_as_sum(graph: Graph, m: Match) -> Replacement:
+@rule(p(Axpy, "x", name="op"), stage="chip lowering", formerly="axpy_as_sum")
+def lower_axpy_to_mul_add(graph: Graph, m: Match) -> Replacement:
     """Scaling and adding in two operators, which round as the one does."""
     scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
     return graph.add(Add(), scaled, m.op.inputs[1])
 
 
-@rule(p(BatchNorm, "x", name="op"), stage="chip forms")
-def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
+@rule(p(BatchNorm, "x", name="op"), stage="chip lowering", formerly="normalization_as_product_and_sum")
+def lower_batch_norm_to_mul_add(graph: Graph, m: Match) -> Replacement:
     """A product and a sum with constants [1, C, 1, 1]."""
     affine = read_affine(graph, m.op, 1)
     if isinstance(affine, Skip):
@@ -56,21 +56,21 @@ def normalization_as_product_and_sum(graph: Graph, m: Match) -> Replacement:
     return graph.add(Add(), scaled, b), None, None
 
 
-@rule(p(Rounding, "x", name="op"), stage="chip forms")
-def rounding_as_activation(graph: Graph, m: Match) -> Replacement:
+@rule(p(Rounding, "x", name="op"), stage="chip lowering", formerly="rounding_as_activation")
+def lower_rounding_to_activation(graph: Graph, m: Match) -> Replacement:
     """The activation of the same name computes the same."""
     return graph.add(Active(ActiveType[f"ACTIVE_{m.op.op.name.upper()}"]), m.x)
 
 
-@rule(p(Rdivs, "x", name="op"), stage="chip forms")
-def reciprocal_as_quotient(graph: Graph, m: Match) -> Replacement:
+@rule(p(Rdivs, "x", name="op"), stage="chip lowering", formerly="reciprocal_as_quotient")
+def lower_rdivs_to_div(graph: Graph, m: Match) -> Replacement:
     """The dividend as a tensor of one element, which the division expands."""
     scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
     return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
 
 
-@rule(p(Softmax, "x", name="op"), stage="chip forms")
-def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
+@rule(p(Softmax, "x", name="op"), stage="chip lowering", formerly="softmax_as_quotient")
+def lower_softmax_to_exp_div(graph: Graph, m: Match) -> Replacement:
     """The definition, with the largest element taken away first so that no power overflows."""
     name, axis = m.op.name, m.op.op.axis % m.x.rank
     largest = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_MAX), m.x, name=f"{name}:max")
@@ -80,8 +80,8 @@ def softmax_as_quotient(graph: Graph, m: Match) -> Replacement:
     return graph.add(Div(), powers, total)
 
 
-@rule(p((Clshift, Crshift), "x", name="op"), stage="chip forms")
-def rotation_as_slices(graph: Graph, m: Match) -> Replacement:
+@rule(p((Clshift, Crshift), "x", name="op"), stage="chip lowering", formerly="rotation_as_slices")
+def lower_channel_rotation_to_slices(graph: Graph, m: Match) -> Replacement:
     """The slices of axis 1 from one place on, and then those before it."""
     channels = m.x.shape[1]
     if not m.x.type.is_static or 0 in m.x.shape:
@@ -92,8 +92,8 @@ def rotation_as_slices(graph: Graph, m: Match) -> Replacement:
     return graph.add(Concat(1), _slices(graph, m, first, channels), _slices(graph, m, 0, first))
 
 
-@rule(p((Lshift, Rshift), "x", name="op"), stage="chip forms")
-def shift_as_border(graph: Graph, m: Match) -> Replacement:
+@rule(p((Lshift, Rshift), "x", name="op"), stage="chip lowering", formerly="shift_as_border")
+def lower_channel_shift_to_pad(graph: Graph, m: Match) -> Replacement:
     """The slices of axis 1 that stay, with zeros where others came in."""
     channels = m.x.shape[1]
     if not m.x.type.is_static or 0 in m.x.shape:

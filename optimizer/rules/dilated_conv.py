@@ -22,8 +22,9 @@ BLOCKS = p(SpaceToBatch, "x", name="blocks", sole_user=True)
     p(BatchToSpace, p(Conv, BLOCKS, "W", name="conv", sole_user=True), name="space"),
     stage="fold",
     sees_annotations=True,
+    formerly="fuse_dilated_convolution",
 )
-def fuse_dilated_convolution(graph: Graph, m: Match) -> Replacement:
+def fuse_dilated_conv(graph: Graph, m: Match) -> Replacement:
     """batch_to_space(conv(space_to_batch(x))) with equal blocks."""
     op, blocks, space = m.conv.op, m.blocks.op, m.space.op
     if blocks.block_size != space.block_size:

@@ -9,7 +9,7 @@ Reshapes, permutes, slices and channel shuffles in any order make a view of the 
 - a channel shuffle, exported as reshape, permute, reshape, then a reshape;
 - a permute, with a reshape before and behind where the axes ask for it.
 
-Nodes have weights (reshape 1, slice and shuffle 2, permute 3: ``optimizer.measures``), and a chain is only
+Nodes have weights (reshape 1, slice and shuffle 2, permute 3: ``Op.rewrite_weight``), and a chain is only
 replaced by a lighter one, or by a shorter one of the same weight; nodes that others read too do not count as saved.
 """
 
@@ -64,8 +64,13 @@ def _ends_a_chain(node: Node) -> bool:
     return _is_move(node) and len(_chain(node)) > 1
 
 
-@rule(p(Trait.VIEWS, name="last", reads=Trait.VIEWS, where=_ends_a_chain), stage="fuse", sees_annotations=True)
-def shorten_moves(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Trait.VIEWS, name="last", reads=Trait.VIEWS, where=_ends_a_chain),
+    stage="fuse",
+    sees_annotations=True,
+    formerly="shorten_moves",
+)
+def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
     """A chain of reshapes, permutes, slices and channel shuffles becomes the lightest one that does the same."""
     chain = _chain(m.last)
     best: tuple[int, Value, Form] | None = None

@@ -40,8 +40,8 @@ FORMS = tuple(
 )
 
 
-@rule(*FORMS, stage="canonicalize")
-def gather_centred_value(graph: Graph, m: Match) -> Replacement:
+@rule(*FORMS, stage="canonicalize", formerly="gather_centred_value")
+def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
     """X * r + (b - mean(x) * r) = (x - mean(x)) * r + b, with the factors of r one after the other."""
     factors = _factors(m.r)
     if factors is None:

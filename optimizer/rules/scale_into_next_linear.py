@@ -21,8 +21,9 @@ SCALED = p(Trait.AFFINE, name="op", sole_user=True, where=is_affine)
     p(Trait.LINEAR, SCALED, "W", name="product"),
     p(Trait.LINEAR, p(Permute, SCALED, name="permute", sole_user=True), "W", name="product"),
     stage="fold",
+    formerly="fold_into_product_behind",
 )
-def fold_into_product_behind(graph: Graph, m: Match) -> Replacement:
+def fold_scale_into_next_linear(graph: Graph, m: Match) -> Replacement:
     """A factor and shift per input channel disappear into the product that reads the result."""
     axis = m.permute.op.order[1] if m.binds("permute") else 1
     affine = read_affine(graph, m.op, axis)

@@ -12,7 +12,7 @@ from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 
-RESHAPE, PERMUTE = "reshape_before_split", "permute_before_split"
+RESHAPE, PERMUTE = "hoist_reshape_above_split", "hoist_permute_above_split"
 SHAPE = (2, 5, 24)
 TURN = Permute((0, 2, 1, 3))
 

@@ -35,7 +35,7 @@ def test_one_matrix_for_all_batches(is_transposed, lead):
 def test_other_batches_stay(op, shape, reason):
     graph, trace = optimized(lambda g, x: g.add(op, x, random_constant(g, *shape)), (2, 4, 5))
     assert ops(graph) == ["batch_matmul"]
-    assert reasons(trace, "batches_as_rows") == {reason}
+    assert reasons(trace, "convert_batch_matmul_to_matmul") == {reason}
 
 
 def dense(g, x, outputs, bias=True):
@@ -57,7 +57,7 @@ def test_from_a_plane_it_stays():
 
     graph, trace = optimized(build, (2, 4, 2, 2))
     assert ops(graph) == ["reshape", "matrix_mul", "reshape"]
-    assert reasons(trace, "product_as_convolution") == {"it does not lead from one plane of one element to another"}
+    assert reasons(trace, "convert_matmul_to_conv1x1") == {"it does not lead from one plane of one element to another"}
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -81,7 +81,7 @@ def test_other_convolutions_stay(options, reason):
 
     graph, trace = optimized(build, (3, 4))
     assert ops(graph) == ["reshape", "conv", "reshape"]
-    assert reasons(trace, "convolution_as_product") == {reason}
+    assert reasons(trace, "convert_conv1x1_to_matmul") == {reason}
 
 
 def test_a_product_that_is_read_elsewhere_stays():
@@ -90,7 +90,7 @@ def test_a_product_that_is_read_elsewhere_stays():
         return g.add(Reshape((2, 6, 1, 1)), y), g.add(TANH, y)
 
     _, trace = optimized(build, (2, 4, 1, 1))
-    assert reasons(trace, "product_as_convolution") == {"product has other users"}
+    assert reasons(trace, "convert_matmul_to_conv1x1") == {"product has other users"}
 
 
 def gate(g, x, begin=None, middle=RELU, end=SIGMOID, after=(2, 8, 1, 1)):
@@ -115,7 +115,7 @@ def test_a_matrix_that_is_no_plane_stays():
         return gate(g, x, lambda g, x: g.add(Reduce((1, 3), keep_dims=False), x))
 
     trace = optimized(build, (2, 8, 8, 3))[1]
-    assert reasons(trace, "gate_as_convolutions") == {"it does not begin with planes of one element"}
+    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"it does not begin with planes of one element"}
 
 
 def test_another_shape_at_the_end_stays():
@@ -124,7 +124,7 @@ def test_another_shape_at_the_end_stays():
         return g.add(Reshape((2, 1, 1, 8)), g.add(SIGMOID, dense(g, g.add(RELU, y), 8)))
 
     trace = optimized(build, (2, 8, 3, 3))[1]
-    assert reasons(trace, "gate_as_convolutions") == {"it does not lead to planes of one element"}
+    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"it does not lead to planes of one element"}
 
 
 def test_a_gate_of_which_a_value_is_seen_stays():
@@ -142,6 +142,6 @@ def test_a_gate_that_the_source_quantizes_stays():
             value.quant = Q
     trace = optimize(graph)
     assert "conv" not in ops(graph)
-    assert reasons(trace, "gate_as_convolutions") == {
+    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {
         "the source file quantizes what lies inside, or it leaves the graph"
     }

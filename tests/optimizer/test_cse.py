@@ -6,7 +6,7 @@ from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotated, graph_of, ops, o
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.optimizer.sharing import share_constants, share_nodes
+from tpuconvert.optimizer.cse import share_constants, share_nodes
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Source
 from tpuconvert.schema.op import OpKind

@@ -18,8 +18,8 @@ import numpy as np
 from tpuconvert.optimizer.affine import (
     Affine,
     Vector,
+    fold_affine_after,
     fold_before,
-    fold_behind,
     is_affine,
     read_affine,
 )
@@ -60,8 +60,9 @@ PRODUCTS_JOINED = p(Concat, name="concat", sole_user=True, where=_joins_products
     p(Trait.AFFINE, PRODUCTS_JOINED, name="op", where=is_affine),
     p(Trait.AFFINE, "C", PRODUCTS_JOINED, name="op", where=is_affine),
     stage="fold",
+    formerly="fold_into_joined_products",
 )
-def fold_into_joined_products(graph: Graph, m: Match) -> Replacement:
+def fold_scale_through_concat(graph: Graph, m: Match) -> Replacement:
     """A factor and shift per channel behind a concatenation disappear into the products that it joins."""
     affine = read_affine(graph, m.op, 1)
     if isinstance(affine, Skip):
@@ -73,7 +74,7 @@ def fold_into_joined_products(graph: Graph, m: Match) -> Replacement:
             return Skip("a product has other users")
         product, extent = value.producer, value.shape[1]
         part = Affine(affine.k[begin : begin + extent], affine.b[begin : begin + extent])
-        folded = fold_behind(graph, product, part, f"{value.name}:scaled")
+        folded = fold_affine_after(graph, product, part, f"{value.name}:scaled")
         if isinstance(folded, Skip):
             return folded
         branches.append(folded)
@@ -94,8 +95,9 @@ def _joins_scaled(node: Node) -> bool:
 @rule(
     p(Trait.LINEAR, p(Concat, name="concat", sole_user=True, where=_joins_scaled), "W", name="product"),
     stage="fold",
+    formerly="fold_branches_into_product",
 )
-def fold_branches_into_product(graph: Graph, m: Match) -> Replacement:
+def fold_branch_scales_into_linear(graph: Graph, m: Match) -> Replacement:
     """Branches of a concatenation that are scaled per channel give their factors to the product that reads it."""
     scaled = _scaled_branches(m.concat)
     branches: list[Value] = []
@@ -138,8 +140,9 @@ def _before(affine: Affine, border: float) -> float | None:
 @rule(
     p(Conv, p(Pad, SCALED, name="pad", where=_is_constant_border, sole_user=True), "W", name="product"),
     stage="fold",
+    formerly="fold_into_product_behind_pad",
 )
-def fold_into_product_behind_pad(graph: Graph, m: Match) -> Replacement:
+def fold_scale_into_conv_after_pad(graph: Graph, m: Match) -> Replacement:
     """A factor and shift before a border disappear into the convolution behind it; the border gets another number."""
     affine = read_affine(graph, m.op, 1)
     if isinstance(affine, Skip):
@@ -167,8 +170,9 @@ PADDED = p(
     p(Trait.AFFINE, PADDED, name="op", where=is_affine),
     p(Trait.AFFINE, "C", PADDED, name="op", where=is_affine),
     stage="fold",
+    formerly="fold_into_product_before_pad",
 )
-def fold_into_product_before_pad(graph: Graph, m: Match) -> Replacement:
+def fold_scale_into_conv_before_pad(graph: Graph, m: Match) -> Replacement:
     """A factor and shift behind a border disappear into the convolution before it."""
     affine = read_affine(graph, m.op, 1)
     if isinstance(affine, Skip):
@@ -178,15 +182,19 @@ def fold_into_product_before_pad(graph: Graph, m: Match) -> Replacement:
     borders = (affine.k * m.pad.op.pad_val.value + affine.b).astype(np.float32)
     if not borders.size or (borders != borders[0]).any() or not np.isfinite(borders[0]):
         return Skip("the border would differ between channels")
-    folded = fold_behind(graph, m.product, affine, f"{m.op.outputs[0].name}:unpadded")
+    folded = fold_affine_after(graph, m.product, affine, f"{m.op.outputs[0].name}:unpadded")
     if isinstance(folded, Skip):
         return folded
     padded = graph.add(dataclasses.replace(m.pad.op, pad_val=Scalar.f32(float(borders[0]))), folded)
     return (padded, None, None) if isinstance(m.op.op, BatchNorm) else padded
 
 
-@rule(p(MatrixMul, p(Reshape, SCALED, name="reshape", sole_user=True), "W", name="product"), stage="fold")
-def fold_into_product_behind_flattening(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(MatrixMul, p(Reshape, SCALED, name="reshape", sole_user=True), "W", name="product"),
+    stage="fold",
+    formerly="fold_into_product_behind_flattening",
+)
+def fold_scale_through_flatten(graph: Graph, m: Match) -> Replacement:
     """A factor and shift per channel before a flattening disappear into the fully connected layer behind it."""
     (x,) = (value for value in m.op.inputs if value is not None and not value.is_constant)
     flat = m.reshape.output

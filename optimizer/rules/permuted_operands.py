@@ -21,15 +21,23 @@ def _swaps_last_axes(node: Node) -> bool:
     return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
 
 
-@rule(p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"), stage="fuse")
-def transposed_left(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(BatchMatmul, p(Permute, "a", name="swap", where=_swaps_last_axes), "b", name="product"),
+    stage="fuse",
+    formerly="transposed_left",
+)
+def fold_permute_into_left_operand(graph: Graph, m: Match) -> Replacement:
     """permute(a) @ b reads a by columns."""
     op = m.product.op
     return graph.add(dataclasses.replace(op, left_transpose=not op.left_transpose), m.a, m.b)
 
 
-@rule(p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"), stage="fuse")
-def transposed_right(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(BatchMatmul, "a", p(Permute, "b", name="swap", where=_swaps_last_axes), name="product"),
+    stage="fuse",
+    formerly="transposed_right",
+)
+def fold_permute_into_right_operand(graph: Graph, m: Match) -> Replacement:
     """A @ permute(b) reads b by columns."""
     op = m.product.op
     return graph.add(dataclasses.replace(op, right_transpose=not op.right_transpose), m.a, m.b)

@@ -32,8 +32,8 @@ from tpuconvert.schema.types import Array
 _LONGEST = 12
 
 
-@rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize")
-def batches_as_rows(graph: Graph, m: Match) -> Replacement:
+@rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize", formerly="batches_as_rows")
+def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
     """A batched product with one constant matrix is a product of all rows."""
     op, result = m.product.op, m.product.output
     if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or m.x.is_constant:
@@ -71,8 +71,12 @@ def _vector(graph: Graph, value: Value | None, rank: int) -> Value | None:
 FLATTENED = p(Reshape, "x", name="before", sole_user=True)
 
 
-@rule(p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
-def product_as_convolution(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Reshape, p(MatrixMul, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
+    stage="fuse",
+    formerly="product_as_convolution",
+)
+def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """A fully connected layer from [N, C, 1, 1] to [N, K, 1, 1] is a 1x1 convolution."""
     bias = m.B
     declined = _not_plain(m) or (None if m.product.op == MatrixMul() else "it is no plain product")
@@ -128,8 +132,9 @@ def _ends_a_gate(node: Node) -> bool:
 @rule(
     p(Reshape, p((MatrixMul, Trait.UNARY), name="last", sole_user=True), name="after", where=_ends_a_gate),
     stage="fuse",
+    formerly="gate_as_convolutions",
 )
-def gate_as_convolutions(graph: Graph, m: Match) -> Replacement:
+def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     """Fully connected layers and functions between them, from [N, C, 1, 1] to [N, K, 1, 1], are 1x1 convolutions."""
     *layers, first = _gate(m.after)
     x = first.inputs[0]
@@ -156,8 +161,12 @@ def gate_as_convolutions(graph: Graph, m: Match) -> Replacement:
     return x
 
 
-@rule(p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"), stage="fuse")
-def convolution_as_product(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Reshape, p(Conv, FLATTENED, "W", "B?", name="product", sole_user=True), name="after"),
+    stage="fuse",
+    formerly="convolution_as_product",
+)
+def convert_conv1x1_to_matmul(graph: Graph, m: Match) -> Replacement:
     """A 1x1 convolution from [M, K] to [M, N] by way of four axes is a fully connected layer."""
     bias = m.B
     declined = _not_plain(m) or (None if m.product.op == Conv() else "it is no plain convolution")

@@ -32,8 +32,8 @@ else:
 _SWAP = (0, 1, 3, 2)
 
 
-@rule(p(Interpolate, "x", name="op"), stage="chip forms")
-def resize_without_interpolate(graph: Graph, m: Match) -> Replacement:
+@rule(p(Interpolate, "x", name="op"), stage="chip lowering", formerly="resize_without_interpolate")
+def lower_interpolate(graph: Graph, m: Match) -> Replacement:
     """Upsample, index_select or a matrix product per axis."""
     x, name = m.x, m.op.outputs[0].name
     if not x.type.is_static or 0 in x.shape:

@@ -56,7 +56,7 @@ def test_fires_for_depthwise():
 )
 def test_declines(build, reason):
     graph, trace = optimized(build, X)
-    assert len(graph) == 3 and reasons(trace, "fuse_dilated_convolution") == {reason}
+    assert len(graph) == 3 and reasons(trace, "fuse_dilated_conv") == {reason}
 
 
 @pytest.mark.parametrize(("quant", "fuses"), [(Q, True), (OTHER_Q, False)])

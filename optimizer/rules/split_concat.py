@@ -14,8 +14,10 @@ def _has_one_reader_at_most(node: Node) -> bool:
     return sum(bool(part.uses) for part in node.outputs) <= 1
 
 
-@rule(p(Split, "x", name="split", where=_has_one_reader_at_most), stage="canonicalize")
-def split_with_one_reader(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Split, "x", name="split", where=_has_one_reader_at_most), stage="canonicalize", formerly="split_with_one_reader"
+)
+def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
     """A split of which one part is read is an extract; a split into one part is nothing."""
     parts: list[Value] = list(m.split.outputs)
     read = [index for index, part in enumerate(parts) if part.uses or graph.is_output(part)]
@@ -43,8 +45,12 @@ def _joins_all_parts(node: Node) -> bool:
     return split is not None and isinstance(split.op, Split) and node.inputs == split.outputs
 
 
-@rule(p(Concat, p(Split, "x", name="split"), name="concat", where=_joins_all_parts), stage="canonicalize")
-def join_of_all_parts(graph: Graph, m: Match) -> Replacement:
+@rule(
+    p(Concat, p(Split, "x", name="split"), name="concat", where=_joins_all_parts),
+    stage="canonicalize",
+    formerly="join_of_all_parts",
+)
+def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
     """concat(split(x)) = x."""
     if m.concat.op.axis % m.x.rank != m.split.op.axis % m.x.rank:
         return Skip("cut and joined along different axes")

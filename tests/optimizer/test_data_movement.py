@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, TensorType
 
-RULE = "shorten_moves"
+RULE = "simplify_data_movement"
 SHAPE = (1, 6, 4, 5)
 
 

@@ -93,4 +93,4 @@ def test_declines(build, reason):
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)
     assert "div" in ops(graph)
-    assert reasons(trace, "quotient_by_root") == {reason}
+    assert reasons(trace, "replace_div_by_sqrt_by_rsqrt") == {reason}

@@ -2,7 +2,7 @@
 
 The other half, ``optimizer.quantize.legalize``, makes the integer operators of a chip out of quantized nodes. A form is
 tried only on nodes that are illegal on the target chip; everything else stays as it is. The forms are rules of a stage
-of their own: ``rules.forms``, ``rules.resize_forms``.
+of their own: ``rules.chip_lowering``, ``rules.interpolate_lowering``.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.legality import Status, check_use
 from tpuconvert.schema.types import F32, Chip
 
-STAGE = "chip forms"
+STAGE = "chip lowering"
 
-_TIDY = ("join_of_slices", "merge_reshapes", "remove_same_shape", "slice_of_concat", "merge_permutes", "shorten_moves")
+_TIDY = (
+    "merge_adjacent_slices",
+    "merge_reshapes",
+    "remove_shape_noop",
+    "hoist_slice_above_concat",
+    "merge_permutes",
+    "simplify_data_movement",
+)
 """Rules that put together what the expansion of neighbours has left: they move elements and know nothing of chips.
 They are tried in this order, which is that of their stages."""
 

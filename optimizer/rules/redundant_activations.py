@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.optimizer.annotations import same_meaning
+from tpuconvert.optimizer.annotations import is_interchangeable
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.signs import is_never_negative
+from tpuconvert.optimizer.value_properties import is_never_negative
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -41,7 +41,7 @@ def _rounds_to_integers(node: Node) -> bool:
     return isinstance(node.op, Rounding) or (isinstance(node.op, Active) and node.op.active_type in _ROUNDINGS)
 
 
-@rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse")
-def remove_useless_function(graph: Graph, m: Match) -> Replacement:
+@rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse", formerly="remove_useless_function")
+def remove_redundant_activation(graph: Graph, m: Match) -> Replacement:
     """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
-    return m.x if same_meaning(m.x, m.op.output) else Skip("it changes the quantization")
+    return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")

@@ -47,4 +47,4 @@ def test_other_permutations_stay():
 def test_a_grid_between_stays():
     graph = graph_of(lambda g, a, b: g.add(BatchMatmul(), a, annotated(g.add(SWAP, b), OTHER_Q)), LEFT, (2, 3, 6, 4))
     trace = optimize(graph)
-    assert reasons(trace, "transposed_right") == {"the source file quantizes the result of swap"}
+    assert reasons(trace, "fold_permute_into_right_operand") == {"the source file quantizes the result of swap"}

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuconvert.optimizer.affine import (
     Affine,
-    fold_behind,
+    fold_affine_after,
     is_affine,
     read_affine,
 )
@@ -32,8 +32,9 @@ RESHAPED = p(Reshape, PRODUCT, name="reshape", sole_user=True)
     p(Trait.AFFINE, RESHAPED, name="op", where=is_affine),
     p(Trait.AFFINE, "C", RESHAPED, name="op", where=is_affine),
     stage="fold",
+    formerly="fold_into_product_before",
 )
-def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
+def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
     """Batch normalization, a bias, or a factor per channel disappears into the product before it."""
     axis: int | None = 1
     if m.binds("reshape"):
@@ -44,9 +45,9 @@ def fold_into_product_before(graph: Graph, m: Match) -> Replacement:
     if isinstance(affine, Skip):
         return affine
     if not m.binds("reshape"):
-        folded = fold_behind(graph, m.product, affine)
+        folded = fold_affine_after(graph, m.product, affine)
     else:
-        folded = fold_behind(graph, m.product, affine, f"{m.op.outputs[0].name}:reshaped")
+        folded = fold_affine_after(graph, m.product, affine, f"{m.op.outputs[0].name}:reshaped")
         if not isinstance(folded, Skip):
             folded = graph.add(m.reshape.op, folded)
     if isinstance(folded, Skip) or not isinstance(m.op.op, BatchNorm):

@@ -23,47 +23,47 @@ from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, I8, I16, I32, Scalar
 
 
-@pattern("batches_as_rows", (2, 3, 4))
+@pattern("convert_batch_matmul_to_matmul", (2, 3, 4))
 def _(d: Draw, x: Value) -> Value:
     is_transposed = d.often()
     shape = (5, 4) if is_transposed else (4, 5)
     return d.add(BatchMatmul(right_transpose=is_transposed), x, d.constant(*d.one_of((), (1,), (1, 1)), *shape))
 
 
-@pattern("constant_second")
+@pattern("move_constant_second")
 def _(d: Draw, x: Value) -> Value:
     return d.add(d.one_of(Add(), Mul()), d.constant(*d.one_of((1, 3, 1, 1), SMALL, (1, 1, 1, 6), (1, 1, 1, 1))), x)
 
 
-@pattern("extremum_of_same", moves=True)
+@pattern("remove_self_min_max", moves=True)
 def _(d: Draw, x: Value) -> Value:
     return d.add(d.one_of(Max(), Min()), x, x)
 
 
-@pattern("group_norm_with_bias")
+@pattern("fold_bias_into_group_norm")
 def _(d: Draw, x: Value) -> Value:
     scale = [d.constant(3)] if d.often() else []
     return d.pair(Add(), d.add(GroupNorm(d.one_of(1, 3), 1e-3), x, *scale), d.constant(1, 3, 1, 1))
 
 
-@pattern("group_norm_with_scale")
+@pattern("fold_scale_into_group_norm")
 def _(d: Draw, x: Value) -> Value:
     return d.pair(Mul(), d.add(GroupNorm(d.one_of(1, 3), 1e-3), x), d.constant(1, 3, 1, 1))
 
 
-@pattern("integer_product_with_zero")
+@pattern("fold_integer_multiply_by_zero")
 def _(d: Draw, x: Value) -> Value:
     zeros = d.add(Muls(Scalar(I32, 0)), d.add(Cast(I32), x))
     return d.pair(Add(), x, d.add(Cast(F32), zeros))
 
 
-@pattern("join_of_all_parts", moves=True)
+@pattern("remove_concat_of_split", moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(0, 2, 3)
     return d.add(Concat(axis), *d.g.add_all(Split(axis, 2), x))
 
 
-@pattern("join_of_slices", moves=True)
+@pattern("merge_adjacent_slices", moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis = int(d.rng.integers(4))
     shape = list(x.type.static_shape)
@@ -86,20 +86,20 @@ def _aligned(x: Value, axis: int) -> tuple[int, ...]:
     return (1,) * (x.rank - len(own)) + own
 
 
-@pattern("layer_norm_with_bias")
+@pattern("fold_bias_into_layer_norm")
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
     scale = [d.constant(*x.type.static_shape[axis:])] if d.often() else []
     return d.pair(Add(), d.add(LayerNorm(axis, 1e-3), x, *scale), d.constant(*_aligned(x, axis)))
 
 
-@pattern("layer_norm_with_scale")
+@pattern("fold_scale_into_layer_norm")
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
     return d.pair(Mul(), d.add(LayerNorm(axis, 1e-3), x), d.constant(*_aligned(x, axis)))
 
 
-@pattern("meet_reshapes")
+@pattern("hoist_unary_chain_above_reshape")
 def _(d: Draw, x: Value) -> Value:
     y = d.reshape(x)
     for _ in range(int(d.rng.integers(1, 4))):
@@ -127,12 +127,12 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(op, d.add(op, x, d.constant(*first, low=0.5)), d.constant(*second, low=0.5))
 
 
-@pattern("merge_differences")
+@pattern("merge_rsubs")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Rsubs(Scalar.f32(d.number(1, 2))), d.add(Rsubs(Scalar.f32(d.number(-2, -1))), x))
 
 
-@pattern("merge_factors")
+@pattern("merge_scalar_multiplies")
 def _(d: Draw, x: Value) -> Value:
     for _ in range(2):
         x = d.add(d.one_of(Muls, Divs)(Scalar.f32(d.number())), x)
@@ -148,7 +148,7 @@ def _(d: Draw, x: Value) -> Value:
     return x
 
 
-@pattern("merge_quotients")
+@pattern("merge_rdivs")
 def _(d: Draw, x: Value) -> Value:
     positive = d.add(Adds(Scalar.f32(1)), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
     return d.add(Rdivs(Scalar.f32(d.number())), d.add(Rdivs(Scalar.f32(d.number())), positive))
@@ -169,7 +169,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.reshape(d.reshape(x))
 
 
-@pattern("merge_scalar_into_constant")
+@pattern("fold_scalar_into_constant")
 def _(d: Draw, x: Value) -> Value:
     shape = d.one_of((1, 3, 1, 1), SMALL, (1, 1, 1, 6))
     scalar, whole = d.one_of((Muls, Mul()), (Divs, Mul()), (Adds, Add()), (Subs, Add()))
@@ -179,14 +179,14 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(scalar(number), d.add(whole, x, constant))
 
 
-@pattern("merge_shifts")
+@pattern("merge_scalar_adds")
 def _(d: Draw, x: Value) -> Value:
     for number in (d.number(1, 2), d.number(3, 4)):
         x = d.add(d.one_of(Adds, Subs)(Scalar.f32(number)), x)
     return x
 
 
-@pattern("permute_of_ones", (1, 3, 1, 4), moves=True)
+@pattern("convert_unit_permute_to_reshape", (1, 3, 1, 4), moves=True)
 def _(d: Draw, x: Value) -> Value:
     return d.add(Permute(d.one_of((1, 0, 2, 3), (1, 3, 0, 2), (0, 2, 1, 3), (2, 1, 0, 3), (0, 1, 3, 2))), x)
 
@@ -225,7 +225,7 @@ def _(d: Draw, x: Value) -> Value:
     return _centred_over_root(d, x, axes, method)
 
 
-@pattern("gather_centred_value")
+@pattern("factor_out_centered_value")
 def _(d: Draw, x: Value) -> Value:
     axes, shape = d.one_of(((3,), (1, 1, 1, 6)), ((2, 3), (1, 3, 1, 1)))
     mean = d.add(Reduce(axes), x)
@@ -236,7 +236,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(Add(), d.pair(Mul(), x, factor), rest)
 
 
-@pattern("reduce_of_ones", (1, 3, 1, 4))
+@pattern("remove_unit_reduce", (1, 3, 1, 4))
 def _(d: Draw, x: Value) -> Value:
     method = ReduceMethodType(int(d.rng.integers(5)))
     return d.add(Reduce(d.one_of((0,), (2,), (0, 2)), method, keep_dims=d.often()), x)
@@ -258,7 +258,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Cast(x.dtype), x)
 
 
-@pattern("remove_same_shape", moves=True)
+@pattern("remove_shape_noop", moves=True)
 def _(d: Draw, x: Value) -> Value:
     shape = x.type.static_shape
     ones = (1,) * len(shape)
@@ -271,7 +271,7 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Concat(int(d.rng.integers(4))), x)
 
 
-@pattern("rms_norm_with_scale")
+@pattern("fold_scale_into_rms_norm")
 def _(d: Draw, x: Value) -> Value:
     axis = d.one_of(1, 2, 3, -1)
     extents = x.type.static_shape[axis:]
@@ -279,12 +279,12 @@ def _(d: Draw, x: Value) -> Value:
     return d.pair(Mul(), d.add(RmsNorm(axis, 1e-3), x, *scale), d.constant(*d.one_of(_aligned(x, axis), (1, 1, 1, 1))))
 
 
-@pattern("root_of_square")
+@pattern("replace_sqrt_of_square_by_abs")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Active(ActiveType.ACTIVE_SQRT), d.add(Active(ActiveType.ACTIVE_SQUARE), x))
 
 
-@pattern("slice_of_concat", moves=True)
+@pattern("hoist_slice_above_concat", moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis = int(d.rng.integers(4))
     other = d.add(Copy(), x)
@@ -297,24 +297,24 @@ def _(d: Draw, x: Value) -> Value:
     return d.add(Extract(tuple(start), tuple(end), tuple(d.one_of(1, 2) for _ in range(4))), joined)
 
 
-@pattern("spell_as_reshape", (1, 3, 1, 4), moves=True)
+@pattern("convert_squeeze_to_reshape", (1, 3, 1, 4), moves=True)
 def _(d: Draw, x: Value) -> Value:
     return d.add(d.one_of(Squeeze((0,)), Squeeze((2,)), Squeeze(), ExpandDims(int(d.rng.integers(4)))), x)
 
 
-@pattern("spell_as_scalar")
+@pattern("convert_uniform_constant_to_scalar")
 def _(d: Draw, x: Value) -> Value:
     op = d.one_of(Add(), Mul(), Sub(), Max(), Min(), Div())
     c = d.g.constant(np.full(d.one_of((1, 1, 1, 1), SMALL, (1, 3, 1, 1)), d.number(), np.float32))
     return d.add(op, x, c) if isinstance(op, (Div, Sub)) else d.pair(op, x, c)
 
 
-@pattern("split_with_one_reader", moves=True)
+@pattern("convert_split_to_extract", moves=True)
 def _(d: Draw, x: Value) -> Value:
     axis, parts = d.one_of((0, 2), (1, 3), (2, 2), (3, 3), (2, 1))
     return d.one_of(*d.g.add_all(Split(axis, parts), x))
 
 
-@pattern("sum_of_same")
+@pattern("replace_self_add_by_muls")
 def _(d: Draw, x: Value) -> Value:
     return d.add(Add(), x, x)
