@@ -1,15 +1,12 @@
-"""Which function translates which source operator: one registry per format, filled by decorators.
+"""Registries of converters: the function that converts each source operator, one registry per format.
 
-A converter file of a format holds decorated functions and nobody lists it: the registry imports every module of the
-format's package the first time something is looked up, or those alone that a table made from the modules names for an
-operator. Plugins add to the same registries with
-:func:`register_converter`.
+A converter file of a format contains decorated functions. No file lists them: the first lookup imports every module of
+the format's package, and the decorators fill the registry. Plugins use :func:`register_converter`.
 """
 
 from __future__ import annotations
 
 import enum
-import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -23,26 +20,31 @@ F = TypeVar("F", bound=Converter)
 
 
 class Kind(enum.Enum):
-    """What a source operator becomes."""
+    """Result of the conversion of a source operator."""
 
     DIRECT = "direct"
-    """In its usual form one operator of the set, with casts and changes of the shape around it."""
+    """One TPU operator in the usual case, perhaps with casts and reshapes around it."""
     DECOMPOSED = "decomposed"
-    """Several operators of the set."""
+    """Several TPU operators."""
     FOLDED = "folded"
-    """Nothing: it is resolved when the model is converted."""
+    """No operator: it is evaluated during the conversion."""
     HOST = "host"
-    """An operator that the chips leave to the host."""
+    """A host operator: it runs on the CPU of the device."""
     REFUSED = "refused"
-    """Nothing: a model that has it cannot be converted."""
+    """Not convertible: a model with this operator is an error."""
 
 
 @dataclass(frozen=True)
 class Registration:
     """One converter under one name.
 
-    ``since`` is the first version of the operator set (ONNX opset, TFLite operator version) that has this meaning.
-    ``limits`` says what is needed, or not possible, besides what the source format itself says.
+    Attributes:
+        name: of the source operator.
+        domain: ONNX domain of the operator; empty for the default domain.
+        since: first version of the operator (ONNX opset, TFLite operator version) with this meaning.
+        converter: the function.
+        kind: result of the conversion.
+        limits: restrictions and requirements that the source format does not have, for the tables of operators.
     """
 
     name: str
@@ -54,26 +56,36 @@ class Registration:
 
     @property
     def module(self) -> str:
-        """The file that holds the converter, as an import name."""
+        """Import name of the module that defines the converter."""
         return getattr(self.converter, "__module__", "?")
 
     @property
     def summary(self) -> str:
-        """First line of the converter's docstring, empty when it has none."""
+        """First line of the converter's docstring, or an empty string."""
         lines = (getattr(self.converter, "__doc__", None) or "").strip().splitlines()
         return lines[0] if lines else ""
 
 
 class ConverterRegistry:
-    """The converters of one source format. Calling it makes the decorator: ``@onnx_op("Softmax", since=13)``."""
+    """The converters of one source format; also the decorator that registers them.
+
+    Example: ``@onnx_op("Softmax", since=13)``.
+
+    Args:
+        source_format: name of the format, for error messages.
+        package: import name of the package whose modules register converters; None if there is none to import.
+
+    Attributes:
+        evaluators: registry of the functions that evaluate operators on constants, if the format has one.
+        others: returns operators that are converted without a registered converter.
+    """
 
     def __init__(self, source_format: str, package: str | None = None) -> None:
         self.source_format = source_format
         self._package = package
         self._discovered = package is None
-        self.modules: Mapping[tuple[str, str], tuple[str, ...]] | None = None  # of all operators, by name and domain
-        self.evaluators: ConverterRegistry | None = None  # of operators on constants; some operators have nothing else
-        self.others: Callable[[], Iterable[Registration]] = tuple  # what is converted without being registered
+        self.evaluators: ConverterRegistry | None = None
+        self.others: Callable[[], Iterable[Registration]] = tuple
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
         self._refused: dict[str, str] = {}
         self._found: dict[tuple[str, str, int | None], Registration] = {}
@@ -81,14 +93,14 @@ class ConverterRegistry:
     def __call__(
         self, *names: str, since: int = 1, domain: str = "", kind: Kind = Kind.DECOMPOSED, limits: str = ""
     ) -> Callable[[F], F]:
-        """Decorator that registers a function for ``names`` (the first and its aliases).
+        """Return a decorator that registers a function for one or several operators.
 
         Args:
-            names: source operator names that share this converter.
-            since: the version in which this meaning began.
+            names: source operators that share this converter.
+            since: first version of the operator with this meaning.
             domain: ONNX operator domain; empty for the default one.
-            kind: what the operator becomes.
-            limits: what is needed or not possible, in a few words.
+            kind: result of the conversion.
+            limits: restrictions and requirements, for the tables of operators.
 
         Raises:
             UsageError: a name already has a converter for this domain and version.
@@ -105,7 +117,12 @@ class ConverterRegistry:
         return decorate
 
     def add(self, registration: Registration) -> None:
-        """Store one registration; a second one for the same name, domain and version is an error, never a warning."""
+        """Add one registration.
+
+        Raises:
+            UsageError: there is one for this name, domain and version already, or the version is below 1.
+
+        """
         if registration.since < 1:
             raise UsageError(f"{registration.name}: since must be 1 or more, not {registration.since}")
         versions = self._versions.setdefault((registration.domain, registration.name), {})
@@ -114,57 +131,49 @@ class ConverterRegistry:
             qualified = f"{registration.domain}:{registration.name}" if registration.domain else registration.name
             raise UsageError(
                 f"two {self.source_format} converters for '{qualified}' since version {registration.since}: "
-                f"{_where(other.converter)} and {_where(registration.converter)}",
+                f"{_qualified_name(other.converter)} and {_qualified_name(registration.converter)}",
             )
         versions[registration.since] = registration
         self._found.clear()
 
     def find(self, name: str, *, version: int | None = None, domain: str = "") -> Registration | None:
-        """The registration with the highest ``since`` that is not above ``version``.
+        """Return the registration with the highest ``since`` that is not above ``version``, or None.
 
-        Without a version (formats that have none) the newest. None when there is no converter, or when all of them
-        began later: an older or newer meaning is never taken instead.
+        Without a version (Caffe has none) the newest one. A registration with a higher ``since`` is never returned: the
+        operator may have had another meaning before.
         """
         found = self._found.get((domain, name, version))
         if found is None:
-            self._load(name, domain)
+            self.discover()
             versions = self._versions.get((domain, name), {})
             usable = [since for since in versions if version is None or since <= version]
             if usable:
                 found = self._found[domain, name, version] = versions[max(usable)]
         return found
 
-    def _load(self, name: str, domain: str) -> None:
-        """Import the modules that convert an operator; all of them, where it is not known which ones do."""
-        if self.modules is None:
-            self.discover()
-        elif not self._discovered:
-            for module in self.modules.get((name, domain), ()):
-                importlib.import_module(f"{self._package}.{module}")
-
     def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
-        """All ``since`` versions of a name, ascending; empty when it is unknown."""
+        """All ``since`` versions of an operator, ascending; empty if it has no converter."""
         self.discover()
         return tuple(sorted(self._versions.get((domain, name), {})))
 
     def names(self, *, domain: str | None = "") -> tuple[str, ...]:
-        """All operator names of a domain, sorted; ``domain=None`` gives those of every domain."""
+        """All operator names of a domain, or of every domain for ``domain=None``, sorted."""
         self.discover()
         return tuple(sorted({n for d, n in self._versions if domain is None or d == domain}))
 
     def domains(self) -> tuple[str, ...]:
-        """All domains that have a converter, sorted."""
+        """All domains with at least one converter, sorted."""
         self.discover()
         return tuple(sorted({d for d, _ in self._versions}))
 
     def entries(self) -> tuple[Registration, ...]:
-        """Every registration, sorted by domain, name and version: the source of all generated tables."""
+        """All registrations, sorted by domain, name and version."""
         self.discover()
         found = [r for versions in self._versions.values() for r in versions.values()]
         return tuple(sorted(found, key=lambda r: (r.domain, r.name, r.since)))
 
-    def known(self) -> tuple[Registration, ...]:
-        """``entries``, the operators that only have an evaluator, and those that are converted in another way."""
+    def all_entries(self) -> tuple[Registration, ...]:
+        """All ``entries``, operators that only have an evaluator of constants, and ``others``."""
         entries = self.entries()
         converted = {(entry.domain, entry.name) for entry in entries}
         rest = () if self.evaluators is None else self.evaluators.entries()
@@ -174,24 +183,24 @@ class ConverterRegistry:
         return (*entries, *folded, *others)
 
     def refuse(self, reasons: Mapping[str, str]) -> None:
-        """Say of operators of the default domain why they have no converter, for the tables."""
+        """State why operators of the default domain have no converter, for the tables."""
         self._refused.update(reasons)
 
     @property
-    def refused(self) -> Mapping[str, str]:
-        """Operators of the default domain without a converter, and why."""
+    def refusals(self) -> Mapping[str, str]:
+        """Operators of the default domain without a converter, with the reason."""
         self.discover()
         return MappingProxyType(self._refused)
 
     def discover(self) -> None:
-        """Import every module of the format's package, once, so that all its decorators have run."""
+        """Import every module of the format's package, unless this was done before."""
         if self._discovered or self._package is None:
             return
-        self._discovered = True  # before the imports: a converter module may itself ask the registry
+        self._discovered = True  # before the imports: a converter module may use the registry while it is imported
         import_modules(self._package)
 
 
-def _where(converter: Converter) -> str:
+def _qualified_name(converter: Converter) -> str:
     return f"{getattr(converter, '__module__', '?')}.{getattr(converter, '__qualname__', converter)}"
 
 
@@ -200,7 +209,7 @@ REGISTRIES = {name: ConverterRegistry(name, f"tpuconvert.frontends.{name}") for 
 
 
 def registry(source_format: str) -> ConverterRegistry:
-    """The registry of a format.
+    """Return the registry of a format.
 
     Raises:
         UsageError: there is no such format.
@@ -219,16 +228,16 @@ def register_converter(
     domain: str = "",
     since: int = 1,
 ) -> Callable[[F], F]:
-    """Decorator for plugins: add a converter from outside.
+    """Return a decorator that registers a converter of a plugin.
 
-    The built-in converters are loaded first, so that a clash is reported at the plugin's line and not at ours.
+    The built-in converters are imported first, so that the error for a name that is taken names the plugin's line.
 
     Args:
         source_format: "onnx", "tflite" or "caffe".
         name: source operator name.
         aliases: further names for the same function.
         domain: ONNX operator domain, such as "com.acme".
-        since: the version in which this meaning began.
+        since: first version of the operator with this meaning.
 
     Raises:
         UsageError: unknown format, or the name is taken.

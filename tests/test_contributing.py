@@ -158,7 +158,6 @@ def test_operator_page(copy: Copy) -> None:
     assert "docs/operators/soft_shrink.md" in "".join(stale_pages(copy, page).values())
 
 
-@pytest.mark.xfail((ROOT / "frontends/onnx/_modules.py").exists(), reason="ONNX converters still need a table entry")
 def test_converter_page(copy: Copy) -> None:
     page = Page("converter")
     outputs = follow(copy, page)

@@ -90,7 +90,7 @@ def test_every_operator_of_the_mapping_is_converted(repository: Path) -> None:
     known = {row["operator"] for row in source_operators("onnx") if not row["domain"]}
     assert len(rows) > 200
     assert [name for name, kind in rows if kind != "N" and name not in known] == []
-    assert {name for name, kind in rows if kind == "N"} == set(registry("onnx").refused)
+    assert {name for name, kind in rows if kind == "N"} == set(registry("onnx").refusals)
 
 
 def test_a_refused_operator_says_why(tmp_path: Path) -> None:

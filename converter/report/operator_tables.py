@@ -69,7 +69,7 @@ def source_operators(source_format: str) -> list[Row]:
     from tpuconvert.frontends.registry import Registration, registry
 
     found: dict[tuple[str, str], list[Registration]] = {}
-    for entry in registry(source_format).known():
+    for entry in registry(source_format).all_entries():
         found.setdefault((entry.domain, entry.name), []).append(entry)
     rows = []
     for (domain, name), entries in sorted(found.items()):
@@ -87,7 +87,7 @@ def refused_operators(source_format: str) -> list[Row]:
     from tpuconvert.frontends.registry import Kind, registry
 
     return [
-        _row(name, "", [], Kind.REFUSED.value, why) for name, why in sorted(registry(source_format).refused.items())
+        _row(name, "", [], Kind.REFUSED.value, why) for name, why in sorted(registry(source_format).refusals.items())
     ]
 
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
+from tpuconvert.frontends.onnx.importer import import_model
+from tpuconvert.frontends.onnx.reader import read_model
+from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Dim
 
@@ -44,9 +47,6 @@ def load(
         UsageError: a name or shape in the arguments does not fit the model.
         ResourceLimitError: larger than the limits.
     """
-    from tpuconvert.frontends.onnx.importer import import_model  # onnx and protobuf are loaded only for an ONNX file
-    from tpuconvert.frontends.onnx.reader import read_model
-
     model = read_model(source, limits, allow_root)
     graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
     graph.files = model.tensors.files
@@ -58,8 +58,6 @@ def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
 
     Protobuf has no magic number, so the name decides where the bytes say nothing.
     """
-    from tpuconvert.frontends.sniffing import identify
-
     name = os.fspath(path)
     kind = identify(head, max(len(head), 1), os.path.basename(name))
     if kind is not None and kind.id in ("tflite", "tpum", "prototxt"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
 from tpuconvert.frontends.onnx.reader import initializers, reads_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.spelling import did_you_mean
 
 
 def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
@@ -50,8 +52,6 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
     for index, sources in waiting.items():
         for source in sources:
             readers[source].append(index)
-    import heapq  # most files have their nodes in order
-
     ready = [index for index, sources in waiting.items() if not sources]
     heapq.heapify(ready)
     order: list[int] = []
@@ -78,8 +78,6 @@ def check_names(graph: GraphProto, names: Sequence[str], what: str, file: str) -
     known |= {tensor.name for tensor in initializers(graph)}
     unknown = [name for name in names if name not in known]
     if unknown:
-        from tpuconvert.schema.spelling import did_you_mean
-
         some = ", ".join(value.name for value in (graph.output if what == "outputs" else graph.input))
         meant = did_you_mean(unknown[0], known)
         raise UsageError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.elements import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -44,8 +46,6 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
 
 def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
     if a.dtype in SMALL:
-        from tpuconvert.frontends.onnx.small_integers import small_sum
-
         return small_sum(g, function, a, b)
     return emit.binary(g, function, a, b)
 
@@ -67,8 +67,6 @@ def multiply(node: OnnxNode, g: Graph) -> Result:
     """``a * b``."""
     a, b = operands(node)
     if a.dtype in SMALL:
-        from tpuconvert.frontends.onnx.small_integers import small_product
-
         return node.elementwise(small_product(g, a, b))
     return node.elementwise(emit.mul(g, a, b))
 
@@ -79,8 +77,6 @@ def divide(node: OnnxNode, g: Graph) -> Result:
     a, b = operands(node)
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
-    from tpuconvert.frontends.onnx.elementary import truncate  # which integers alone need
-
     quotient = emit.div(g, *(as_float_operand(g, x) for x in (a, b)))
     return node.elementwise(emit.cast(g, truncate(g, quotient), a.dtype))
 

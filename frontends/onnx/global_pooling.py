@@ -8,6 +8,7 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pool import Pool, PoolType
+from tpuconvert.schema.ops.reduce import ReduceMethodType
 
 
 @onnx_op("GlobalAveragePool", since=1, kind=Kind.DIRECT)
@@ -29,7 +30,5 @@ def _global(node: OnnxNode, g: Graph, kind: PoolType) -> Value:
         raise node.fail(INVALID_NODE, f"an input of rank {rank} has no spatial axes")
     if rank == 4:
         return g.add(Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=kind, is_global_pooling=True), x)
-    from tpuconvert.schema.ops.reduce import ReduceMethodType
-
     method = ReduceMethodType.REDUCE_MEAN if kind is PoolType.AVE else ReduceMethodType.REDUCE_MAX
     return emit.reduce(g, method, x, range(2, rank))

@@ -7,6 +7,7 @@ from typing import Any
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.node import Converted, OnnxNode
+from tpuconvert.frontends.onnx.open_problems import open_extent_of
 from tpuconvert.frontends.open_extents import OpenExtentError
 from tpuconvert.schema.errors import INVALID_NODE, InternalError, ResourceLimitError, ShapeError, TpuConvertError
 from tpuconvert.schema.graph import Graph
@@ -35,8 +36,6 @@ def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, f
             raise CannotConvertError(INVALID_NODE, error.message) from error
         raise
     except (TypeError, AttributeError, ValueError) as error:
-        from tpuconvert.frontends.onnx.open_problems import open_extent_of
-
         if extent := open_extent_of(node.inputs):  # NumPy met one where it wants a number
             raise OpenExtentError(extent) from error
         if isinstance(error, ValueError):

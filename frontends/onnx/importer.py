@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types
+from tpuconvert.frontends.onnx import cutting, input_types, open_problems, quantized_inputs
+from tpuconvert.frontends.onnx.advice import complete, unknown_operator
 from tpuconvert.frontends.onnx.guarded import run_converter
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
@@ -32,6 +34,8 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
+from tpuconvert.frontends.onnx.not_representable import reason
+from tpuconvert.frontends.onnx.quantized_copies import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -42,6 +46,7 @@ from tpuconvert.frontends.onnx.reader import (
 )
 from tpuconvert.frontends.onnx.results import Results, roots_of
 from tpuconvert.frontends.onnx.scope import Scope
+from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -130,11 +135,9 @@ class _Importer:
         self._declare_outputs(wanted, scope)
         self._tell_what_is_open(starts)
         if len(self._problems):
-            from tpuconvert.frontends.onnx import advice
-
-            advice.complete(self._problems, source, nodes, self._failed, wanted, scope.tensors, self._graph)
+            complete(self._problems, source, nodes, self._failed, wanted, scope.tensors, self._graph)
         self._problems.raise_if_any()
-        self._drop_copies()
+        drop_copies(self._graph)
         self._graph.prune()
         self._graph.sort()
         return self._graph
@@ -184,8 +187,6 @@ class _Importer:
         fixed: Mapping[str, Array],
     ) -> None:
         if fixed:
-            from tpuconvert.frontends import fixed_inputs  # few conversions fix an input
-
             fixed_inputs.check_names(fixed, names, shapes, self._file)
             shapes = {**shapes, **self._shapes_of_fixed(fixed)}
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
@@ -201,8 +202,6 @@ class _Importer:
                 continue
             quant = None
             if element.is_integer and element.bits <= 16:
-                from tpuconvert.frontends.onnx import quantized_inputs
-
                 quant = quantized_inputs.find_quant(name, nodes, lambda key: self._peek(key, scope))
             dtype = (
                 TensorType(element.graph, shape or (1,)) if quant is None else TensorType(DType.FLOAT32, shape or (1,))
@@ -252,15 +251,7 @@ class _Importer:
     def _tell_what_is_open(self, starts: Sequence[str]) -> None:
         ports = self._graph.input_ports
         if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
-            from tpuconvert.frontends.onnx import open_problems
-
             open_problems.tell(self._open, self._problems, self._graph, starts)
-
-    def _drop_copies(self) -> None:
-        if any(node.op.name == "copy" for node in self._graph.nodes):
-            from tpuconvert.frontends.onnx.quantized_copies import drop_copies
-
-            drop_copies(self._graph)
 
     # Nodes
 
@@ -277,8 +268,6 @@ class _Importer:
         function = self._model.functions.get((domain, op_type, proto.overload)) if self._model.functions else None
         known = function is not None or self._known_operator(op_type, domain, scope)
         if not known:
-            from tpuconvert.frontends.onnx.standard_functions import standard_function
-
             function = standard_function(op_type, domain, scope.opsets.get(domain, 1))
             known = function is not None
         if not known:
@@ -330,9 +319,6 @@ class _Importer:
         return (found or folds.find(op_type, version=version, domain=domain)) is not None
 
     def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
-        from tpuconvert.frontends.onnx.advice import unknown_operator
-        from tpuconvert.frontends.onnx.not_representable import reason
-
         op = f"{domain}:{proto.op_type}" if domain else proto.op_type
         versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
         message = hint = ""

@@ -12,6 +12,7 @@ from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
+from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]
@@ -82,8 +83,6 @@ class InputTypes:
         """
         unknown = [name for name in self._given if name not in names]
         if unknown:
-            from tpuconvert.schema.spelling import did_you_mean
-
             meant, listed = did_you_mean(unknown[0], names), f"its inputs: {', '.join(names)}"
             raise UsageError(
                 f"input_shapes: the graph has no input {', '.join(map(repr, unknown))}",

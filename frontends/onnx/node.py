@@ -10,7 +10,6 @@ from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements
-from tpuconvert.frontends.onnx._modules import CONVERTERS, EVALUATORS
 from tpuconvert.frontends.onnx.elements import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensors import TensorReader
@@ -34,7 +33,6 @@ folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
 """Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
 
 onnx_op.evaluators = folds
-onnx_op.modules, folds.modules = CONVERTERS, EVALUATORS
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 
 
@@ -97,8 +98,6 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
     count = math.prod(batch)
     if not is_open(count) and count > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{count} separate matrix products")
-    from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-
     rank = len(batch) + 2
     a, b = (emit.reshape(g, x, (1,) * (rank - x.rank) + emit.extents(x)) for x in (a, b))
     return g.add(BatchMatmul(), a, b)

@@ -16,6 +16,7 @@ import numpy as np
 from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
+from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
@@ -194,8 +195,6 @@ class TensorReader:
                 f"has external data in '{location}', expected the data in the message: it has no folder to look in",
                 hint="load them with onnx.load_external_data_for_model, or convert the file of the model",
             )
-        from tpuconvert.frontends.onnx.external_files import external_file  # few models have external files
-
         resolved = external_file(self._path, location, self._allow_root, owner=f"constant '{tensor.name[:200]}'")
         if resolved not in self._maps:
             if not os.path.isfile(resolved):
