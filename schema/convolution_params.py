@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
-from tpuconvert.schema.op import Op, Operand
+from tpuconvert.schema.op import Extents, Op, Operand
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 
@@ -51,6 +53,11 @@ class ConvolutionParams(Op):
     @property
     def _is_transposed(self) -> bool:
         return self.weight_layout == "IOHW"
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
+        x, w = operands[:2]
+        return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
 
     def window(self, w: Array) -> Window:
         """The geometry for a weight array."""

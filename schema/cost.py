@@ -8,21 +8,12 @@ runs costs ``None``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Iterable
 
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.hardware import Hardware
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.op import Extents, Op, Trait
 from tpuconvert.schema.types import DType
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.convolution_params import ConvolutionParams
-    from tpuconvert.schema.volume_params import VolumeConvolution
-
-Extents = tuple[int, ...]
-
-_Count = Callable[[Op, list[Extents], list[Extents]], int]
 
 
 def total_macs(nodes: Iterable[Node]) -> int | None:
@@ -50,16 +41,15 @@ def macs(node: Node, open_extent: int | None = None) -> int | None:
     Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
     that work element by element have none.
     """
-    count = _rule_of(node.op)
-    if count is None:
-        return 0
+    if type(node.op).count_macs is Op.count_macs:
+        return 0  # whatever the extents
     operands = [_extents(value, open_extent) for value in node.inputs if value is not None]
     results = [_extents(value, open_extent) for value in node.outputs]
     known_operands = [shape for shape in operands if shape is not None]
     known_results = [shape for shape in results if shape is not None]
     if len(known_operands) < len(operands) or len(known_results) < len(results):
         return None
-    return count(node.op, known_operands, known_results)
+    return node.op.count_macs(known_operands, known_results)
 
 
 def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
@@ -104,64 +94,6 @@ def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) 
 def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
     """The least time of something that computes and moves bytes meanwhile: the longer of both."""
     return max(computing, moved / hardware.bytes_per_second)
-
-
-def _rule_of(op: Op) -> _Count | None:
-    """What counts the steps of an operator, or of the family that its class is derived from."""
-    return next((_RULES[kind.__name__] for kind in type(op).__mro__ if kind.__name__ in _RULES), None)
-
-
-def _convolution(op: Op, operands: list[Extents], results: list[Extents]) -> int:
-    """Every element of the result is a sum over the kernel; transposed, every element of x is spread over it."""
-    x, w = operands[:2]
-    is_transposed = cast("ConvolutionParams | VolumeConvolution", op).weight_layout.startswith("I")
-    # Second extent of the weight: input channels of a group, or transposed the output channels of one.
-    return math.prod(x if is_transposed else results[0]) * math.prod(w[1:])
-
-
-def _matrix_product(op: Op, operands: list[Extents], results: list[Extents]) -> int:
-    """Rows of the left matrix are as long as a sum."""
-    left = operands[0]
-    is_transposed = getattr(op, "is_left_trans", False) or getattr(op, "left_transpose", False)
-    return math.prod(results[0]) * left[-2 if is_transposed else -1]
-
-
-def _attention(_op: Op, operands: list[Extents], results: list[Extents]) -> int:
-    """Scores of every query with every key, then as many weighted rows of the value."""
-    query, key = operands[:2]
-    batch_and_rows = math.prod(results[0][:-1])
-    return batch_and_rows * key[-2] * (query[-1] + results[0][-1])
-
-
-def _recurrent_cell(op: Op, operands: list[Extents], _results: list[Extents]) -> int:
-    """Two matrix products: the input and the state, each with the weights of all gates."""
-    names = [operand.name for operand in op.inputs]
-    weights = (operands[names.index(name)] for name in ("weight", "recurrent_weight"))
-    return operands[0][0] * sum(map(math.prod, weights))
-
-
-def _pooling(op: Op, operands: list[Extents], results: list[Extents]) -> int:
-    """One step per element of every window."""
-    if getattr(op, "is_global_pooling", False):
-        return math.prod(operands[0])
-    window: list[int] = [getattr(op, name) for name in ("kernel_t", "kernel_h", "kernel_w") if hasattr(op, name)]
-    return math.prod(results[0]) * math.prod(window)
-
-
-def _reduction(_op: Op, operands: list[Extents], _results: list[Extents]) -> int:
-    return math.prod(operands[0])
-
-
-_RULES: dict[str, _Count] = {
-    "ConvolutionParams": _convolution,
-    "VolumeConvolution": _convolution,
-    **dict.fromkeys(("MatrixMul", "MatrixMulV2", "FcInt", "BatchMatmul"), _matrix_product),
-    "Attention": _attention,
-    "RecurrentCell": _recurrent_cell,
-    **dict.fromkeys(("Pool", "PoolInt", "Pool3dInt"), _pooling),
-    "Reduce": _reduction,
-}
-"""By the names of classes: a graph has few of these operators, and only theirs are loaded."""
 
 
 def _extents(value: Value, open_extent: int | None = None) -> Extents | None:

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -289,6 +289,7 @@ class Trait(enum.Flag):
 
 NO_TRAITS = Trait(0)
 
+Extents = tuple[int, ...]
 Types = tuple[TensorType | None, ...]
 Arrays = tuple[Array | None, ...]
 
@@ -359,6 +360,10 @@ class Op:
     def only_moves_data(self) -> bool:
         """True if every element of the result is an element of an operand."""
         return Trait.MOVES_DATA in self.traits and Trait.PADS not in self.traits
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Number of multiply-accumulate steps, given the extents of the present operands and of the results."""
+        return 0
 
     def attributes(self) -> dict[str, Any]:
         """Parameter names and values, in declaration order."""

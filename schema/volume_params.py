@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, plus, times
-from tpuconvert.schema.op import Op, Operand
+from tpuconvert.schema.op import Extents, Op, Operand
 from tpuconvert.schema.shape_checks import check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 from tpuconvert.schema.volume_convolution import VolumeWindow, volume_window
@@ -55,6 +57,11 @@ class VolumeConvolution(Op, abc.ABC):
             # In a transposed convolution a negative padding behind appends planes, rows or columns.
             if before < 0 or behind < (1 - stride if self._is_transposed else 0):
                 raise ValueError(f"{self.name}: pads ({before}, {behind}) are too low, found {self}")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
+        x, w = operands[:2]
+        return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
 
     def window(self, w: Array) -> VolumeWindow:
         """The geometry for a weight array."""

@@ -12,27 +12,24 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
+from tpuconvert.schema.ops.compare import Comparison, Eqs, Ne, Nes
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import DType, Scalar
 
-_SWAPPED: dict[type[Op], type[Op]] = {Gts: Lts, Lts: Gts, Ges: Les, Les: Ges, Eqs: Eqs, Nes: Nes}
 
-
-def compare(g: Graph, tensors: type[Op], scalar: type[Op], a: Value, b: Value) -> Value:
+def compare(g: Graph, comparison: Comparison, a: Value, b: Value) -> Value:
     """A comparison with broadcasting; a constant of one element becomes the operator's scalar.
 
     Integers go through FLOAT32, which is exact below 2^24.
     """
     a, b = (_float_operand(g, x) for x in (a, b))
-    for x, y, op in ((a, b, scalar), (b, a, _SWAPPED[scalar])):
+    for x, y, relation in ((a, b, comparison), (b, a, comparison.swapped)):
         if y.is_constant and y.array.size == 1 and x.rank >= y.rank and not x.is_constant:
             number = Scalar.f32(float(y.array.reshape(-1)[0]))
-            return g.add(op(number), x)  # type: ignore[call-arg]  # every scalar comparison has this field
-    return g.add(tensors(), *emit.align(g, a, b))
+            return g.add(relation.with_scalar(number), x)
+    return g.add(comparison.of_tensors(), *emit.align(g, a, b))
 
 
 def _float_operand(g: Graph, x: Value) -> Value:
@@ -43,7 +40,7 @@ def _float_operand(g: Graph, x: Value) -> Value:
     return emit.as_float(g, x)
 
 
-def _comparison(name: str, tensors: type[Op], scalar: type[Op], since: int) -> None:
+def _comparison(name: str, comparison: Comparison, since: int) -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         if node.version < BEFORE_NUMPY_BROADCASTING:
             a, b = operands(node)
@@ -53,17 +50,17 @@ def _comparison(name: str, tensors: type[Op], scalar: type[Op], since: int) -> N
             note = "integers are compared in FLOAT32, exact below 2^24"
             if note not in g.notes:
                 g.notes.append(note)
-        return node.elementwise(compare(g, tensors, scalar, a, b), elements.BOOL)
+        return node.elementwise(compare(g, comparison, a, b), elements.BOOL)
 
     convert.__doc__ = f"{name}, element by element, as 0 and 1."
     onnx_op(name, since=since, kind=Kind.DIRECT)(convert)
 
 
-_comparison("Equal", Eq, Eqs, 1)
-_comparison("Greater", Gt, Gts, 1)
-_comparison("Less", Lt, Lts, 1)
-_comparison("GreaterOrEqual", Ge, Ges, 12)
-_comparison("LessOrEqual", Le, Les, 12)
+_comparison("Equal", Comparison.EQ, 1)
+_comparison("Greater", Comparison.GT, 1)
+_comparison("Less", Comparison.LT, 1)
+_comparison("GreaterOrEqual", Comparison.GE, 12)
+_comparison("LessOrEqual", Comparison.LE, 12)
 
 
 def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
@@ -79,7 +76,7 @@ def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
 
 _logic("And", emit.mul)
 _logic("Or", lambda g, a, b: emit.binary(g, "max", a, b))
-_logic("Xor", lambda g, a, b: compare(g, Ne, Nes, a, b))
+_logic("Xor", lambda g, a, b: compare(g, Comparison.NE, a, b))
 
 
 @onnx_op("Not", since=1, kind=Kind.DIRECT)

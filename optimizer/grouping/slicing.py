@@ -7,23 +7,26 @@ interval of the results; None says that results cannot be computed in parts alon
 Operators without a rule can be in a group, which is then not cut.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, cast
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
 
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.extents import normalize_axis
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.ops.concat import Concat
-    from tpuconvert.schema.ops.extract import Extract
-    from tpuconvert.schema.ops.pad import Pad
-    from tpuconvert.schema.ops.pool import Pool
-    from tpuconvert.schema.ops.pool_int import PoolInt
-    from tpuconvert.schema.ops.reduce import Reduce
-    from tpuconvert.schema.ops.softmax import Softmax
-    from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.ops.batch_norm import BatchNorm
+from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.pad import Pad
+from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.ops.softmax import Softmax
+from tpuconvert.schema.ops.softmax_int import SoftmaxInt
+from tpuconvert.schema.ops.upsample import Upsample
 
 N, C, H = AXES = 0, 1, 2
 
@@ -64,18 +67,19 @@ Rule = tuple[Cut | None, ...] | None
 
 def row_multiple(node: Node) -> int:
     """How many rows of the result come at a time: a part begins and ends at a multiple."""
-    return cast("Upsample", node.op).scale if _rule_of(node.op) is _upsample else 1
+    return node.op.scale if isinstance(node.op, Upsample) else 1
 
 
 def rules(node: Node) -> tuple[Rule, Rule, Rule]:
     """The rules of a node for N, C and H. All extents must be numbers."""
-    rule = _rule_of(node.op)
-    return (None, None, None) if rule is None else (rule(node, N), rule(node, C), rule(node, H))
+    op = node.op
+    return _rule(op, node, N), _rule(op, node, C), _rule(op, node, H)
 
 
-def _rule_of(op: Op) -> Callable[[Node, int], Rule] | None:
-    """The rule of an operator, or of the family that its class is derived from."""
-    return next((_RULES[kind.__name__] for kind in type(op).__mro__ if kind.__name__ in _RULES), None)
+@functools.singledispatch
+def _rule(op: Op, node: Node, axis: int) -> Rule:
+    """The rule of an operator along one axis."""
+    return _alike(node, axis) if Trait.ELEMENTWISE in op.traits else None
 
 
 def _shape(value: Value) -> tuple[int, ...]:
@@ -103,7 +107,8 @@ def _alike(node: Node, axis: int) -> Rule:
     return tuple(cuts)
 
 
-def _first_alike(node: Node, axis: int) -> Rule:
+@_rule.register
+def _batch_norm(op: BatchNorm, node: Node, axis: int) -> Rule:
     """The first operand has the shape of the result; the others are small and belong to the channels."""
     if axis == C and len(node.inputs) > 1:
         return None
@@ -117,9 +122,8 @@ def _moving(node: Node, axis: int) -> Rule:
     return (Cut(axis), *[None] * (len(node.inputs) - 1))
 
 
-def _convolution(node: Node, axis: int) -> Rule:
-    op = node.op
-    assert isinstance(op, ConvolutionParams), op
+@_rule.register
+def _convolution(op: ConvolutionParams, node: Node, axis: int) -> Rule:
     x, w = node.inputs[:2]
     assert x is not None and w is not None
     if axis == N:
@@ -148,8 +152,8 @@ def _output_channels(node: Node, op: ConvolutionParams, x: Value, w: Value) -> R
     return (Cut(C) if is_depthwise else None, Cut(0), *bias)
 
 
-def _pool(node: Node, axis: int) -> Rule:
-    op = cast("Pool", node.op)
+@_rule.register
+def _pool(op: Pool, node: Node, axis: int) -> Rule:
     if axis != H:
         return _moving(node, axis)
     if op.is_global_pooling:
@@ -157,8 +161,8 @@ def _pool(node: Node, axis: int) -> Rule:
     return _windows(node, op.kernel_h, op.stride_h, op.pad_h, op.pad_h + op.pad_h_offset)
 
 
-def _pool_int(node: Node, axis: int) -> Rule:
-    op = cast("PoolInt", node.op)
+@_rule.register
+def _pool_int(op: PoolInt, node: Node, axis: int) -> Rule:
     if axis != H:
         return _moving(node, axis)
     if not op.is_avg_pooling:  # places of maxima are counted from the first row of the plane
@@ -176,8 +180,9 @@ def _windows(node: Node, kernel: int, stride: int, before: int, after: int) -> R
     return (Cut(H, stride, -before, kernel - 1 - before),)
 
 
-def _reduce(node: Node, axis: int) -> Rule:
-    op, x = cast("Reduce", node.op), node.inputs[0]
+@_rule.register
+def _reduce(op: Reduce, node: Node, axis: int) -> Rule:
+    x = node.inputs[0]
     assert x is not None
     reduced = {normalize_axis(op.name, item, x.type) for item in op.axis_list[: op.axis_num]}
     if axis in reduced and op.keep_dims:
@@ -187,14 +192,16 @@ def _reduce(node: Node, axis: int) -> Rule:
     return (Cut(axis),)
 
 
-def _along_one_axis(node: Node, axis: int) -> Rule:
+@_rule.register
+def _along_one_axis(op: Softmax | Concat, node: Node, axis: int) -> Rule:
     """Elements along one axis depend on each other."""
-    op, x = cast("Softmax | Concat", node.op), node.inputs[0]
+    x = node.inputs[0]
     assert x is not None
     return _across(node, axis, normalize_axis(op.name, op.axis, x.type))
 
 
-def _along_channels(node: Node, axis: int) -> Rule:
+@_rule.register
+def _along_channels(op: SoftmaxInt, node: Node, axis: int) -> Rule:
     """Channels depend on each other."""
     return _across(node, axis, C)
 
@@ -205,42 +212,25 @@ def _across(node: Node, axis: int, along: int) -> Rule:
     return None if axis == along or axis >= x.type.rank else tuple(Cut(axis) for _ in node.inputs)
 
 
-def _extract(node: Node, axis: int) -> Rule:
-    op = cast("Extract", node.op)
+@_rule.register
+def _extract(op: Extract, node: Node, axis: int) -> Rule:
     if axis >= len(op.start):
         return None
     return (Cut(axis, op.stride[axis], op.start[axis], op.start[axis]),)
 
 
-def _pad(node: Node, axis: int) -> Rule:
-    op = cast("Pad", node.op)
+@_rule.register
+def _pad(op: Pad, node: Node, axis: int) -> Rule:
     is_padded = any(op.paddings[2 * axis : 2 * axis + 2])
     return None if is_padded or axis >= len(op.paddings) // 2 else (Cut(axis),)
 
 
-def _upsample(node: Node, axis: int) -> Rule:
-    return (Cut(axis, divisor=cast("Upsample", node.op).scale if axis == H else 1),)
+@_rule.register
+def _upsample(op: Upsample, node: Node, axis: int) -> Rule:
+    return (Cut(axis, divisor=op.scale if axis == H else 1),)
 
 
-_ALIKE = (
-    *("ActivationFunction", "ArithmeticShift", "Axpy", "BinaryArithmetic", "Cast", "Clamp", "CompositeActivation"),
-    *("ConditionSelect", "DequantIntToFp32", "LogicalShift", "RequantFp32ToInt", "RequantInt32", "Rounding"),
-    *("ScalarArithmetic", "ScalarComparison", "ScalarLogic", "Select", "ShiftArithmetic", "ShiftByScalar"),
-    *("ShiftByTensor", "TensorComparison", "TensorLogic", "Trigonometric"),
-)
-_RULES: dict[str, Callable[[Node, int], Rule]] = {
-    **dict.fromkeys(_ALIKE, _alike),
-    "BatchNorm": _first_alike,
-    "Lut": _moving,
-    "ConvolutionParams": _convolution,
-    "Pool": _pool,
-    "PoolInt": _pool_int,
-    "Reduce": _reduce,
-    "Softmax": _along_one_axis,
-    "Concat": _along_one_axis,
-    "SoftmaxInt": _along_channels,
-    "Extract": _extract,
-    "Pad": _pad,
-    "Upsample": _upsample,
-}
-"""By the names of classes: a graph has few of these operators, and only theirs are loaded."""
+@_rule.register
+def _lut(op: Lut, node: Node, axis: int) -> Rule:
+    """The table as a whole."""
+    return _moving(node, axis)

@@ -15,7 +15,8 @@ from tpuconvert.optimizer.quantize.lower_shared import result_params, with_param
 from tpuconvert.optimizer.quantize.lowering import ONNX, Declined, Lowered, Lowering
 from tpuconvert.optimizer.quantize.traits import is_average_pool, is_product, whole_window
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.arithmetic import Mul
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
@@ -26,15 +27,26 @@ _PART_BITS = LARGEST.bit_length()
 SourceForm = Callable[[Node, Lowering], Lowered | None]
 
 
+_FORMS: dict[type[Op], SourceForm] = {}
+
+
+def _form_of(op: type[Op]) -> Callable[[SourceForm], SourceForm]:
+    def register(function: SourceForm) -> SourceForm:
+        _FORMS[op] = function
+        return function
+
+    return register
+
+
 def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
     """The form of a node whose operands and results are quantized; None leaves it to the general form."""
     if lowering.rescale != ONNX:
         return None
     # The bias is no operand here: it is rounded to the unit of the sum, far below a step of the result.
-    for operand in node.inputs[:2] if is_product(node.op) or node.op.name in _FORMS else ():
+    for operand in node.inputs[:2] if is_product(node.op) or type(node.op) in _FORMS else ():
         if operand is not None and operand.is_constant and operand.stored is None:
             return Declined(f"its operand '{operand.name}' is real numbers in the source")
-    form = _FORMS.get(node.op.name) if lowering.chip is Chip.BM1686 else None
+    form = _FORMS.get(type(node.op)) if lowering.chip is Chip.BM1686 else None
     return None if form is None else form(node, lowering)
 
 
@@ -47,6 +59,7 @@ def _are_plain_bytes(*found: QuantParams) -> bool:
     return all(params.dtype.bits == 8 and params.axis is None for params in found)
 
 
+@_form_of(Add)
 def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     """Operands times 22-bit integers in the proportion of their scales, their sum, one rescale."""
     name, params = node.outputs[0].name, result_params(node)
@@ -67,6 +80,7 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     return with_params((lowering.g.add(_rescale(found, params), total, name=name),), params)
 
 
+@_form_of(Sub)
 def _difference(node: Node, _: Lowering) -> Lowered | None:
     """Bytes as in the general form. In 16 bits that is coarser than the binary32 of the source."""
     if any(_params(value).dtype.bits > 8 for value in (*node.inputs, *node.outputs)):
@@ -97,6 +111,7 @@ def _rescale(found: Sum, params: QuantParams) -> RequantInt32:
     )
 
 
+@_form_of(Mul)
 def _product(node: Node, lowering: Lowering) -> Lowered | None:
     """The exact product of the integers without their zero points, then a rescale."""
     name, params = node.outputs[0].name, result_params(node)
@@ -110,6 +125,7 @@ def _product(node: Node, lowering: Lowering) -> Lowered | None:
     return (lowering.requantize_as_binary32(product, [float(factor)], params, name),)
 
 
+@_form_of(Pool)
 def _average(node: Node, lowering: Lowering) -> Lowered | None:
     """Sums of whole windows as a convolution with ones, then a rescale by binary32(s_x / (s_y * elements)).
 
@@ -139,6 +155,3 @@ def _average(node: Node, lowering: Lowering) -> Lowered | None:
     total = lowering.g.add(op, lowering.quantized(x), ones, name=f"{name}:int32")
     factor = np.float32(own.scale[0]) / (np.float32(params.scale[0]) * np.float32(count))
     return (lowering.requantize_as_binary32(total, [float(factor)], params, name),)
-
-
-_FORMS: dict[str, SourceForm] = {"add": _sum, "mul": _product, "pool": _average, "sub": _difference}

@@ -6,6 +6,8 @@ x * r + (b - mean(x) * r) = (x - mean(x)) * r + b. TensorFlow writes normalizati
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, Pattern, p
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -32,15 +34,15 @@ def _either(op: type[Mul] | type[Add], first: Pattern | str, second: Pattern | s
 
 
 MEAN = p(Reduce, "x", name="mean", where=_is_mean)
-FORMS = tuple(
-    form
-    for scaled in _either(Mul, "x", "r", "scaled")
-    for shift in _either(Mul, MEAN, "r", "shift")
-    for form in _either(Add, scaled, p(Sub, "b", shift, name="rest", sole_user=True), "sum")
-)
 
 
-@rule(*FORMS, stage="canonicalize", formerly="gather_centred_value")
+def _patterns() -> Iterator[Pattern]:
+    for scaled in _either(Mul, "x", "r", "scaled"):
+        for shift in _either(Mul, MEAN, "r", "shift"):
+            yield from _either(Add, scaled, p(Sub, "b", shift, name="rest", sole_user=True), "sum")
+
+
+@rule(*_patterns(), stage="canonicalize", formerly="gather_centred_value")
 def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
     """X * r + (b - mean(x) * r) = (x - mean(x)) * r + b, with the factors of r one after the other."""
     factors = _factors(m.r)

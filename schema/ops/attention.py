@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes, may_equal
 from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -50,6 +51,11 @@ class Attention(Composite):
         Operand("value", _RANKS),
         Operand("mask", _RANKS, coeff=True, optional=True),
     )
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """The scores of every query with every key, then as many weighted rows of the value."""
+        query, key = operands[:2]
+        return math.prod(results[0][:-1]) * key[-2] * (query[-1] + results[0][-1])
 
     def infer(
         self, query: TensorType, key: TensorType, value: TensorType, mask: TensorType | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import broadcast_shapes
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -37,6 +38,10 @@ class BatchMatmul(Composite):
     inputs = (Operand("matrix_left", _RANKS, coeff=True), Operand("matrix_right", _RANKS, coeff=True))
     outputs = (Operand("matrix_result", _RANKS),)
     rewrite_weight = 8
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over a row of the left matrix."""
+        return math.prod(results[0]) * operands[0][-2 if self.left_transpose else -1]
 
     def infer(self, left: TensorType, right: TensorType) -> tuple[TensorType]:
         """Shapes: K is one number, the batches broadcast."""

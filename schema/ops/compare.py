@@ -17,6 +17,8 @@ from tpuconvert.schema.finite import InfinityUse
 from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Scalar, TensorType
 
+_MIRROR = str.maketrans("gl", "lg")  # gt and lt, ge and le
+
 
 class Comparison(enum.Enum):
     """The six relations."""
@@ -27,6 +29,20 @@ class Comparison(enum.Enum):
     LE = "le"
     EQ = "eq"
     NE = "ne"
+
+    @property
+    def swapped(self) -> Comparison:
+        """The relation of ``b`` to ``a`` that is equivalent to this one of ``a`` to ``b``."""
+        return Comparison(self.value.translate(_MIRROR))
+
+    def of_tensors(self) -> TensorComparison:
+        """The operator that compares two tensors."""
+        return next(op for op in TensorComparison.__subclasses__() if op.comparison is self)()
+
+    def with_scalar(self, number: Scalar) -> ScalarComparison:
+        """The operator that compares a tensor with a number."""
+        kind = next(op for op in ScalarComparison.__subclasses__() if op.comparison is self)
+        return kind(number)  # type: ignore[call-arg]  # all definitions have this one field
 
 
 _HOLDS: dict[Comparison, Callable[[Array, Array], Array]] = {

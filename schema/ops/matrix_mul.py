@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Support, Trait, on, same, tpu_op
+from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, Support, Trait, on, same, tpu_op
 from tpuconvert.schema.quantized_modes import LATE_BIASES_OF_MATRIX_MUL, QCalMode, check_scale, mode_cases
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks
 from tpuconvert.schema.types import F16, F32, Array, DType, TensorType
@@ -47,6 +49,10 @@ class MatrixMul(Op):
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", QCalMode(self.mode))
         check_scale(self, self.scale)
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over a row of the left matrix."""
+        return math.prod(results[0]) * operands[0][-1]
 
     def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:
         types = (left, right, bias)

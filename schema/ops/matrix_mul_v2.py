@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.dtype_rules import ZP_IN_RANGE_V2
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal, merge
 from tpuconvert.schema.integer_product import add_bias, integer_matmul
-from tpuconvert.schema.op import GLOBAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import GLOBAL, Extents, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed
 from tpuconvert.schema.types import I8, I32, U8, U32, Array, DType, Shape, TensorType
 from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zero_point
@@ -54,6 +56,10 @@ class MatrixMulV2(Op):
         ),
     )
     locality = GLOBAL
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Each element of the result is a sum over a row of the left matrix."""
+        return math.prod(results[0]) * operands[0][-2 if self.is_left_trans else -1]
 
     def infer(self, left: TensorType, right: TensorType, bias: TensorType | None = None) -> tuple[TensorType]:
         types = (left, right, bias)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.extents import plus
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
@@ -65,6 +67,12 @@ class Pool(Op):
         trailing = self.pad_h + self.pad_h_offset, self.pad_w + self.pad_w_offset
         if min(self.pad_h, self.pad_w, *trailing) < 0:
             raise ValueError(f"pool: pads must not be negative, found {self}")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One step per element of every window."""
+        return (
+            math.prod(operands[0]) if self.is_global_pooling else math.prod(results[0]) * self.kernel_h * self.kernel_w
+        )
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_ranks(self, x)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.op import Operand, tpu_op
+from tpuconvert.schema.op import Extents, Operand, tpu_op
 from tpuconvert.schema.ops.pool_int import IntegerPooling, OutCeilMode, PoolQuantMode, check_windows
 from tpuconvert.schema.pooling import Span, first_maxima, window_counts, window_sum
 from tpuconvert.schema.shape_checks import check_ranks
@@ -61,6 +63,10 @@ class Pool3dInt(IntegerPooling):
     @property
     def _pads(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         return (self.pad_t_0, self.pad_t_1), (self.pad_h_0, self.pad_h_1), (self.pad_w_0, self.pad_w_1)
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One step per element of every window."""
+        return math.prod(results[0]) * math.prod(self._kernel)
 
     def infer(self, x: TensorType) -> tuple[TensorType, ...]:
         check_ranks(self, x)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import POOL_INT_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
+from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.pooling import Span, first_maxima, quotient_half_away, window_counts, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, Dim, DType, TensorType
@@ -116,6 +118,10 @@ class PoolInt(IntegerPooling):
 
     inputs = (Operand("tensor_i", (4,), "NCHW"),)
     outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("tensor_mask", (4,), "NCHW", optional=True))
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One step per element of every window."""
+        return math.prod(results[0]) * self.kernel_h * self.kernel_w
 
     def __post_init__(self) -> None:
         check_windows(

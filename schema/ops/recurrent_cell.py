@@ -5,13 +5,15 @@ References are evaluated in binary64 and rounded once per result.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.composite import Composite, check_float
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, tpu_op
+from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, number
@@ -34,6 +36,12 @@ def _multiply(g: Graph, x: Value, w: Value, bias: Value | None) -> Value:
 
 class RecurrentCell(Composite):
     """What the cells share: shapes of the operands, parts of the gates."""
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """Two matrix products: the input and the state, each with the weights of all gates."""
+        names = [operand.name for operand in self.inputs]
+        weights = (operands[names.index(name)] for name in ("weight", "recurrent_weight"))
+        return operands[0][0] * sum(map(math.prod, weights))
 
     def check(
         self, gates: int, x: TensorType, hidden: TensorType, weight: TensorType, recurrent_weight: TensorType

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.op import Op, Operand, Trait, limited_local, on, tpu_op
+from tpuconvert.schema.op import Extents, Op, Operand, Trait, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
 
@@ -52,6 +53,10 @@ class Reduce(Op):
         object.__setattr__(self, "method", ReduceMethodType(self.method))
         if self.axis_num is not None and not 0 <= self.axis_num <= len(self.axis_list):
             raise ValueError(f"reduce: axis_num is {self.axis_num}, axis_list has {len(self.axis_list)} entries")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One step per element of the operand."""
+        return math.prod(operands[0])
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: axes exist and are listed once; only sum and product take no elements at all."""
