@@ -19,6 +19,7 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "convert_unit_permute_to_reshape",
             "convert_split_to_extract",
             "convert_batch_matmul_to_matmul",
+            "decompose_hard_sigmoid",
             "remove_copy",
             # Reshape
             "hoist_unary_chain_above_reshape",

@@ -1,6 +1,6 @@
 """Layers that apply one function to every element."""
 
-from tpuconvert.frontends.caffe.arithmetic import active, at_least, at_most, plus, softplus, times
+from tpuconvert.frontends.caffe.arithmetic import active, at_least, at_most, times
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op, direct
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
@@ -8,13 +8,17 @@ from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.smooth_activation import Gelu
+from tpuconvert.schema.ops.smooth_activation import Gelu, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import Scalar
 
 direct("AbsVal", Active(ActiveType.ACTIVE_ABSVAL))
 direct("Sigmoid", Active(ActiveType.ACTIVE_SIGMOID), reads=("sigmoid_param",))
 direct("TanH", Active(ActiveType.ACTIVE_TANH), reads=("tanh_param",))
 direct("GELU", Gelu())
+direct("BNLL", Softplus())
+direct("HardSwish", HardSwish())
+direct("Hswish", HardSwish())
+direct("Mish", Mish())
 direct("ReLU6", Clamp(Scalar.f32(0), Scalar.f32(6)), reads=("relu6_param",))
 
 
@@ -50,41 +54,17 @@ def elu(node: CaffeNode, g: Graph) -> Value:
     return g.add(Add(), at_least(g, x, 0), negative)
 
 
-@caffe_op("BNLL")
-def bnll(node: CaffeNode, g: Graph) -> Value:
-    """ln(1 + exp(x))."""
-    return softplus(g, node.input(0))
-
-
 @caffe_op("Swish")
 def swish(node: CaffeNode, g: Graph) -> Value:
-    """Gated by itself: x * sigmoid(beta * x)."""
-    x = node.input(0)
-    gate = active(g, times(g, x, node.params("swish_param").number("beta")), "SIGMOID")
-    return g.add(Mul(), x, gate)
+    """``x * sigmoid(beta * x)``."""
+    return g.add(Silu(node.params("swish_param").number("beta")), node.input(0))
 
 
 @caffe_op("HardSigmoid")
 def hard_sigmoid(node: CaffeNode, g: Graph) -> Value:
-    """A straight line, alpha * x + beta, limited to 0..1."""
+    """``min(max(alpha * x + beta, 0), 1)``."""
     p = node.params("hardsigmoid_param")
-    x = plus(g, times(g, node.input(0), p.number("alpha")), p.number("beta"))
-    return g.add(Clamp(Scalar.f32(0), Scalar.f32(1)), x)
-
-
-@caffe_op("HardSwish", "Hswish")
-def hard_swish(node: CaffeNode, g: Graph) -> Value:
-    """Gated by straight lines: x * min(max(x + 3, 0), 6) / 6."""
-    x = node.input(0)
-    gate = g.add(Clamp(Scalar.f32(0), Scalar.f32(6)), plus(g, x, 3))
-    return times(g, g.add(Mul(), x, gate), 1 / 6)
-
-
-@caffe_op("Mish")
-def mish(node: CaffeNode, g: Graph) -> Value:
-    """Gated by itself: x * tanh(ln(1 + exp(x)))."""
-    x = node.input(0)
-    return g.add(Mul(), x, active(g, softplus(g, x), "TANH"))
+    return g.add(HardSigmoid(p.number("alpha"), p.number("beta")), node.input(0))
 
 
 @caffe_op("CReLU")

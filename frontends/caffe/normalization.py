@@ -1,7 +1,5 @@
 """Layers that normalise: by stored or computed statistics, by neighbouring channels, by length."""
 
-import numpy as np
-
 from tpuconvert.frontends.caffe.arithmetic import active, plus, power, product, reshaped, times
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
@@ -9,7 +7,7 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
@@ -82,34 +80,23 @@ def lrn(node: CaffeNode, g: Graph) -> Value:
     shape = node.shape(0)
     if size % 2 == 0 or len(shape) != 4:
         raise node.fail(f"local_size {size} on {list(shape)}", "supported: an odd size on four axes", INVALID_NODE)
-    square = active(g, node.input(0), "SQUARE")
     if p.choice("norm_region") == "ACROSS_CHANNELS":
-        sums = _sum_of_neighbours(node, g, square, size)
-        base = plus(g, times(g, sums, alpha / size), p.number("k"))
-    else:
-        p.ignore("k")  # Caffe adds 1 here, whatever k is
-        window = Pool(
-            stride_h=1,
-            stride_w=1,
-            pad_h=size // 2,
-            pad_w=size // 2,
-            kernel_h=size,
-            kernel_w=size,
-            pooling_type=PoolType.AVE,
-            is_ceil_mode=True,
-            ensure_pool_image=True,
-        )
-        base = plus(g, times(g, g.add(window, square), alpha), 1)
-    return g.add(Mul(), node.input(0), power(g, base, -beta))
-
-
-def _sum_of_neighbours(node: CaffeNode, g: Graph, x: Value, size: int) -> Value:
-    """Sums over ``size`` consecutive channels, as a 1x1 convolution with a banded matrix."""
-    channels = node.shape(0)[1]
-    node.budget((channels, channels), "matrix of neighbouring channels")
-    distance = np.abs(np.arange(channels)[:, None] - np.arange(channels))
-    band = (distance <= size // 2).astype(np.float32).reshape(channels, channels, 1, 1)
-    return g.add(Conv(), x, node.constant(band, "neighbours"))
+        node.budget((shape[1], shape[1]), "matrix of neighbouring channels")  # of the operator's expansion
+        return g.add(Lrn(size, alpha, beta, p.number("k")), node.input(0))
+    p.ignore("k")  # Caffe adds 1 here, whatever k is
+    window = Pool(
+        stride_h=1,
+        stride_w=1,
+        pad_h=size // 2,
+        pad_w=size // 2,
+        kernel_h=size,
+        kernel_w=size,
+        pooling_type=PoolType.AVE,
+        is_ceil_mode=True,
+        ensure_pool_image=True,
+    )
+    means = g.add(window, active(g, node.input(0), "SQUARE"))
+    return g.add(Mul(), node.input(0), power(g, plus(g, times(g, means, alpha), 1), -beta))
 
 
 @caffe_op("MVN")

@@ -9,6 +9,7 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -130,12 +131,11 @@ def tile(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("ShuffleChannel")
 def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
-    """Channels of all groups in turn: [groups, n] is read as [n, groups]."""
+    """Transpose the channels: [groups, n] becomes [n, groups]."""
     groups, shape = node.params("shuffle_channel_param").whole("group"), node.shape(0)
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise node.fail(f"group {groups} does not divide the channels of {list(shape)}", kind=INVALID_NODE)
-    split = reshaped(g, node.input(0), (shape[0], groups, shape[1] // groups, product(shape[2:])))
-    return reshaped(g, g.add(Permute((0, 2, 1, 3)), split), shape)
+    return g.add(ChannelShuffle(groups), node.input(0))
 
 
 @caffe_op("Reorg", "PassThrough")

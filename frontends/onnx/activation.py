@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tpuconvert.frontends import emit
@@ -13,10 +11,14 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import Scalar
 
 direct("Sigmoid", Active(ActiveType.ACTIVE_SIGMOID))
 direct("Tanh", Active(ActiveType.ACTIVE_TANH))
+direct("HardSwish", HardSwish(), since=14)
+direct("Mish", Mish(), since=18)
+direct("Softplus", Softplus())
 
 
 @onnx_op("LeakyRelu", since=1, kind=Kind.DIRECT)
@@ -88,70 +90,34 @@ def celu(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("HardSigmoid", since=1)
 def hard_sigmoid(node: OnnxNode, g: Graph) -> Result:
-    """clip(alpha * x + beta, 0, 1)."""
-    x = emit.muls(g, node.float_input(), node.attr("alpha", 0.2))
-    return node.elementwise(emit.clamp(g, emit.adds(g, x, node.attr("beta", 0.5)), 0, 1))
-
-
-@onnx_op("HardSwish", since=14)
-def hard_swish(node: OnnxNode, g: Graph) -> Result:
-    """``x * clip(x / 6 + 1/2, 0, 1)``."""
-    x = node.float_input()
-    gate = emit.clamp(g, emit.adds(g, emit.muls(g, x, 1 / 6), 0.5), 0, 1)
-    return node.elementwise(emit.mul(g, x, gate))
-
-
-def softplus_of(g: Graph, x: Value) -> Value:
-    """max(x, 0) + ln(1 + exp(-|x|)), which cannot overflow."""
-    small = formulas.exp(g, emit.muls(g, formulas.absolute(g, x), -1))
-    return emit.add(g, formulas.relu(g, x), formulas.ln(g, emit.adds(g, small, 1)))
-
-
-@onnx_op("Softplus", since=1)
-def softplus(node: OnnxNode, g: Graph) -> Result:
-    """ln(1 + exp(x))."""
-    return node.elementwise(softplus_of(g, node.float_input()))
-
-
-@onnx_op("Softsign", since=1)
-def softsign(node: OnnxNode, g: Graph) -> Result:
-    """``x / (1 + |x|)``."""
-    x = node.float_input()
-    return node.elementwise(emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1)))
-
-
-@onnx_op("Mish", since=18)
-def mish(node: OnnxNode, g: Graph) -> Result:
-    """``x * tanh(softplus(x))``."""
-    x = node.float_input()
-    return node.elementwise(emit.mul(g, x, formulas.tanh(g, softplus_of(g, x))))
+    """``min(max(alpha * x + beta, 0), 1)``."""
+    op = HardSigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5))
+    return node.elementwise(g.add(op, node.float_input()))
 
 
 @onnx_op("Swish", since=24)
 def swish(node: OnnxNode, g: Graph) -> Result:
     """``x * sigmoid(alpha * x)``."""
-    x, alpha = node.float_input(), node.attr("alpha", 1.0)
-    gate = formulas.sigmoid(g, x if alpha == 1.0 else emit.muls(g, x, alpha))
-    return node.elementwise(emit.mul(g, x, gate))
+    return node.elementwise(g.add(Silu(node.attr("alpha", 1.0)), node.float_input()))
 
 
 @onnx_op("Gelu", since=20)
 def gelu(node: OnnxNode, g: Graph) -> Result:
-    """0.5 * x * (1 + erf(x / sqrt(2))), or the form with tanh."""
-    approximate = node.choice("approximate", "none", ("none", "tanh")) == "tanh"
-    return node.elementwise(gelu_of(g, node.float_input(), approximate))
+    """``x / 2 * (1 + erf(x / sqrt(2)))``, or its approximation by tanh."""
+    approximate = node.choice("approximate", "none", ("none", "tanh"))
+    form = GeluForm.TANH if approximate == "tanh" else GeluForm.ERF
+    return node.elementwise(g.add(Gelu(form), node.float_input()))
 
 
-def gelu_of(g: Graph, x: Value, approximate: bool) -> Value:
-    """Gelu with erf, or with tanh."""
-    if not approximate:
-        from tpuconvert.frontends.onnx.elementary import erf_of
+@onnx_op("Softsign", since=1)
+def softsign(node: OnnxNode, g: Graph) -> Result:
+    """``x / (1 + |x|)``."""
+    return node.elementwise(divide_by_magnitude(g, node.float_input()))
 
-        inner = erf_of(g, emit.muls(g, x, math.sqrt(0.5)))
-    else:
-        cube = emit.mul(g, formulas.square(g, x), x)
-        inner = formulas.tanh(g, emit.muls(g, emit.add(g, x, emit.muls(g, cube, 0.044715)), math.sqrt(2 / math.pi)))
-    return emit.mul(g, emit.muls(g, x, 0.5), emit.adds(g, inner, 1))
+
+def divide_by_magnitude(g: Graph, x: Value) -> Value:
+    """Softsign: ``x / (1 + |x|)``."""
+    return emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))
 
 
 @onnx_op("ThresholdedRelu", since=10)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import elements
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import batched_product
+from tpuconvert.frontends.onnx.products import batched_product, check_batch
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.compare import Eqs, Ge, Gt, Le
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
@@ -44,8 +46,8 @@ def _with_past(node: OnnxNode, g: Graph, index: int, x: Value) -> Value:
     return g.add(Concat(2), emit.floats(node.input(index)), x) if node.has_input(index) else x
 
 
-def _repeated(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
-    """Every key or value head for each of the query heads that share it."""
+def _repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
+    """Repeat each key or value head for the query heads that share it."""
     batch, own, sequence, size = emit.extents(x)
     if own == heads:
         return x
@@ -59,7 +61,7 @@ def _repeated(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
 
 @onnx_op("Attention", since=23)
 def attention(node: OnnxNode, g: Graph) -> list[Result]:
-    """softmax(softcap(q k' * scale) + mask) v, per head."""
+    """``softmax(softcap(q @ k' * scale) + mask) @ v``, per head."""
     if node.has_input(6) and node.has_input(4):
         raise node.fail(INVALID_NODE, "has both past_key and nonpad_kv_seqlen")
     node.optional_attr("softmax_precision")  # everything is computed in float32
@@ -70,70 +72,108 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         node.optional_attr(name)
     batch, heads, rows, size = emit.extents(q)
     past = node.shape(4)[2] if node.has_input(4) else 0
-    columns = emit.extents(k)[2]
-    scale = node.attr("scale", 1 / math.sqrt(size))
-    root = float(np.float32(math.sqrt(abs(scale))))
-    keys = emit.permute(g, emit.muls(g, _repeated(node, g, k, heads), root), (0, 1, 3, 2))
-    raw = batched_product(node, g, emit.muls(g, q, math.copysign(root, scale)), keys)
-    cap = node.attr("softcap", 0.0)
-    capped = raw if cap <= 0 else emit.muls(g, formulas.tanh(g, emit.divs(g, raw, cap)), cap)
-    masked, is_masked = _masked(node, g, capped, (batch, heads, rows, columns), past)
-    probabilities = _guarded_softmax(g, masked) if is_masked else g.add(Softmax(3), masked)
-    y = batched_product(node, g, probabilities, _repeated(node, g, v, heads))
-    if node.rank(0) == 3:
-        width = emit.extents(y)[3]
-        y = emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, rows, heads * width))
+    mask = _mask(node, g, (batch, heads, rows, emit.extents(k)[2]), past)
+    scale, cap = node.attr("scale", 1 / math.sqrt(size)), node.attr("softcap", 0.0)
     mode = node.attr("qk_matmul_output_mode", 0)
     if not 0 <= mode <= 3:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"qk_matmul_output_mode={mode}", "supported: 0 to 3")
-    return [node.result(x) for x in (y, k, v, (raw, capped, masked, probabilities)[mode])]
+    keys, values = (_repeat_heads(node, g, x, heads) for x in (k, v))
+    scores: Value | None = None
+    if cap <= 0 and not any(node.outputs_used[3:]):
+        y = attend(node, g, Attention(scale), (q, keys, values), mask)
+    else:
+        y, scores = _attend_decomposed(node, g, (q, keys, values), mask, scale, cap, mode)
+    if node.rank(0) == 3:
+        width = emit.extents(y)[3]
+        y = emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, rows, heads * width))
+    return [node.result(x) for x in (y, k, v, scores or y)]  # y for an unused result
 
 
-def _masked(node: OnnxNode, g: Graph, scores: Value, shape: tuple[int, int, int, int], past: int) -> tuple[Value, bool]:
-    """Scores with what may not be attended at minus infinity, and whether a whole row might be."""
-    rows, columns = shape[2:]
-    is_masked = False
-    if node.has_input(3):
-        is_masked = True
-        mask = emit.floats(node.input(3))
-        is_truth = node.element(3) is elements.BOOL
-        missing = columns - emit.extents(mask)[-1]
-        if missing > 0:
-            paddings = (0,) * (2 * mask.rank - 1) + (missing,)
-            mask = g.add(Pad(Scalar.f32(0 if is_truth else -math.inf), paddings), mask)
-        if is_truth:
-            low = emit.float_constant(g, np.full(1, -np.inf), "minus_infinity")
-            scores = g.add(ConditionSelect(), emit.expand(g, mask, shape), scores, low)
-        else:
-            scores = emit.add(g, scores, mask)
+def attend(node: OnnxNode, g: Graph, op: Attention, operands: Sequence[Value], mask: Value | None) -> Value:
+    """Add the attention operator for query, key and value of rank 4, and a mask of any rank."""
+    check_batch(node, emit.extents(operands[0])[:-2])
+    if mask is None:
+        return g.add(op, *operands)
+    return g.add(op, *operands, emit.reshape(g, mask, (1,) * (4 - mask.rank) + emit.extents(mask)))
+
+
+def _attend_decomposed(
+    node: OnnxNode, g: Graph, operands: Sequence[Value], mask: Value | None, scale: float, cap: float, mode: int
+) -> tuple[Value, Value]:
+    """Attention with capped scores, or whose scores are a result: also return the scores of the output mode."""
+    q, k, v = operands
+    root = float(np.float32(math.sqrt(abs(scale))))
+    keys = emit.permute(g, emit.muls(g, k, root), (0, 1, 3, 2))
+    raw = batched_product(node, g, emit.muls(g, q, math.copysign(root, scale)), keys)
+    capped = raw if cap <= 0 else emit.muls(g, formulas.tanh(g, emit.divs(g, raw, cap)), cap)
+    masked = capped if mask is None else emit.add(g, capped, mask)
+    is_guarded = mask is not None and not (mask.is_constant and (mask.array.max(axis=-1) > -math.inf).all())
+    probabilities = _guarded_softmax(g, masked) if is_guarded else g.add(Softmax(3), masked)
+    return batched_product(node, g, probabilities, v), (raw, capped, masked, probabilities)[mode]
+
+
+def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int) -> Value | None:
+    """The sum of all masks that the node has: 0 where a query attends to a key, else minus infinity or a bias.
+
+    Args:
+        node: the operator.
+        g: the graph.
+        shape: of the scores: batch, heads, queries, keys.
+        past: number of keys that precede those of the first query.
+    """
+    masks = [_given_mask(node, g, shape[3])] if node.has_input(3) else []
     left, right = (node.attr(n, -1) if node.version >= 25 else -1 for n in ("left_window_size", "right_window_size"))
-    is_causal = bool(node.attr("is_causal", 0))
+    if node.attr("is_causal", 0):
+        right = 0
     if node.has_input(6):
-        return _without_padding(node, g, scores, shape, (left, 0 if is_causal else right)), True
-    if not is_causal and left < 0 and right < 0:
-        return scores, is_masked
+        masks.append(_key_count_mask(node, g, shape, (left, right)))
+    elif left >= 0 or right >= 0:
+        masks += _window_mask(node, g, shape[2:], past, (left, right))
+    if not masks:
+        return None
+    return masks[0] if len(masks) == 1 else emit.add(g, *masks)
+
+
+def _given_mask(node: OnnxNode, g: Graph, keys: int) -> Value:
+    """Input 3: a bias, or a Boolean mask; keys beyond its end are hidden."""
+    mask = emit.floats(node.input(3))
+    is_boolean = node.element(3) is elements.BOOL
+    if is_boolean:
+        mask = _hide(g, mask)
+    missing = keys - emit.extents(mask)[-1]
+    if missing > 0:
+        mask = g.add(Pad(Scalar.f32(-math.inf), (0,) * (2 * mask.rank - 1) + (missing,)), mask)
+    return mask
+
+
+def _hide(g: Graph, visible: Value) -> Value:
+    """``where(visible, 0, -inf)`` of a Boolean tensor."""
+    if visible.is_constant:
+        return emit.float_constant(g, np.where(visible.array > 0, 0, -np.inf), visible.name)
+    zero, low = (
+        emit.float_constant(g, np.zeros(1), "zero"),
+        emit.float_constant(g, np.full(1, -np.inf), "minus_infinity"),
+    )
+    return g.add(ConditionSelect(), visible, zero, low)
+
+
+def _window_mask(node: OnnxNode, g: Graph, shape: tuple[int, int], past: int, window: tuple[int, int]) -> list[Value]:
+    """Hide keys outside a window around the query's position; no mask if all are inside. -1 means no bound."""
+    (rows, columns), (left, right) = shape, window
     node.budget((rows, columns), 8, "mask")
     ahead = np.arange(columns)[None, :] - (np.arange(rows)[:, None] + past)
     allowed = np.ones((rows, columns), bool)
-    if is_causal:
-        allowed &= ahead <= 0
     if left >= 0:
         allowed &= -ahead <= left
     if right >= 0:
         allowed &= ahead <= right
-    if not allowed.all():
-        bias = np.where(allowed, np.float32(0), np.float32(-np.inf))
-        scores = emit.add(g, scores, emit.float_constant(g, bias, "mask"))
-        is_masked = is_masked or not allowed.any(1).all()
-    return scores, is_masked
+    return [] if allowed.all() else [emit.float_constant(g, np.where(allowed, np.float32(0), -np.inf), "mask")]
 
 
-def _without_padding(
-    node: OnnxNode, g: Graph, scores: Value, shape: tuple[int, int, int, int], window: tuple[int, int]
-) -> Value:
-    """Scores with only the first keys of each sample, as many as an input says, and of them those of the window.
+def _key_count_mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], window: tuple[int, int]) -> Value:
+    """Hide keys beyond the number of keys of each sample (input 6), and those outside a window.
 
-    The last query stands at the last of these keys. A bound of -1 leaves its side of the window open.
+    The last query is at the position of the last of these keys. -1 means no bound on that side of the window.
     """
     batch, _, rows, columns = shape
     lengths = node.input(6)
@@ -145,16 +185,15 @@ def _without_padding(
     key = np.arange(columns)[None, None, None, :]
     at_end = key - np.arange(rows)[None, None, :, None] + rows  # the number of keys for which this key is the query's
     left, right = window
-    allowed = _compared(g, Gt(), counts, key)
+    allowed = _compare(g, Gt(), counts, key)
     if right >= 0:
-        allowed = emit.mul(g, allowed, _compared(g, Ge(), counts, at_end - right))
+        allowed = emit.mul(g, allowed, _compare(g, Ge(), counts, at_end - right))
     if left >= 0:
-        allowed = emit.mul(g, allowed, _compared(g, Le(), counts, at_end + left))
-    low = emit.float_constant(g, np.full(1, -np.inf), "minus_infinity")
-    return g.add(ConditionSelect(), emit.expand(g, allowed, shape), scores, low)
+        allowed = emit.mul(g, allowed, _compare(g, Le(), counts, at_end + left))
+    return _hide(g, allowed)
 
 
-def _compared(g: Graph, op: Op, counts: Value, numbers: Array) -> Value:
+def _compare(g: Graph, op: Op, counts: Value, numbers: Array) -> Value:
     return g.add(op, counts, emit.float_constant(g, numbers, "positions"))
 
 

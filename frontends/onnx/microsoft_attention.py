@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -9,15 +10,16 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx.attention import attend
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import batched_product, matmul_values
+from tpuconvert.frontends.onnx.products import matmul_values
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.compare import Gt
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.softmax import Softmax
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,15 @@ def _attended(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias_
     """softmax(q k' * scale + mask + bias) v, as [batch, sequence, heads * size]."""
     batch, count, rows, size = emit.extents(heads.q)
     columns = emit.extents(heads.k)[2]
-    scale = node.attr("scale", 0.0) or 1 / math.sqrt(size)
-    scores = batched_product(node, g, emit.muls(g, heads.q, scale), emit.permute(g, heads.k, (0, 1, 3, 2)))
+    masks = [] if mask is None else [mask]
     if node.has_input(bias_at):
-        scores = emit.add(g, scores, emit.floats(node.input(bias_at)))
-    if mask is not None:
-        scores = emit.add(g, scores, mask)
+        masks.append(emit.floats(node.input(bias_at)))
     if node.attr("unidirectional", 0):
         ahead = np.arange(columns)[None, :] - np.arange(rows)[:, None] - (columns - rows)
-        scores = emit.add(g, scores, emit.float_constant(g, np.where(ahead > 0, -np.inf, 0.0), "mask"))
-    y = batched_product(node, g, g.add(Softmax(3), scores), heads.v)
+        masks.append(emit.float_constant(g, np.where(ahead > 0, -np.inf, 0.0), "mask"))
+    every = functools.reduce(functools.partial(emit.add, g), masks) if masks else None
+    scale = node.attr("scale", 0.0) or 1 / math.sqrt(size)
+    y = attend(node, g, Attention(scale), (heads.q, heads.k, heads.v), every)
     width = emit.extents(y)[3]
     return emit.reshape(g, emit.permute(g, y, (0, 2, 1, 3)), (batch, rows, count * width))
 

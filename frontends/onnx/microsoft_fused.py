@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import elements
-from tpuconvert.frontends.onnx.activation import gelu_of, leaky
+from tpuconvert.frontends.onnx.activation import leaky
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.normalization import standardized
+from tpuconvert.frontends.onnx.normalization import normalize_last
 from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.rotary import rotated
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
@@ -18,6 +18,8 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
+from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, Silu
 from tpuconvert.schema.types import Scalar
 
 
@@ -30,26 +32,25 @@ def _biased(node: OnnxNode, g: Graph, index: int = 1) -> Value:
 @onnx_op("Gelu", since=1, domain=DOMAIN)
 def gelu(node: OnnxNode, g: Graph) -> Result:
     """0.5 * x * (1 + erf(x / sqrt(2)))."""
-    return node.elementwise(gelu_of(g, emit.floats(node.input(0)), approximate=False))
+    return node.elementwise(g.add(Gelu(), emit.floats(node.input(0))))
 
 
 @onnx_op("BiasGelu", since=1, domain=DOMAIN)
 def bias_gelu(node: OnnxNode, g: Graph) -> Result:
     """Gelu of x + bias."""
-    return node.result(gelu_of(g, _biased(node, g), approximate=False))
+    return node.result(g.add(Gelu(), _biased(node, g)))
 
 
 @onnx_op("FastGelu", since=1, domain=DOMAIN)
 def fast_gelu(node: OnnxNode, g: Graph) -> Result:
     """The form of Gelu with tanh, of x + bias."""
-    return node.result(gelu_of(g, _biased(node, g), approximate=True))
+    return node.result(g.add(Gelu(GeluForm.TANH), _biased(node, g)))
 
 
 @onnx_op("QuickGelu", since=1, domain=DOMAIN)
 def quick_gelu(node: OnnxNode, g: Graph) -> Result:
     """``x * sigmoid(alpha * x)``."""
-    x = emit.floats(node.input(0))
-    return node.elementwise(emit.mul(g, x, formulas.sigmoid(g, emit.muls(g, x, node.attr("alpha", 1.702)))))
+    return node.elementwise(g.add(Silu(node.attr("alpha", 1.702)), emit.floats(node.input(0))))
 
 
 _ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
@@ -59,7 +60,7 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
     "Tanh": lambda g, x, _: formulas.active(g, ActiveType.ACTIVE_TANH, x),
     "LeakyRelu": lambda g, x, p: leaky(g, x, p[0] if p else 0.01),
     "Clip": lambda g, x, p: g.add(Clamp(Scalar.f32(p[0]), Scalar.f32(p[1])), x),
-    "HardSigmoid": lambda g, x, p: emit.mins(g, emit.maxs(g, emit.adds(g, emit.muls(g, x, p[0]), p[1]), 0), 1),
+    "HardSigmoid": lambda g, x, p: g.add(HardSigmoid(p[0], p[1]), x),
 }
 _PARAMETERS = {"Clip": 2, "HardSigmoid": 2}
 
@@ -140,23 +141,16 @@ def _normalized(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result
 def skip_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """LayerNormalization of input + skip + bias along the last axis."""
     x = _skipped(node, g, 4)
-    y = emit.mul(g, standardized(g, x, (x.rank - 1,), node.attr("epsilon", 1e-12)), emit.floats(node.input(2)))
-    if node.has_input(3):
-        y = emit.add(g, y, emit.floats(node.input(3)))
-    return _normalized(node, g, y, x)
+    op = LayerNorm(x.rank - 1, node.attr("epsilon", 1e-12))
+    return _normalized(node, g, normalize_last(g, op, x, node.input(2), node.optional(3)), x)
 
 
 @onnx_op("SkipSimplifiedLayerNormalization", since=1, domain=DOMAIN)
 def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """X / sqrt(mean(x * x) + epsilon) of input + skip + bias, scaled."""
     x = _skipped(node, g, 3)
-    y = emit.mul(g, _root_mean_square(g, x, x.rank - 1, node.attr("epsilon", 1e-12)), emit.floats(node.input(2)))
-    return _normalized(node, g, y, x)
-
-
-def _root_mean_square(g: Graph, x: Value, axis: int, epsilon: float) -> Value:
-    power = emit.mean(g, formulas.square(g, x), range(axis, x.rank))
-    return emit.mul(g, x, formulas.rsqrt(g, emit.adds(g, power, epsilon)))
+    op = RmsNorm(x.rank - 1, node.attr("epsilon", 1e-12))
+    return _normalized(node, g, normalize_last(g, op, x, node.input(2)), x)
 
 
 @onnx_op("SimplifiedLayerNormalization", since=1)
@@ -164,9 +158,8 @@ def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
     """X / sqrt(mean(x * x) + epsilon), scaled; ONNX Runtime puts it into the default domain."""
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
-    axis = node.axis(node.attr("axis", -1), node.rank(0))
-    y = _root_mean_square(g, x, axis, node.attr("epsilon", 1e-5))
-    return node.result(emit.mul(g, y, emit.floats(node.input(1))), elements.FLOAT)
+    op = RmsNorm(node.axis(node.attr("axis", -1), node.rank(0)), node.attr("epsilon", 1e-5))
+    return node.result(normalize_last(g, op, x, node.input(1)), elements.FLOAT)
 
 
 @onnx_op("RotaryEmbedding", since=1, domain=DOMAIN)

@@ -429,15 +429,18 @@ _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
+_KINDS = {OpKind.TPU: Kind.DIRECT, OpKind.COMPOSITE: Kind.DECOMPOSED, OpKind.HOST: Kind.HOST}
+
+
 def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
-    """Register an element-wise operator that is one operator of the set: ``direct("Relu", Active(RELU))``."""
+    """Register an element-wise operator that maps to one TPU operator: ``direct("Tanh", Active(ACTIVE_TANH))``."""
 
     def convert(node: OnnxNode, g: Graph) -> Result:
         return node.elementwise(g.add(op, node.float_input()))
 
     convert.__doc__ = f"One to one: {op}."
     convert.__qualname__ = f"direct({name})"
-    kind = Kind.HOST if op.kind is OpKind.HOST else Kind.DIRECT
+    kind = _KINDS[op.kind]
     onnx_op(name, since=since, domain=domain, kind=kind)(convert)
 
 

@@ -13,13 +13,13 @@ from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eqs
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Scalar, Shape
 
 
 @onnx_op("Softmax", since=13, kind=Kind.DIRECT)
@@ -67,25 +67,49 @@ def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
     return emit.reshape(g, y, emit.extents(x))
 
 
-def standardized(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) over axes."""
-    centred = emit.sub(g, x, emit.mean(g, x, axes))
-    variance = emit.mean(g, formulas.square(g, centred), axes)
-    return emit.mul(g, centred, formulas.rsqrt(g, emit.adds(g, variance, epsilon)))
+def normalize_last(
+    g: Graph, op: LayerNorm | RmsNorm, x: Value, scale: Value | None = None, bias: Value | None = None
+) -> Value:
+    """Add a normalization of the last axes, with a scale and a bias that broadcast to x.
+
+    Factors with the extents of the normalized axes are operands of the operator; others are multiplied and added after
+    it. A constant is broadcast to these extents.
+    """
+    given = [None if value is None else emit.floats(value) for value in (scale, bias)]
+    factors = [None if value is None else _factor(g, value, x.shape[op.axis :]) for value in given]
+    if [value is None for value in factors] == [value is None for value in given]:
+        return g.add(op, x, *(factors if bias is not None else factors[:1]))
+    y = g.add(op, x)
+    y = y if given[0] is None else emit.mul(g, y, given[0])
+    return y if given[1] is None else emit.add(g, y, given[1])
+
+
+def _factor(g: Graph, value: Value, shape: Shape) -> Value | None:
+    """A scale or bias with the extents of the normalized axes; None if it has others, or quantized elements."""
+    lead, own = value.shape[: max(value.rank - len(shape), 0)], value.shape[-len(shape) :]
+    if value.stored is not None or any(extent != 1 for extent in lead):
+        return None
+    if own == shape:
+        return emit.reshape(g, value, emit.extents(value)[-len(shape) :])
+    if value.is_constant and all(isinstance(extent, int) for extent in shape):
+        extents = static(shape)
+        array = value.array.reshape(value.array.shape[-len(shape) :])
+        if emit.broadcast_shape(array.shape, extents) == extents:
+            return g.constant(np.ascontiguousarray(np.broadcast_to(array, extents)), value.name)
+    return None
 
 
 @onnx_op("LayerNormalization", since=17, limits="stash_type 1")
 def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
-    """Standardized over the axes from ``axis`` on, then scaled and shifted; the statistics where they are asked for."""
+    """Normalize the axes from ``axis`` on, multiply by a scale and add a bias; also the statistics if requested."""
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
-    axis = node.axis(node.attr("axis", -1), node.rank(0))
-    axes, epsilon = range(axis, x.rank), node.attr("epsilon", 1e-5)
-    y = emit.mul(g, standardized(g, x, axes, epsilon), emit.floats(node.input(1)))
-    bias = node.optional(2)
-    results = [node.result(y if bias is None else emit.add(g, y, bias))]
+    op = LayerNorm(node.axis(node.attr("axis", -1), node.rank(0)), node.attr("epsilon", 1e-5))
+    results = [node.result(normalize_last(g, op, x, node.input(1), node.optional(2)))]
     if any(node.outputs_used[1:]):
-        results += [node.result(value, elements.FLOAT) for value in _statistics(g, x, axes, epsilon)]
+        results += [
+            node.result(value, elements.FLOAT) for value in _statistics(g, x, range(op.axis, x.rank), op.epsilon)
+        ]
     return results
 
 
@@ -98,13 +122,10 @@ def _statistics(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> tupl
 
 @onnx_op("RMSNormalization", since=23)
 def rms_normalization(node: OnnxNode, g: Graph) -> Result:
-    """``x / sqrt(mean(x * x) + epsilon)``, scaled."""
+    """``x / sqrt(mean(x * x) + epsilon) * scale``."""
     node.refuse_attr("stash_type", 1)
-    x = emit.floats(node.input(0))
-    axis = node.axis(node.attr("axis", -1), node.rank(0))
-    power = emit.mean(g, formulas.square(g, x), range(axis, x.rank))
-    y = emit.mul(g, x, formulas.rsqrt(g, emit.adds(g, power, node.attr("epsilon", 1e-5))))
-    return node.result(emit.mul(g, y, emit.floats(node.input(1))))
+    op = RmsNorm(node.axis(node.attr("axis", -1), node.rank(0)), node.attr("epsilon", 1e-5))
+    return node.result(normalize_last(g, op, emit.floats(node.input(0)), node.input(1)))
 
 
 def _channels(node: OnnxNode) -> int:
@@ -115,33 +136,31 @@ def _channels(node: OnnxNode) -> int:
 
 @onnx_op("InstanceNormalization", since=1)
 def instance_normalization(node: OnnxNode, g: Graph) -> Value:
-    """Standardized over the spatial axes, scaled and shifted per channel."""
-    x = emit.floats(node.input(0))
-    rank, channels = node.rank(0), _channels(node)
-    y = standardized(g, x, range(2, rank), node.attr("epsilon", 1e-5))
-    return _affine(g, y, node.input(1), node.input(2), (channels,) + (1,) * (rank - 2))
-
-
-def _affine(g: Graph, x: Value, scale: Value, bias: Value, shape: Sequence[int]) -> Value:
-    return emit.add(g, emit.mul(g, x, emit.reshape(g, scale, shape)), emit.reshape(g, bias, shape))
+    """Normalize the spatial axes, with a scale and a bias per channel: as many groups as channels."""
+    op = GroupNorm(_channels(node), node.attr("epsilon", 1e-5))
+    return g.add(op, *(emit.floats(node.input(index)) for index in range(3)))
 
 
 @onnx_op("GroupNormalization", since=18)
 def group_normalization(node: OnnxNode, g: Graph) -> Value:
-    """Standardized over groups of channels; scale and bias per group (opset 18) or per channel (opset 21)."""
-    x = emit.floats(node.input(0))
-    shape = node.shape(0)
-    groups = node.required_attr("num_groups", 1)
-    if groups < 1 or _channels(node) % groups:
-        raise node.fail(INVALID_NODE, f"{shape[1]} channels in {groups} groups")
+    """Normalize groups of channels, with a scale and a bias per group (opset 18) or per channel (opset 21)."""
+    channels, groups = _channels(node), node.required_attr("num_groups", 1)
+    if groups < 1 or channels % groups:
+        raise node.fail(INVALID_NODE, f"{channels} channels in {groups} groups")
     if node.version >= 21:
         node.refuse_attr("stash_type", 1)
-    inner = emit.reshape(g, x, (shape[0], groups, math.prod(shape[1:]) // groups))
-    y = standardized(g, inner, (2,), node.attr("epsilon", 1e-5))
-    scale, bias = node.input(1), node.input(2)
+    x, *factors = (emit.floats(node.input(index)) for index in range(3))
     if node.version < 21:
-        return emit.reshape(g, _affine(g, y, scale, bias, (groups, 1)), shape)
-    return _affine(g, emit.reshape(g, y, shape), scale, bias, (shape[1],) + (1,) * (len(shape) - 2))
+        factors = [_per_channel(g, value, channels) for value in factors]
+    return g.add(GroupNorm(groups, node.attr("epsilon", 1e-5)), x, *factors)
+
+
+def _per_channel(g: Graph, x: Value, channels: int) -> Value:
+    """Repeat a vector with one element per group for the channels of each group."""
+    (groups,) = emit.extents(x)
+    if x.is_constant:
+        return g.constant(np.repeat(x.array, channels // groups), x.name)
+    return emit.reshape(g, emit.expand(g, emit.reshape(g, x, (groups, 1)), (groups, channels // groups)), (channels,))
 
 
 @onnx_op("MeanVarianceNormalization", since=9)
@@ -165,23 +184,10 @@ def lp_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LRN", since=1)
 def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
-    """``x / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta``.
-
-    The sum over neighbouring channels is a 1 x 1 convolution with a banded matrix.
-    """
-    x = emit.floats(node.input(0))
-    shape = node.shape(0)
+    """``x / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta``."""
+    x, shape = emit.floats(node.input(0)), node.shape(0)
     size = node.required_attr("size", 1)
-    alpha, beta, bias = node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)
     if len(shape) < 3 or size < 1:
         raise node.fail(INVALID_NODE, f"an input of rank {len(shape)} with size={size}")
-    channels = shape[1]
-    node.budget((channels, channels), 4, "banded matrix")
-    offset = np.arange(channels)[None, :] - np.arange(channels)[:, None]
-    band = ((offset >= -((size - 1) // 2)) & (offset <= size // 2)).astype(np.float32)
-    plane = (shape[0], channels, math.prod(shape[2:]), 1) if len(shape) != 4 else shape
-    squares = formulas.square(g, emit.reshape(g, x, plane))
-    sums = g.add(Conv(), squares, g.constant(band[:, :, None, None], name="band"))
-    base = emit.adds(g, emit.muls(g, sums, alpha / size), bias)
-    factor = formulas.exp(g, emit.muls(g, formulas.ln(g, base), -beta))
-    return emit.mul(g, x, emit.reshape(g, factor, shape))
+    node.budget((shape[1], shape[1]), 4, "banded matrix")  # of the operator's expansion
+    return g.add(Lrn(size, node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)), x)

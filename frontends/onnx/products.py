@@ -85,6 +85,17 @@ def matmul_values(
     return y, shape
 
 
+def check_batch(node: OnnxNode, batch: Sequence[int]) -> None:
+    """Refuse more separate matrix products than a chip can run, which has one operator for each.
+
+    Raises:
+        CannotConvertError: there are more.
+    """
+    count = math.prod(batch)
+    if not is_open(count) and count > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"{count} separate matrix products")
+
+
 def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
     """[.., M, K] x [.., K, N] with broadcast batches; a product over all rows where the batch has one right matrix."""
     left, right = emit.extents(a), emit.extents(b)
@@ -95,9 +106,7 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
         rows = emit.reshape(g, a, (math.prod(left[:-1]), k))
         y = matrix_product(g, rows, emit.reshape(g, b, (k, n)))
         return emit.reshape(g, y, (*batch, m, n))
-    count = math.prod(batch)
-    if not is_open(count) and count > node.limits.max_unrolled_nodes:
-        raise node.fail(TOO_LARGE, f"{count} separate matrix products")
+    check_batch(node, batch)
     rank = len(batch) + 2
     a, b = (emit.reshape(g, x, (1,) * (rank - x.rank) + emit.extents(x)) for x in (a, b))
     return g.add(BatchMatmul(), a, b)

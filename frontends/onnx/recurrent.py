@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.activation import leaky, scaled_elu, softplus_of
+from tpuconvert.frontends.onnx.activation import divide_by_magnitude, leaky, scaled_elu
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.frontends.open_extents import is_open
@@ -20,6 +20,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.smooth_activation import HardSigmoid, Softplus
 from tpuconvert.schema.types import Array, Scalar
 
 Activation = Callable[[Graph, Value], Value]
@@ -34,10 +35,10 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
     "leakyrelu": (0.01, None, lambda a, b: lambda g, x: leaky(g, x, a)),
     "thresholdedrelu": (1.0, None, lambda a, b: lambda g, x: emit.mul(g, x, g.add(Gts(Scalar.f32(a)), x))),
     "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, formulas.tanh(g, emit.muls(g, x, b)), a)),
-    "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: emit.clamp(g, emit.adds(g, emit.muls(g, x, a), b), 0, 1)),
+    "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: g.add(HardSigmoid(a, b), x)),
     "elu": (1.0, None, lambda a, b: lambda g, x: scaled_elu(g, x, a)),
-    "softsign": (None, None, lambda a, b: lambda g, x: emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))),
-    "softplus": (None, None, lambda a, b: softplus_of),
+    "softsign": (None, None, lambda a, b: divide_by_magnitude),
+    "softplus": (None, None, lambda a, b: lambda g, x: g.add(Softplus(), x)),
 }
 
 

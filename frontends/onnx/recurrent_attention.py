@@ -14,6 +14,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.smooth_activation import Silu
 from tpuconvert.schema.types import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
@@ -109,7 +110,7 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
         operands.append(emit.reshape(g, emit.floats(bias), (1, channels, 1, 1)))
     y = emit.reshape(g, g.add(Conv(groups=channels), *operands), (batch, channels, length))
     if node.choice("activation", "none", ("none", "silu", "swish")) != "none":
-        y = emit.mul(g, y, formulas.sigmoid(g, y))
+        y = g.add(Silu(), y)
     if not before:
         return [node.result(y), np.zeros((batch, channels, 0), np.float32)]
     return [node.result(y), node.result(emit.cut(g, joined, 2, length, length + before))]

@@ -11,6 +11,7 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish
 from tpuconvert.schema.types import Scalar
 
 _DIRECT: dict[str, Op] = {
@@ -49,12 +50,12 @@ def prelu(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("HARD_SWISH")
 def hard_swish(node: TfliteNode, g: Graph) -> Value:
-    """Computes x * clamp(x / 6 + 0.5, 0, 1)."""
-    return recipes.hard_swish(g, node.input(0))
+    """``x * min(max(x / 6 + 1/2, 0), 1)``."""
+    return g.add(HardSwish(), node.input(0))
 
 
 @tflite_op("GELU")
 def gelu(node: TfliteNode, g: Graph) -> Value:
-    """The Gaussian error linear unit, exact or with tanh."""
-    function = recipes.gelu_tanh if node.option("approximate", False) else recipes.gelu
-    return function(g, node.input(0))
+    """``x / 2 * (1 + erf(x / sqrt(2)))``, or its approximation by tanh."""
+    form = GeluForm.TANH if node.option("approximate", False) else GeluForm.ERF
+    return g.add(Gelu(form), node.input(0))

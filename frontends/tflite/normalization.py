@@ -9,13 +9,13 @@ import numpy as np
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.layout import Permuted
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import ActiveType
-from tpuconvert.schema.ops.arithmetic import Div, Mul, Sub
+from tpuconvert.schema.ops.arithmetic import Div, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
@@ -58,20 +58,11 @@ def l2_normalization(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(node: TfliteNode, g: Graph) -> Permuted:
-    """Computes x / (bias + alpha * sum of squares of the channels within the radius) ^ beta.
-
-    The window over channels is a 1x1 convolution with a banded matrix of ones.
-    """
+    """``x / (bias + alpha * sum of squares of the channels within the radius) ^ beta``."""
     if node.rank(0) != 4:
         raise node.fail(INVALID_NODE, f"input {list(node.shape(0))} must have rank 4")
-    radius, beta = node.option("radius"), node.option("beta", 0.0)
     channels = node.shape(0)[3]
-    node.check_size([channels, channels])
-    distance = np.abs(np.subtract.outer(np.arange(channels), np.arange(channels)))
-    band = real_constant(g, (distance <= radius).astype(np.float32)[:, :, None, None], "window")
-    x = node.nchw(0)
-    total = g.add(Conv(), recipes.active(g, ActiveType.ACTIVE_SQUARE, x), band)
-    inner = recipes.adds(g, recipes.muls(g, total, node.option("alpha", 0.0)), node.option("bias", 0.0))
-    logarithm = recipes.active(g, ActiveType.ACTIVE_LN, inner)
-    factor = recipes.active(g, ActiveType.ACTIVE_EXP, recipes.muls(g, logarithm, -beta))
-    return node.nhwc(g.add(Mul(), x, factor))
+    node.check_size([channels, channels])  # the banded matrix of the operator's expansion
+    size = 2 * node.option("radius") + 1
+    op = Lrn(size, size * node.option("alpha", 0.0), node.option("beta", 0.0), node.option("bias", 0.0))
+    return node.nhwc(g.add(op, node.nchw(0)))

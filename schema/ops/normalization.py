@@ -136,6 +136,19 @@ def _aligned(op: Composite, g: Graph, x: Value | None, rank: int) -> Value | Non
     return x if x is None or x.rank == rank else f.reshape(g, x, (1,) * (rank - x.rank) + f.extents(op, x))
 
 
+def _with_free_batch(op: Composite, x: Value) -> tuple[int, ...]:
+    """Return the shape of an operand, with 0 for a symbolic first extent, which ``reshape`` copies.
+
+    Raises:
+        ShapeError: another extent is symbolic.
+
+    """
+    batch, *rest = x.shape
+    if isinstance(batch, int) or not all(isinstance(extent, int) for extent in rest):
+        return f.extents(op, x)
+    return (0, *(extent for extent in rest if isinstance(extent, int)))
+
+
 @tpu_op("group_norm", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class GroupNorm(Composite):
@@ -183,7 +196,7 @@ class GroupNorm(Composite):
 
     def expand(self, g: Graph, x: Value, scale: Value | None = None, bias: Value | None = None) -> tuple[Value]:
         """The groups as an axis, then as layer_norm."""
-        shape = f.extents(self, x)
+        shape = _with_free_batch(self, x)
         grouped = f.reshape(g, x, (shape[0], self.groups, math.prod(shape[1:]) // self.groups))
         centred = f.sub(g, grouped, f.mean(g, grouped, (2,)))
         y = f.mul(g, centred, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, centred), (2,)), self.epsilon)))
@@ -228,14 +241,16 @@ class Lrn(Composite):
             return ((wide / (self.bias + self.alpha / self.size * sums) ** self.beta).astype(np.float32),)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
-        """The sum over neighbours as a 1 x 1 convolution with a banded matrix, the power as EXP of LN."""
-        shape = f.extents(self, x)
+        """The base of the power as a 1 x 1 convolution with a banded matrix, the power as EXP of LN."""
+        shape = _with_free_batch(self, x)
         channels = shape[1]
         offset = np.arange(channels)[None, :] - np.arange(channels)[:, None]
-        band = ((offset >= -((self.size - 1) // 2)) & (offset <= self.size // 2)).astype(np.float32)
-        plane = shape if len(shape) == 4 else (shape[0], channels, math.prod(shape[2:]), 1)
-        squares = f.reshape(g, f.square(g, x), plane)
-        sums = g.add(Conv(), squares, g.constant(band[:, :, None, None], "band"))
-        base = f.adds(g, f.muls(g, sums, self.alpha / self.size), self.bias)
+        band = (offset >= -((self.size - 1) // 2)) & (offset <= self.size // 2)
+        weight = (band * (self.alpha / self.size)).astype(np.float32)
+        squares = f.square(g, x)
+        if x.rank != 4:
+            squares = f.reshape(g, squares, (shape[0], channels, math.prod(shape[2:]), 1))
+        bias = np.full((1, channels, 1, 1), self.bias, np.float32)
+        base = g.add(Conv(), squares, g.constant(weight[:, :, None, None], "band"), g.constant(bias, "bias"))
         factor = f.exp(g, f.muls(g, f.ln(g, base), -self.beta))
-        return (f.mul(g, x, f.reshape(g, factor, shape)),)
+        return (f.mul(g, x, factor if x.rank == 4 else f.reshape(g, factor, shape)),)

@@ -121,6 +121,8 @@ class HardSigmoid(CompositeActivation):
     alpha: float = 0.2
     beta: float = 0.5
 
+    rewrite_weight = 11  # more than the expansion, which decompose_hard_sigmoid replaces it by
+
     def function(self, x: Array) -> Array:
         """The formula of the class."""
         result: Array = np.clip(self.alpha * x + self.beta, 0, 1)

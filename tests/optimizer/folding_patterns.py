@@ -14,8 +14,17 @@ from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.smooth_activation import HardSigmoid
 from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
 from tpuconvert.schema.types import Scalar
+
+
+@pattern("decompose_hard_sigmoid", IMAGE)
+def _(d: Draw, x: Value) -> Value:
+    op = HardSigmoid(d.one_of(0.2, 1 / 6), 0.5)
+    if d.often():
+        return d.add(op, d.conv(x, 3))
+    return d.add(op, d.dense(d.add(Reshape((1, 144)), x), 6))
 
 
 @pattern("fold_branch_scales_into_linear", IMAGE)
