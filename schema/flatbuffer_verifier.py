@@ -1,40 +1,24 @@
 """Bounded verification of a FlatBuffers file against a description of its tables, before any field is read.
 
-A FlatBuffers file is a web of offsets that accessors follow blindly. ``verify`` walks everything that a description of
-the tables can reach and proves that each offset, vtable, vector and string lies inside the buffer, that required
-fields are present, and that the walk ends within a depth and a number of visits. Nothing is allocated by a size that
-the file states. Whoever reads the buffer through accessors made from the same tables cannot leave it afterwards.
+The accessors of a FlatBuffers file follow offsets without checks. ``verify`` walks every table that the description
+reaches and checks that each offset, vtable, vector and string is inside the buffer, that required fields are present,
+and that the walk stays within a depth and a number of visits. It allocates no memory by a size that the file states.
+Afterwards accessors of the same tables cannot read outside the buffer.
 
-A description is written as text, one line of fields per table, in the order of their slots:
-
-    Schema(
-        tables={"Model": "version:u32=3 name:str! nodes:[Node] pad:Size operator:<Op>", "Node": "ids:[i32]"},
-        structs={"Size": "h:i32 w:i32"},
-        unions={"Op": ("Conv", "Pool")},  # tags 1, 2, ...
-    )
-
-``bool i8 u8 i16 u16 i32 u32 i64 u64 f32 f64`` are scalars (enumerations are written as their scalar), ``str`` is a
-string, ``[T]`` a vector of scalars, strings, structs or tables, ``<U>`` a union (two slots: ``<name>_type`` and the
-value), any other name a table or a struct. ``=`` gives the default of a scalar, ``!`` marks a required field and a lone
-``_`` leaves the slot of a deprecated field unread.
+Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+
+from tpuconvert.schema.flatbuffer_schema import INLINE, Field, Kind, Schema, Table
 
 _U16 = struct.Struct("<H").unpack_from
 _U32 = struct.Struct("<I").unpack_from
 _I32 = struct.Struct("<i").unpack_from
-
-SCALAR_SIZES: Mapping[str, int] = {
-    **{"bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4, "i64": 8, "u64": 8},
-    **{"f32": 4, "f64": 8},
-}
-
 
 class FlatBufferError(ValueError):
     """The buffer is not a valid FlatBuffers file of the expected schema.
@@ -66,150 +50,6 @@ class Limits:
 
 
 USUAL_LIMITS = Limits()
-
-
-class Kind(Enum):
-    """What a slot of a table holds."""
-
-    SCALAR = "scalar"
-    STRUCT = "struct"
-    STRING = "string"
-    TABLE = "table"
-    UNION = "union"
-    SCALAR_VECTOR = "vector of scalars"
-    STRUCT_VECTOR = "vector of structs"
-    STRING_VECTOR = "vector of strings"
-    TABLE_VECTOR = "vector of tables"
-
-
-_INLINE = (Kind.SCALAR, Kind.STRUCT)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field of a table.
-
-    Attributes:
-        slot: index into the vtable, from 0; for a union the slot of its value (the tag is the slot before).
-        type: name of the scalar, struct, table or union (of the element, for a vector).
-        size: bytes inside the table, or of one element of a vector.
-        alignment: of the field inside the table, or of one element of a vector; bytes.
-        default: of a scalar that is not stored.
-    """
-
-    name: str
-    slot: int
-    kind: Kind
-    type: str
-    size: int = 4
-    alignment: int = 4
-    default: int | float | bool = 0
-    required: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """One table: its name and its fields in the order of their slots."""
-
-    name: str
-    fields: tuple[Field, ...]
-
-
-class Schema:
-    """The tables, structs and unions of one file format."""
-
-    def __init__(
-        self,
-        tables: Mapping[str, str],
-        structs: Mapping[str, str] | None = None,
-        unions: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> None:
-        """Parse the description (see the module's text).
-
-        Raises:
-            ValueError: a name that is not defined, a malformed field, or a name that is used twice.
-        """
-        self.structs: dict[str, tuple[int, int]] = {}
-        for name, text in (structs or {}).items():
-            self.structs[name] = self._struct_layout(text)
-        self.unions = {name: tuple(members) for name, members in (unions or {}).items()}
-        self._table_names = frozenset(tables)
-        self.tables = {name: Table(name, tuple(self._fields(name, text))) for name, text in tables.items()}
-        for union, members in self.unions.items():
-            for member in members:
-                if member not in self.tables:
-                    raise ValueError(f"union {union}: '{member}' is not a table")
-
-    def _struct_layout(self, text: str) -> tuple[int, int]:
-        """Size and alignment of a struct; structs may hold structs that stand before them."""
-        size = 0
-        alignment = 1
-        for token in text.split():
-            _, _, type_name = token.partition(":")
-            if type_name in SCALAR_SIZES:
-                part, part_alignment = SCALAR_SIZES[type_name], SCALAR_SIZES[type_name]
-            elif type_name in self.structs:
-                part, part_alignment = self.structs[type_name]
-            else:
-                raise ValueError(f"struct field '{token}': '{type_name}' is neither a scalar nor a struct")
-            size = -(-size // part_alignment) * part_alignment + part
-            alignment = max(alignment, part_alignment)
-        return -(-size // alignment) * alignment, alignment
-
-    def _fields(self, table: str, text: str) -> Iterator[Field]:
-        slot = 0
-        seen: set[str] = set()
-        for token in text.split():
-            if token == "_":
-                slot += 1
-                continue
-            name, colon, rest = token.partition(":")
-            required = rest.endswith("!")
-            type_name, equals, default = rest.removesuffix("!").partition("=")
-            if not colon or not name or name in seen:
-                raise ValueError(f"table {table}: '{token}' is malformed or named twice")
-            seen.add(name)
-            if type_name.startswith("<") and type_name.endswith(">"):
-                slot += 1
-            field = self._field(table, name, slot, type_name, required)
-            if equals:
-                if field.kind is not Kind.SCALAR:
-                    raise ValueError(f"table {table}: '{token}': only a scalar has a default")
-                field = Field(**{**field.__dict__, "default": _parse_default(field.type, default)})
-            slot += 1
-            yield field
-
-    def _field(self, table: str, name: str, slot: int, type_name: str, required: bool) -> Field:
-        if type_name in SCALAR_SIZES:
-            size = SCALAR_SIZES[type_name]
-            zero: int | float | bool = _parse_default(type_name, "0")
-            return Field(name, slot, Kind.SCALAR, type_name, size, size, zero, required)
-        if type_name in self.structs:
-            return Field(name, slot, Kind.STRUCT, type_name, *self.structs[type_name], required=required)
-        if type_name == "str":
-            return Field(name, slot, Kind.STRING, type_name, required=required)
-        if type_name in self._table_names:
-            return Field(name, slot, Kind.TABLE, type_name, required=required)
-        inner = type_name[1:-1]
-        if type_name == f"<{inner}>" and inner in self.unions:
-            return Field(name, slot, Kind.UNION, inner, required=required)
-        if type_name == f"[{inner}]":
-            if inner in SCALAR_SIZES:
-                size = SCALAR_SIZES[inner]
-                return Field(name, slot, Kind.SCALAR_VECTOR, inner, size, size, required=required)
-            if inner in self.structs:
-                return Field(name, slot, Kind.STRUCT_VECTOR, inner, *self.structs[inner], required=required)
-            if inner == "str":
-                return Field(name, slot, Kind.STRING_VECTOR, inner, required=required)
-            if inner in self._table_names:
-                return Field(name, slot, Kind.TABLE_VECTOR, inner, required=required)
-        raise ValueError(f"table {table}: field '{name}' has the unknown type '{type_name}'")
-
-
-def _parse_default(type_name: str, text: str) -> int | float | bool:
-    if type_name == "bool":
-        return text in ("true", "1")
-    return float(text) if type_name in ("f32", "f64") else int(text)
 
 
 def verify(
@@ -353,14 +193,14 @@ class _Walk:
         followed: list[tuple[Field, int]] = []
         tags: dict[int, int] = {}
         for field in table.fields:
-            offset = stored(field.slot, field.size if field.kind in _INLINE else 4, field.name)
+            offset = stored(field.slot, field.size if field.kind in INLINE else 4, field.name)
             if field.kind is Kind.UNION:
                 tags[field.slot] = stored(field.slot - 1, 1, f"{field.name}_type")
             if not offset:
                 if field.required:
                     raise _at(f".{field.name}", "required, but missing")
                 continue
-            if field.kind not in _INLINE:
+            if field.kind not in INLINE:
                 followed.append((field, offset))
                 if offset & 3 and self.check_alignment:
                     raise _at(f".{field.name}", f"offset {offset} in its table is not aligned to 4")

@@ -17,7 +17,6 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -56,30 +55,6 @@ class _Layout:
     alignment: int
     pack: Callable[..., bytes]
     offsets: tuple[int, ...]
-
-
-class Row(tuple[Any, ...]):
-    """A table as the tuple of its fields, which have names; the generated classes derive from it.
-
-    They say themselves how they are made. ``NamedTuple`` would compile a function for each class when it is loaded.
-    """
-
-    __slots__ = ()
-
-    _fields: ClassVar[tuple[str, ...]]
-
-    def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__annotations__)
-        for place, name in enumerate(cls._fields):
-            setattr(cls, name, property(operator.itemgetter(place)))
-
-    def _replace(self, **changes: Any) -> Self:
-        """The same table with other values of some fields."""
-        return type(self)(**dict(zip(self._fields, self, strict=True)) | changes)
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
-        return f"{type(self).__name__}({shown})"
 
 
 class TableForm:

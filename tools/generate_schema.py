@@ -188,13 +188,11 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from tpuconvert.schema.flatbuffer_writer import Row, TableForm
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.flatbuffer_verifier import Schema
-    from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
+from tpuconvert.schema import flatbuffer_reader
+from tpuconvert.schema.flatbuffer_schema import Schema
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
 
 SCHEMA_SHA256 = "{digest}"
 FILE_IDENTIFIER = b"{schema.identifier}"
@@ -202,7 +200,7 @@ ROOT_TABLE = "{schema.root}"
 TABLES = {{
 {tables}
 }}
-"""In the words of ``flatbuffer_verifier``."""
+"""Fields per table, in the notation of ``flatbuffer_schema``."""
 '''
 
 
@@ -230,26 +228,16 @@ def _enum(item: EnumType) -> str:
 
 def _table(schema: Schema, table: TableType) -> str:
     fields = sorted((_declared(schema, item) for item in table.fields), key=lambda field: field[2] is not None)
-    declared = "".join(f"    {name}: {word}{_hides_method(name)}\n" for name, word, _ in fields)
-    given = "".join(
-        f"        {name}: {word},\n" if default is None else f"        {name}: {word} = {default},\n"
+    declared = "".join(
+        f"    {name}: {word}{'' if default is None else f' = {default}'}{_hides_method(name)}\n"
         for name, word, default in fields
     )
-    names = "".join(f"{name}, " for name, *_ in fields)
     ordered = _widest_first(schema, table)
     slots = "".join(f"    {_slot(schema, slot, item)},\n" for slot, item in ordered)
     values = "".join(f"            {_written(schema, item)},\n" for _, item in ordered)
-    return f'''class {table.name}(Row):
+    return f'''class {table.name}(NamedTuple):
 {_doc(table.doc, f"The table {table.name}.")}
-    __slots__ = ()
-
 {declared}
-    def __new__(
-        cls,
-{given}    ) -> {table.name}:
-        """The table of these fields."""
-        return tuple.__new__(cls, ({names.rstrip() if len(fields) == 1 else names.rstrip(", ")}))
-
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
         return writer.table(
@@ -279,20 +267,16 @@ _ENUMS = {{
 
 @functools.cache
 def _schema() -> Schema:
-    from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
-
     return Schema(TABLES)
 
 
 def unpack(buffer: memoryview) -> {schema.root}:
-    """Read a buffer that nobody has verified.
+    """Verify and read a buffer.
 
     Raises:
-        ValueError: for anything in it that is not as it should be.
+        ValueError: the buffer is not valid.
     """
-    from tpuconvert.schema.flatbuffer_reader import read
-
-    root = read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
+    root = flatbuffer_reader.read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, {schema.root})
     return root
 '''

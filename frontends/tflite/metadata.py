@@ -13,14 +13,16 @@ import io
 import math
 import zipfile
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpuconvert.frontends.tflite.reader import ModelFile, decoded
-from tpuconvert.schema.flatbuffer_tables import TableReader
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Limits, Schema, verify
+from tpuconvert.schema import flatbuffer_reader
+from tpuconvert.schema.flatbuffer_schema import Schema
+from tpuconvert.schema.flatbuffer_verifier import Limits
 
 NAME = "TFLITE_METADATA"
 _IDENTIFIER = b"M001"
+_LIMITS = Limits(max_depth=16, max_visits=100_000)
 _MOST_FILE_BYTES = 4 << 20  # one label file
 _MOST_LABELS = 100_000
 
@@ -51,7 +53,74 @@ SCHEMA = Schema(
     },
 )
 
-_NORMALIZATION, _IMAGE = 1, 2  # tags of the two unions
+
+class _Features(NamedTuple):
+    pass
+
+
+class _Image(NamedTuple):
+    color_space: int = 0
+
+
+class _Content(NamedTuple):
+    content_properties: _Features | _Image | None = None
+
+
+class _Normalization(NamedTuple):
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+
+class _ProcessUnit(NamedTuple):
+    options: _Normalization | None = None
+
+
+class _Stats(NamedTuple):
+    max: tuple[float, ...] = ()
+    min: tuple[float, ...] = ()
+
+
+class _AssociatedFile(NamedTuple):
+    name: str = ""
+    type: int = 0
+
+
+class _Tensor(NamedTuple):
+    name: str = ""
+    description: str = ""
+    content: _Content = _Content()
+    process_units: tuple[_ProcessUnit, ...] = ()
+    stats: _Stats = _Stats()
+    associated_files: tuple[_AssociatedFile, ...] = ()
+
+
+class _Subgraph(NamedTuple):
+    input_tensor_metadata: tuple[_Tensor, ...] = ()
+    output_tensor_metadata: tuple[_Tensor, ...] = ()
+
+
+class _Model(NamedTuple):
+    name: str = ""
+    description: str = ""
+    version: str = ""
+    author: str = ""
+    license: str = ""
+    subgraph_metadata: tuple[_Subgraph, ...] = ()
+
+
+_ROWS = {
+    "ModelMetadata": _Model,
+    "SubGraphMetadata": _Subgraph,
+    "TensorMetadata": _Tensor,
+    "AssociatedFile": _AssociatedFile,
+    "Content": _Content,
+    "FeatureProperties": _Features,
+    "ImageProperties": _Image,
+    "ProcessUnit": _ProcessUnit,
+    "NormalizationOptions": _Normalization,
+    "Stats": _Stats,
+}
+
 _COLORS = {1: "RGB", 2: "GRAY"}
 _LABELS = (2, 3)  # types of files: labels of an axis, and of values
 
@@ -67,10 +136,11 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
     if stored is None:
         return {}, []
     try:
-        verify(stored, SCHEMA, "ModelMetadata", _IDENTIFIER, Limits(16, 100_000), allow_unknown_union_tags=True)
-        root = TableReader.root(memoryview(bytes(stored)))
+        root = flatbuffer_reader.read(
+            stored, SCHEMA, "ModelMetadata", _IDENTIFIER, _ROWS, limits=_LIMITS, allow_unknown_union_tags=True
+        )
         return _model(root, subgraph, _Files(file))
-    except (FlatBufferError, ValueError) as error:  # the second: parts that overlap, strings that are not UTF-8
+    except ValueError as error:  # FlatBufferError included
         return {}, [f"its metadata cannot be read: {error}"]
 
 
@@ -112,44 +182,39 @@ class _Files:
         return lines
 
 
-def _model(root: TableReader, subgraph: int, files: _Files) -> tuple[dict[str, Any], list[str]]:
-    found = _texts(root, name=0, description=1, version=2, author=4, license=5)
-    subgraphs = root.tables(3)
-    if subgraph < len(subgraphs):
-        for key, slot in (("inputs", 2), ("outputs", 3)):
-            tensors = [_tensor(tensor, files) for tensor in subgraphs[subgraph].tables(slot)]
-            if any(tensors):
-                found[key] = tensors
+def _model(root: _Model, subgraph: int, files: _Files) -> tuple[dict[str, Any], list[str]]:
+    found = _texts(root, "name", "description", "version", "author", "license")
+    if subgraph < len(root.subgraph_metadata):
+        chosen = root.subgraph_metadata[subgraph]
+        for key, tensors in (("inputs", chosen.input_tensor_metadata), ("outputs", chosen.output_tensor_metadata)):
+            described = [_tensor(tensor, files) for tensor in tensors]
+            if any(described):
+                found[key] = described
     return found, files.notes
 
 
-def _texts(table: TableReader, **slots: int) -> dict[str, Any]:
-    texts = {key: table.string(slot) for key, slot in slots.items()}
-    return {key: text for key, text in texts.items() if text}
+def _texts(table: _Model | _Tensor, *names: str) -> dict[str, Any]:
+    texts = {name: getattr(table, name) for name in names}
+    return {name: text for name, text in texts.items() if text}
 
 
-def _tensor(table: TableReader, files: _Files) -> dict[str, Any]:
-    found = _texts(table, name=0, description=1)
-    content = table.table(3)
-    if content is not None and content.scalar(0, "B", 0) == _IMAGE:
-        image = content.table(1)
+def _tensor(table: _Tensor, files: _Files) -> dict[str, Any]:
+    found = _texts(table, "name", "description")
+    image = table.content.content_properties
+    if isinstance(image, _Image):
         found["content"] = "image"
-        color = _COLORS.get(0 if image is None else image.scalar(0, "b", 0))
-        if color is not None:
-            found["color"] = color
-    for unit in table.tables(4):
-        options = unit.table(1) if unit.scalar(0, "B", 0) == _NORMALIZATION else None
-        if options is not None:
-            found["mean"], found["std"] = list(options.scalars(0, "f")), list(options.scalars(1, "f"))
-    stats = table.table(5)
-    if stats is not None:
-        for key, slot in (("max", 0), ("min", 1)):
-            numbers = [number for number in stats.scalars(slot, "f") if math.isfinite(number)]
-            if numbers:
-                found[key] = numbers
-    for item in table.tables(6):
-        if item.scalar(2, "b", 0) in _LABELS and "labels" not in found:
-            found["labels"] = files.labels(item.string(0))
+        if image.color_space in _COLORS:
+            found["color"] = _COLORS[image.color_space]
+    for unit in table.process_units:
+        if unit.options is not None:
+            found["mean"], found["std"] = list(unit.options.mean), list(unit.options.std)
+    for key, limits in (("max", table.stats.max), ("min", table.stats.min)):
+        numbers = [number for number in limits if math.isfinite(number)]
+        if numbers:
+            found[key] = numbers
+    for item in table.associated_files:
+        if item.type in _LABELS and "labels" not in found:
+            found["labels"] = files.labels(item.name)
     return found
 
 

@@ -22,7 +22,8 @@ from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA
 from tpuconvert.frontends.tflite.sparse import densified
 from tpuconvert.schema import flatbuffer_verifier
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Kind, verify
+from tpuconvert.schema.flatbuffer_schema import Kind
+from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, verify
 from tpuconvert.schema.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 

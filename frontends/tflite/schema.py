@@ -4,7 +4,7 @@ Source: the public schema of TensorFlow Lite, as the ``tflite`` package 2.18 sta
 slot). ``tensorflow/lite/schema/schema.fbs``.
 """
 
-from tpuconvert.schema.flatbuffer_verifier import Schema
+from tpuconvert.schema.flatbuffer_schema import Schema
 
 IDENTIFIER = b"TFL3"
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
-from tpuconvert.schema.flatbuffer_writer import Row, TableForm
-
-if TYPE_CHECKING:
-    from tpuconvert.schema.flatbuffer_verifier import Schema
-    from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals
+from tpuconvert.schema import flatbuffer_reader
+from tpuconvert.schema.flatbuffer_schema import Schema
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, Integers, Reals, TableForm
 
 SCHEMA_SHA256 = "c3781515a089b751cc5ec0ab9c5c19266407ed62ad0497177faadee870d458f2"
 FILE_IDENTIFIER = b"TPUM"
@@ -30,7 +28,7 @@ TABLES = {
     "Grouping": "lanes:i32 lane_bytes:i64 row_bytes:i32 groups:[Group]",
     "Model": "tool_version:str! chip:u8 quantize:str! plugins:[str] graph:Graph! attributes:[Attribute] buffers:[Buffer] notes:[Note] preprocessing:[Entry] metadata:[Entry] grouping:Grouping",
 }
-"""In the words of ``flatbuffer_verifier``."""
+"""Fields per table, in the notation of ``flatbuffer_schema``."""
 
 
 class DType(enum.IntEnum):
@@ -75,37 +73,19 @@ class AttributeKind(enum.IntEnum):
     BYTES = 11
 
 
-class Attribute(Row):
+class Attribute(NamedTuple):
     """A parameter of an operator. Every different (name, value) is stored once per file; nodes refer to it by its place."""
 
-    __slots__ = ()
-
     name: str
-    kind: AttributeKind
-    integer: int
-    real: float
-    dtype: DType
-    string: str
-    integers: Integers
-    reals: Reals
-    strings: tuple[str, ...]
-    octets: tuple[int, ...]
-
-    def __new__(
-        cls,
-        name: str,
-        kind: AttributeKind = AttributeKind(0),
-        integer: int = 0,
-        real: float = 0.0,
-        dtype: DType = DType(0),
-        string: str = "",
-        integers: Integers = (),
-        reals: Reals = (),
-        strings: tuple[str, ...] = (),
-        octets: tuple[int, ...] = (),
-    ) -> Attribute:
-        """The table of these fields."""
-        return tuple.__new__(cls, (name, kind, integer, real, dtype, string, integers, reals, strings, octets))
+    kind: AttributeKind = AttributeKind(0)
+    integer: int = 0
+    real: float = 0.0
+    dtype: DType = DType(0)
+    string: str = ""
+    integers: Integers = ()
+    reals: Reals = ()
+    strings: tuple[str, ...] = ()
+    octets: tuple[int, ...] = ()
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -138,27 +118,14 @@ _ATTRIBUTE = TableForm(
 )
 
 
-class Quantization(Row):
+class Quantization(NamedTuple):
     """real = (q - zero_point) * scale. One scale, or one for each index of `axis`; one zero point where all are equal."""
 
-    __slots__ = ()
-
-    scale: Reals
-    zero_point: Integers
-    dtype: DType
-    per_axis: bool
-    axis: int
-
-    def __new__(
-        cls,
-        scale: Reals = (),
-        zero_point: Integers = (),
-        dtype: DType = DType(0),
-        per_axis: bool = False,
-        axis: int = 0,
-    ) -> Quantization:
-        """The table of these fields."""
-        return tuple.__new__(cls, (scale, zero_point, dtype, per_axis, axis))
+    scale: Reals = ()
+    zero_point: Integers = ()
+    dtype: DType = DType(0)
+    per_axis: bool = False
+    axis: int = 0
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -181,21 +148,11 @@ _QUANTIZATION = TableForm(
 )
 
 
-class Buffer(Row):
+class Buffer(NamedTuple):
     """Bytes in the weight segment, little-endian, C order. `offset` counts from the start of the segment."""
 
-    __slots__ = ()
-
-    offset: int
-    size: int
-
-    def __new__(
-        cls,
-        offset: int = 0,
-        size: int = 0,
-    ) -> Buffer:
-        """The table of these fields."""
-        return tuple.__new__(cls, (offset, size))
+    offset: int = 0
+    size: int = 0
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -212,23 +169,12 @@ _BUFFER = TableForm(
 )
 
 
-class Source(Row):
+class Source(NamedTuple):
     """Where a node came from: the file's name without its folder, the node's name and operator in that file."""
-
-    __slots__ = ()
 
     file: str
     node: str
     op: str
-
-    def __new__(
-        cls,
-        file: str,
-        node: str,
-        op: str,
-    ) -> Source:
-        """The table of these fields."""
-        return tuple.__new__(cls, (file, node, op))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -247,23 +193,12 @@ _SOURCE = TableForm(
 )
 
 
-class Note(Row):
+class Note(NamedTuple):
     """Something the user should know about the model, for example why a node stayed float."""
-
-    __slots__ = ()
 
     kind: str
     node: str
     message: str
-
-    def __new__(
-        cls,
-        kind: str,
-        node: str,
-        message: str,
-    ) -> Note:
-        """The table of these fields."""
-        return tuple.__new__(cls, (kind, node, message))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -282,21 +217,11 @@ _NOTE = TableForm(
 )
 
 
-class Entry(Row):
+class Entry(NamedTuple):
     """A key and its value as JSON text."""
-
-    __slots__ = ()
 
     key: str
     json: str
-
-    def __new__(
-        cls,
-        key: str,
-        json: str,
-    ) -> Entry:
-        """The table of these fields."""
-        return tuple.__new__(cls, (key, json))
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -313,31 +238,17 @@ _ENTRY = TableForm(
 )
 
 
-class Group(Row):
+class Group(NamedTuple):
     """Graph.nodes[first] and those behind it: they run together, part by part. Results are cut into `tiles_n` parts along
     axis 0, `tiles_c` along axis 1, `tiles_h` along axis 2.
     """
 
-    __slots__ = ()
-
-    first: int
-    count: int  # type: ignore[assignment]  # the method of tuples of that name is not used
-    tiles_n: int
-    tiles_c: int
-    tiles_h: int
-    keeps_constants: bool
-
-    def __new__(
-        cls,
-        first: int = 0,
-        count: int = 0,
-        tiles_n: int = 1,
-        tiles_c: int = 1,
-        tiles_h: int = 1,
-        keeps_constants: bool = False,
-    ) -> Group:
-        """The table of these fields."""
-        return tuple.__new__(cls, (first, count, tiles_n, tiles_c, tiles_h, keeps_constants))
+    first: int = 0
+    count: int = 0  # type: ignore[assignment]  # the method of tuples of that name is not used
+    tiles_n: int = 1
+    tiles_c: int = 1
+    tiles_h: int = 1
+    keeps_constants: bool = False
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -362,31 +273,16 @@ _GROUP = TableForm(
 )
 
 
-class Value(Row):
+class Value(NamedTuple):
     """A tensor between nodes. In `shape` a negative number -1-k is the symbolic dimension Graph.symbols[k]."""
 
-    __slots__ = ()
-
     name: str
-    dtype: DType
-    shape: Integers
-    quantization: Quantization | None
-    data: int
-    stored: int
-    stored_dtype: DType
-
-    def __new__(
-        cls,
-        name: str,
-        dtype: DType = DType(0),
-        shape: Integers = (),
-        quantization: Quantization | None = None,
-        data: int = -1,
-        stored: int = -1,
-        stored_dtype: DType = DType(0),
-    ) -> Value:
-        """The table of these fields."""
-        return tuple.__new__(cls, (name, dtype, shape, quantization, data, stored, stored_dtype))
+    dtype: DType = DType(0)
+    shape: Integers = ()
+    quantization: Quantization | None = None
+    data: int = -1
+    stored: int = -1
+    stored_dtype: DType = DType(0)
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -413,27 +309,14 @@ _VALUE = TableForm(
 )
 
 
-class Node(Row):
+class Node(NamedTuple):
     """One operation."""
 
-    __slots__ = ()
-
     op: str
-    attributes: tuple[int, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    sources: tuple[Source, ...]
-
-    def __new__(
-        cls,
-        op: str,
-        attributes: tuple[int, ...] = (),
-        inputs: tuple[int, ...] = (),
-        outputs: tuple[int, ...] = (),
-        sources: tuple[Source, ...] = (),
-    ) -> Node:
-        """The table of these fields."""
-        return tuple.__new__(cls, (op, attributes, inputs, outputs, sources))
+    attributes: tuple[int, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -456,25 +339,13 @@ _NODE = TableForm(
 )
 
 
-class Port(Row):
+class Port(NamedTuple):
     """An input or output as the user sees it: `dtype` is a NumPy name (an int64 output stays int64)."""
-
-    __slots__ = ()
 
     name: str
     dtype: str
-    shape: Integers
-    quantization: Quantization | None
-
-    def __new__(
-        cls,
-        name: str,
-        dtype: str,
-        shape: Integers = (),
-        quantization: Quantization | None = None,
-    ) -> Port:
-        """The table of these fields."""
-        return tuple.__new__(cls, (name, dtype, shape, quantization))
+    shape: Integers = ()
+    quantization: Quantization | None = None
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -495,25 +366,13 @@ _PORT = TableForm(
 )
 
 
-class Grouping(Row):
+class Grouping(NamedTuple):
     """What stays in on-chip memory, in the order of Graph.nodes, and the memory that it was planned for."""
 
-    __slots__ = ()
-
-    lanes: int
-    lane_bytes: int
-    row_bytes: int
-    groups: tuple[Group, ...]
-
-    def __new__(
-        cls,
-        lanes: int = 0,
-        lane_bytes: int = 0,
-        row_bytes: int = 0,
-        groups: tuple[Group, ...] = (),
-    ) -> Grouping:
-        """The table of these fields."""
-        return tuple.__new__(cls, (lanes, lane_bytes, row_bytes, groups))
+    lanes: int = 0
+    lane_bytes: int = 0
+    row_bytes: int = 0
+    groups: tuple[Group, ...] = ()
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -534,39 +393,20 @@ _GROUPING = TableForm(
 )
 
 
-class Graph(Row):
+class Graph(NamedTuple):
     """`file` is the base name of the source file, `notes` what a reader of the report must know."""
-
-    __slots__ = ()
 
     name: str
     file: str
     rescale: str
-    symbols: tuple[str, ...]
-    values: tuple[Value, ...]
-    nodes: tuple[Node, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    input_ports: tuple[Port, ...]
-    output_ports: tuple[Port, ...]
-    notes: tuple[str, ...]
-
-    def __new__(
-        cls,
-        name: str,
-        file: str,
-        rescale: str,
-        symbols: tuple[str, ...] = (),
-        values: tuple[Value, ...] = (),
-        nodes: tuple[Node, ...] = (),
-        inputs: tuple[int, ...] = (),
-        outputs: tuple[int, ...] = (),
-        input_ports: tuple[Port, ...] = (),
-        output_ports: tuple[Port, ...] = (),
-        notes: tuple[str, ...] = (),
-    ) -> Graph:
-        """The table of these fields."""
-        return tuple.__new__(cls, (name, file, rescale, symbols, values, nodes, inputs, outputs, input_ports, output_ports, notes))
+    symbols: tuple[str, ...] = ()
+    values: tuple[Value, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    input_ports: tuple[Port, ...] = ()
+    output_ports: tuple[Port, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -601,39 +441,20 @@ _GRAPH = TableForm(
 )
 
 
-class Model(Row):
+class Model(NamedTuple):
     """Everything but the bytes of the constants."""
-
-    __slots__ = ()
 
     tool_version: str
     quantize: str
     graph: Graph
-    chip: Chip
-    plugins: tuple[str, ...]
-    attributes: tuple[Attribute, ...]
-    buffers: tuple[Buffer, ...]
-    notes: tuple[Note, ...]
-    preprocessing: tuple[Entry, ...]
-    metadata: tuple[Entry, ...]
-    grouping: Grouping | None
-
-    def __new__(
-        cls,
-        tool_version: str,
-        quantize: str,
-        graph: Graph,
-        chip: Chip = Chip(0),
-        plugins: tuple[str, ...] = (),
-        attributes: tuple[Attribute, ...] = (),
-        buffers: tuple[Buffer, ...] = (),
-        notes: tuple[Note, ...] = (),
-        preprocessing: tuple[Entry, ...] = (),
-        metadata: tuple[Entry, ...] = (),
-        grouping: Grouping | None = None,
-    ) -> Model:
-        """The table of these fields."""
-        return tuple.__new__(cls, (tool_version, quantize, graph, chip, plugins, attributes, buffers, notes, preprocessing, metadata, grouping))
+    chip: Chip = Chip(0)
+    plugins: tuple[str, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+    notes: tuple[Note, ...] = ()
+    preprocessing: tuple[Entry, ...] = ()
+    metadata: tuple[Entry, ...] = ()
+    grouping: Grouping | None = None
 
     def pack(self, writer: FlatBufferWriter) -> int:
         """Write the table and return its place."""
@@ -695,19 +516,15 @@ _ENUMS = {
 
 @functools.cache
 def _schema() -> Schema:
-    from tpuconvert.schema.flatbuffer_verifier import Schema  # not at import: writing needs neither this nor the reader
-
     return Schema(TABLES)
 
 
 def unpack(buffer: memoryview) -> Model:
-    """Read a buffer that nobody has verified.
+    """Verify and read a buffer.
 
     Raises:
-        ValueError: for anything in it that is not as it should be.
+        ValueError: the buffer is not valid.
     """
-    from tpuconvert.schema.flatbuffer_reader import read
-
-    root = read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
+    root = flatbuffer_reader.read(buffer, _schema(), ROOT_TABLE, FILE_IDENTIFIER, _ROWS, _ENUMS)
     assert isinstance(root, Model)
     return root

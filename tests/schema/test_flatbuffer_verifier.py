@@ -11,7 +11,8 @@ import pytest
 from flatbuffers import number_types as N
 from flatbuffers.table import Table as Accessor
 
-from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Kind, Limits, Schema, verify
+from tpuconvert.schema.flatbuffer_schema import Kind, Schema
+from tpuconvert.schema.flatbuffer_verifier import FlatBufferError, Limits, verify
 
 SCHEMA = Schema(
     tables={

@@ -6,7 +6,7 @@ import tflite
 from flatbuffers import number_types
 
 from tpuconvert.frontends.tflite.schema import SCHEMA
-from tpuconvert.schema.flatbuffer_verifier import Kind
+from tpuconvert.schema.flatbuffer_schema import Kind
 
 _FLAGS = {
     **{"bool": number_types.BoolFlags, "i8": number_types.Int8Flags, "u8": number_types.Uint8Flags},
