@@ -1,4 +1,4 @@
-"""Activation functions; those that only limit a value are in ``clipping``."""
+"""Activation functions; those that only limit a value are in ``clip.py``."""
 
 from __future__ import annotations
 

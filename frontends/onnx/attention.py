@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.matmul import batched_product, check_batch
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import batched_product, check_batch
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -137,7 +137,7 @@ def _mask(node: OnnxNode, g: Graph, shape: tuple[int, int, int, int], past: int)
 def _given_mask(node: OnnxNode, g: Graph, keys: int) -> Value:
     """Input 3: a bias, or a Boolean mask; keys beyond its end are hidden."""
     mask = emit.floats(node.input(3))
-    is_boolean = node.element(3) is elements.BOOL
+    is_boolean = node.element(3) is element_types.BOOL
     if is_boolean:
         mask = _hide(g, mask)
     missing = keys - emit.extents(mask)[-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
-from tpuconvert.frontends.onnx.elements import ELEMENTS, SMALL
+from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widened, wrapped
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
@@ -29,7 +29,7 @@ def bit_shift(node: OnnxNode, g: Graph) -> Result:
     x, amounts = node.input(0), node.input(1)
     if not (x.dtype.is_integer and amounts.dtype.is_integer):
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {element}", "supported: integers")
-    if direction == "LEFT" and (element.bits == 64 or element is elements.UINT32):
+    if direction == "LEFT" and (element.bits == 64 or element is element_types.UINT32):
         raise node.fail(UNSUPPORTED_TYPE, f"shifts {element} to the left", "supported: int32 and narrower integers")
     shape = emit.broadcast_shape(emit.extents(x), emit.extents(amounts))
     wide, by = (widened(g, value) for value in (x, amounts))

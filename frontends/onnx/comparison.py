@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, operands
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
@@ -46,11 +46,11 @@ def _comparison(name: str, comparison: Comparison, since: int) -> None:
             a, b = operands(node)
         else:
             a, b = node.input(0), node.input(1)
-        if a.dtype is DType.INT32 and node.element(0) is not elements.BOOL:
+        if a.dtype is DType.INT32 and node.element(0) is not element_types.BOOL:
             note = "integers are compared in FLOAT32, exact below 2^24"
             if note not in g.notes:
                 g.notes.append(note)
-        return node.elementwise(compare(g, comparison, a, b), elements.BOOL)
+        return node.elementwise(compare(g, comparison, a, b), element_types.BOOL)
 
     convert.__doc__ = f"{name}, element by element, as 0 and 1."
     onnx_op(name, since=since, kind=Kind.DIRECT)(convert)
@@ -68,7 +68,7 @@ def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
         a, b = operands(node)
         if a.dtype is not DType.FLOAT32 or b.dtype is not DType.FLOAT32:
             raise node.fail(UNSUPPORTED_TYPE, "its inputs are no truth values")
-        return node.elementwise(function(g, a, b), elements.BOOL)
+        return node.elementwise(function(g, a, b), element_types.BOOL)
 
     convert.__doc__ = f"{name} of truth values that are 0 and 1."
     onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
@@ -82,14 +82,14 @@ _logic("Xor", lambda g, a, b: compare(g, Comparison.NE, a, b))
 @onnx_op("Not", since=1, kind=Kind.DIRECT)
 def negation(node: OnnxNode, g: Graph) -> Result:
     """1 for 0, 0 for 1."""
-    return node.elementwise(g.add(Eqs(Scalar.f32(0)), emit.floats(node.input(0))), elements.BOOL)
+    return node.elementwise(g.add(Eqs(Scalar.f32(0)), emit.floats(node.input(0))), element_types.BOOL)
 
 
 @onnx_op("IsNaN", since=9, kind=Kind.DIRECT)
 def is_nan(node: OnnxNode, g: Graph) -> Result:
     """Only NaN differs from itself."""
     x = emit.floats(node.input(0))
-    return node.elementwise(g.add(Ne(), x, x), elements.BOOL)
+    return node.elementwise(g.add(Ne(), x, x), element_types.BOOL)
 
 
 @onnx_op("IsInf", since=10)
@@ -98,10 +98,10 @@ def is_inf(node: OnnxNode, g: Graph) -> Result:
     x = emit.floats(node.input(0))
     negative, positive = bool(node.attr("detect_negative", 1)), bool(node.attr("detect_positive", 1))
     if not negative and not positive:
-        return node.elementwise(g.add(Nes(Scalar.f32(0)), emit.muls(g, g.add(Ne(), x, x), 0)), elements.BOOL)
+        return node.elementwise(g.add(Nes(Scalar.f32(0)), emit.muls(g, g.add(Ne(), x, x), 0)), element_types.BOOL)
     if negative and positive:
         x = formulas.absolute(g, x)
-    return node.elementwise(g.add(Eqs(Scalar.f32(math.inf if positive else -math.inf)), x), elements.BOOL)
+    return node.elementwise(g.add(Eqs(Scalar.f32(math.inf if positive else -math.inf)), x), element_types.BOOL)
 
 
 @onnx_op("Where", since=9)

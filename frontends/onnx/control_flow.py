@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array
 
 
-def _known(name: str, element: elements.Element, array: Array) -> OnnxTensor:
+def _known(name: str, element: element_types.Element, array: Array) -> OnnxTensor:
     return OnnxTensor(name, element, array.shape, array)
 
 
@@ -53,8 +53,8 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     trip = 0
     while going and (trips is None or trip < trips):
         _check_trips(node, trip)
-        counter = _known("trip", elements.INT64, np.array(trip, np.int64))
-        condition = _known("condition", elements.BOOL, np.array(True))
+        counter = _known("trip", element_types.INT64, np.array(trip, np.int64))
+        condition = _known("condition", element_types.BOOL, np.array(True))
         results = node.inline(body, [counter, condition, *states], str(trip))
         going = _decided(node, results[0], "condition")
         states = results[1 : 1 + len(states)]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.matmul import batched_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.elements import SMALL
+from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widened, wrapped
 from tpuconvert.frontends.registry import Kind

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.elementary import truncate
-from tpuconvert.frontends.onnx.elements import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind

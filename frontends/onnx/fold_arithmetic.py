@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.frontends.onnx import elements, shape_rules
-from tpuconvert.frontends.onnx.elements import ELEMENTS, Element, describe
+from tpuconvert.frontends.onnx import element_types, shape_arguments
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element, describe
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
 from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
@@ -152,7 +152,7 @@ def cast_array(array: Array, target: Element) -> Array:
     """Elements in another type: floats are truncated towards zero, 16-bit brain floats rounded to even."""
     if target.bits < 8 or "float8" in target.name:
         raise ValueError(f"cast to {target}")
-    if target is elements.BFLOAT16:
+    if target is element_types.BFLOAT16:
         bits = np.atleast_1d(array).astype(np.float32).view(np.uint32).astype(np.uint64)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
         widened: Array = np.asarray(rounded.astype(np.uint32)).view(np.float32)
@@ -160,7 +160,7 @@ def cast_array(array: Array, target: Element) -> Array:
         return widened.reshape(array.shape)
     if is_shape_tensor(array) and target.is_integer:
         return array
-    if target is elements.BOOL:
+    if target is element_types.BOOL:
         return np.not_equal(array, 0)
     return array.astype(target.numpy)
 
@@ -208,12 +208,12 @@ def clip(node: OnnxNode, _: Graph) -> Array:
 def _reduction(name: str, function: Callable[..., Array], input_since: int) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         x = node.constant(0)
-        axes = shape_rules.reduce_axes(node, input_since)
+        axes = shape_arguments.reduce_axes(node, input_since)
         keep = bool(node.attr("keepdims", 1))
         if not axes and x.ndim:
             return x
         if not x.size and name in _OF_NOTHING:
-            target = shape_rules.without(x.shape, axes, keep)
+            target = shape_arguments.without(x.shape, axes, keep)
             return np.full(target, _OF_NOTHING[name](x.dtype), x.dtype)
         return np.asarray(function(x, axis=axes, keepdims=keep)).astype(x.dtype)
 

@@ -10,8 +10,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit, open_extents
-from tpuconvert.frontends.onnx import part_rules, shape_rules
-from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
+from tpuconvert.frontends.onnx import shape_arguments, slice_arguments
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -55,7 +55,7 @@ def constant(node: OnnxNode, _: Graph) -> Folded | Array:
 @folds("ConstantOfShape", since=9)
 def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
     """A tensor filled with one value."""
-    target = shape_rules.target_extents(node, 0)
+    target = shape_arguments.target_extents(node, 0)
     value = node.optional_attr("value")
     if open_extents.open_within(target):
         return _filled(node, g, target, value)
@@ -89,44 +89,44 @@ def identity(node: OnnxNode, _: Graph) -> Array:
 @folds("Reshape", since=1)
 def reshape(node: OnnxNode, _: Graph) -> Array:
     """The same elements in another shape."""
-    return node.constant(0).reshape(shape_rules.reshape_target(node))
+    return node.constant(0).reshape(shape_arguments.reshape_target(node))
 
 
 @folds("Flatten", since=1)
 def flatten(node: OnnxNode, _: Graph) -> Array:
     """Two axes."""
-    return node.constant(0).reshape(shape_rules.flatten_target(node))
+    return node.constant(0).reshape(shape_arguments.flatten_target(node))
 
 
 @folds("Squeeze", since=1)
 def squeeze(node: OnnxNode, _: Graph) -> Array:
     """Fewer axes."""
-    return node.constant(0).reshape(shape_rules.squeeze_target(node))
+    return node.constant(0).reshape(shape_arguments.squeeze_target(node))
 
 
 @folds("Unsqueeze", since=1)
 def unsqueeze(node: OnnxNode, _: Graph) -> Array:
     """More axes."""
-    return node.constant(0).reshape(shape_rules.unsqueeze_target(node))
+    return node.constant(0).reshape(shape_arguments.unsqueeze_target(node))
 
 
 @folds("Transpose", since=1)
 def transpose(node: OnnxNode, _: Graph) -> Array:
     """Other order of axes."""
-    return np.ascontiguousarray(node.constant(0).transpose(shape_rules.transpose_order(node)))
+    return np.ascontiguousarray(node.constant(0).transpose(shape_arguments.transpose_order(node)))
 
 
 @folds("Concat", since=1)
 def concat(node: OnnxNode, _: Graph) -> Array:
     """Tensors one behind the other."""
-    axis = part_rules.concat_axis(node)
+    axis = slice_arguments.concat_axis(node)
     return np.concatenate([node.constant(index) for index in range(len(node.inputs))], axis=axis)
 
 
 @folds("Split", since=1)
 def split(node: OnnxNode, _: Graph) -> list[Array]:
     """Parts of a tensor."""
-    axis, sizes = part_rules.split_sizes(node)
+    axis, sizes = slice_arguments.split_sizes(node)
     return np.split(node.constant(0), np.cumsum(sizes)[:-1], axis=axis)
 
 
@@ -134,7 +134,7 @@ def split(node: OnnxNode, _: Graph) -> list[Array]:
 def slice_(node: OnnxNode, _: Graph) -> Array:
     """A part of a tensor, with steps."""
     found = node.constant(0)
-    for part in part_rules.slices(node):
+    for part in slice_arguments.slices(node):
         found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
     return found
 
@@ -173,7 +173,7 @@ def gather_nd(node: OnnxNode, _: Graph) -> Array:
 def expand(node: OnnxNode, g: Graph) -> Array | Result:
     """Repeat along axes of extent 1."""
     data = node.constant(0)
-    wanted = shape_rules.target_extents(node, 1)
+    wanted = shape_arguments.target_extents(node, 1)
     if open_extents.open_within(wanted):
         target = emit.broadcast_shape(data.shape, wanted)
         return node.result(emit.expand(g, node.input(0), target), node.element(0))
@@ -185,7 +185,7 @@ def expand(node: OnnxNode, g: Graph) -> Array | Result:
 @folds("Tile", since=6)
 def tile(node: OnnxNode, g: Graph) -> Array | Result:
     """Repeat along every axis."""
-    data, times = node.constant(0), shape_rules.target_extents(node, 1)
+    data, times = node.constant(0), shape_arguments.target_extents(node, 1)
     if len(times) != data.ndim:
         raise node.fail(INVALID_NODE, f"{len(times)} repeats for {data.ndim} axes")
     if open_extents.open_within(times):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends.onnx.elements import BOOL, FLOAT
+from tpuconvert.frontends.onnx.element_types import BOOL, FLOAT
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE

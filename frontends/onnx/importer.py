@@ -15,9 +15,9 @@ import numpy as np
 from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import cutting, input_types, open_problems, quantized_inputs
-from tpuconvert.frontends.onnx.advice import complete, unknown_operator
-from tpuconvert.frontends.onnx.guarded import run_converter
+from tpuconvert.frontends.onnx import dynamic_shape_errors, input_types, quantized_inputs, subgraph_extraction
+from tpuconvert.frontends.onnx.converter_errors import run_converter
+from tpuconvert.frontends.onnx.error_hints import complete, unknown_operator
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
     FunctionProto,
@@ -25,6 +25,7 @@ from tpuconvert.frontends.onnx.messages import (
     NodeProto,
     ValueInfoProto,
 )
+from tpuconvert.frontends.onnx.name_scope import Scope
 from tpuconvert.frontends.onnx.node import (
     Converted,
     Materializer,
@@ -34,8 +35,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
-from tpuconvert.frontends.onnx.not_representable import reason
-from tpuconvert.frontends.onnx.quantized_copies import drop_copies
+from tpuconvert.frontends.onnx.output_tensors import Results, roots_of
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -44,9 +44,9 @@ from tpuconvert.frontends.onnx.reader import (
     reads_of,
     sparse_by_name,
 )
-from tpuconvert.frontends.onnx.results import Results, roots_of
-from tpuconvert.frontends.onnx.scope import Scope
+from tpuconvert.frontends.onnx.remove_copies import drop_copies
 from tpuconvert.frontends.onnx.standard_functions import standard_function
+from tpuconvert.frontends.onnx.unsupported_operators import reason
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -62,7 +62,7 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.onnx.open_problems import OpenQuestion
+    from tpuconvert.frontends.onnx.dynamic_shape_errors import OpenQuestion
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets, without any meaning for the result."""
@@ -119,11 +119,11 @@ class _Importer:
         self._read_initializers(source, scope)
         wanted = [value.name for value in source.output] if outputs is None else list(outputs)
         if inputs is not None:
-            cutting.check_names(source, inputs, "inputs", self._file)
+            subgraph_extraction.check_names(source, inputs, "inputs", self._file)
         if outputs is not None:
-            cutting.check_names(source, outputs, "outputs", self._file)
+            subgraph_extraction.check_names(source, outputs, "outputs", self._file)
         starts = self._starts(source, scope, inputs)
-        nodes = cutting.needed_nodes(source, starts, wanted, self._file)
+        nodes = subgraph_extraction.needed_nodes(source, starts, wanted, self._file)
         if inputs is not None or outputs is not None:
             read = {name for node in nodes for name in reads_of(node)} | set(wanted)
             kept = {*(inputs or ()), *fixed}
@@ -251,7 +251,7 @@ class _Importer:
     def _tell_what_is_open(self, starts: Sequence[str]) -> None:
         ports = self._graph.input_ports
         if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
-            open_problems.tell(self._open, self._problems, self._graph, starts)
+            dynamic_shape_errors.tell(self._open, self._problems, self._graph, starts)
 
     # Nodes
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT, Element, describe
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
 from tpuconvert.schema.spelling import did_you_mean

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.attention import attend
+from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import matmul_values
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.attention import Attention
@@ -138,4 +138,4 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
         k, v = _joined(g, emit.floats(node.input(6)), k), _joined(g, emit.floats(node.input(7)), v)
     mask = _padding(node, g, 4, node.shape(0)[0], emit.extents(k)[2])
     y = _attended(node, g, _Heads(q, k, v), mask, 5)
-    return [node.result(x, elements.FLOAT) for x in (y, k, v)]
+    return [node.result(x, element_types.FLOAT) for x in (y, k, v)]

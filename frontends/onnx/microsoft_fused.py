@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.activation import leaky
 from tpuconvert.frontends.onnx.convolution import conv_values
+from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.normalization import normalize_last
-from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
-from tpuconvert.frontends.onnx.rotary import rotated
+from tpuconvert.frontends.onnx.rotary_embedding import rotated
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -159,7 +159,7 @@ def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
     op = RmsNorm(node.axis(node.attr("axis", -1), node.rank(0)), node.attr("epsilon", 1e-5))
-    return node.result(normalize_last(g, op, x, node.input(1)), elements.FLOAT)
+    return node.result(normalize_last(g, op, x, node.input(1)), element_types.FLOAT)
 
 
 @onnx_op("RotaryEmbedding", since=1, domain=DOMAIN)

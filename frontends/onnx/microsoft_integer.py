@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.quantization import (
     centred,
     dequantize_linear,

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, cast
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import elements
-from tpuconvert.frontends.onnx.elements import Element, element_of
+from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.element_types import Element, element_of
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
-from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -109,7 +109,7 @@ class Materializer:
 
 def _narrow(array: Array, name: str) -> Array:
     try:
-        return elements.narrow(array)
+        return element_types.narrow(array)
     except OverflowError as error:
         raise CannotConvertError(
             UNSUPPORTED_TYPE, f"constant '{name}' has 64-bit integers: {error}", "the operator set has 32-bit integers"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
 from tpuconvert.frontends.registry import Kind
@@ -108,7 +108,7 @@ def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     results = [node.result(normalize_last(g, op, x, node.input(1), node.optional(2)))]
     if any(node.outputs_used[1:]):
         results += [
-            node.result(value, elements.FLOAT) for value in _statistics(g, x, range(op.axis, x.rank), op.epsilon)
+            node.result(value, element_types.FLOAT) for value in _statistics(g, x, range(op.axis, x.rank), op.epsilon)
         ]
     return results
 

@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends.limits import DEFAULT_LIMITS
 from tpuconvert.frontends.onnx.messages import ModelProto, NodeProto
 from tpuconvert.frontends.onnx.reader import read_model
-from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.origins import Maker, Origin, trace
 from tpuconvert.schema.types import Array
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, as_float_operand
+from tpuconvert.frontends.onnx.mod import widened_to
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.remainder import widened_to
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas

@@ -11,13 +11,13 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import conv_values
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
 from tpuconvert.frontends.onnx.elementary import round_half_even
-from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
+from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
-from tpuconvert.frontends.onnx.products import matmul_values
 from tpuconvert.frontends.onnx.quantization_params import params_from
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -60,7 +60,7 @@ def annotated(g: Graph, value: Value, quant: QuantParams) -> Value:
 
 def integers(node: OnnxNode, g: Graph, value: Value, quant: QuantParams) -> Result:
     """The result of an operator whose output is integers in the file."""
-    element = elements.element_of(quant.dtype.numpy)
+    element = element_types.element_of(quant.dtype.numpy)
     return node.result(annotated(g, value, quant), element, quant=quant)
 
 
@@ -71,7 +71,7 @@ def dequantized_constant(g: Graph, tensor: OnnxTensor, quant: QuantParams) -> On
     data = _dequantize(stored, quant)
     shaped = stored.reshape(1) if stored.ndim == 0 else stored
     value = g.constant(data, tensor.name, quant, shaped)
-    return OnnxTensor(tensor.name, elements.FLOAT, tensor.shape, data, value)
+    return OnnxTensor(tensor.name, element_types.FLOAT, tensor.shape, data, value)
 
 
 def _dequantize(stored: Array, quant: QuantParams) -> Array:
@@ -128,7 +128,11 @@ def quantize_linear(node: OnnxNode, g: Graph) -> Result:
     _read_type_attributes(node)
     if _axis(node, 1) is not None or _block_size(node) or _spread_params(node)[2].bits < 8:
         return _written_out(node, g)
-    if not node.has_input(2) and node.version >= 21 and node.attr("output_dtype", 0) not in (0, elements.UINT8.code):
+    if (
+        not node.has_input(2)
+        and node.version >= 21
+        and node.attr("output_dtype", 0) not in (0, element_types.UINT8.code)
+    ):
         element = _output_element(node)
         scale = node.constant(1)
         quant = params_from(scale, np.zeros(1, element.numpy), None)
@@ -139,7 +143,7 @@ def quantize_linear(node: OnnxNode, g: Graph) -> Result:
     x = emit.floats(node.input(0))
     return node.result(
         annotated(g, g.add(Copy(), x), quant),
-        elements.element_of(quant.dtype.numpy),
+        element_types.element_of(quant.dtype.numpy),
         quant=quant,
         scalar=node.tensor(0).shape == (),
     )
@@ -169,7 +173,7 @@ def _spread_params(node: OnnxNode) -> tuple[Array, Array, Element]:
         element, zero = node.element(2), node.constant(2).astype(np.int64)
     else:
         given = node.version >= 21 and node.attr("output_dtype", 0)
-        element, zero = _output_element(node) if given else elements.UINT8, np.zeros(1, np.int64)
+        element, zero = _output_element(node) if given else element_types.UINT8, np.zeros(1, np.int64)
     return _spread(node, scale), _spread(node, zero), element
 
 
@@ -330,7 +334,7 @@ def matmul_integer(node: OnnxNode, g: Graph) -> Result:
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
-    return node.result(y, elements.INT32, scalar=shape == ())
+    return node.result(y, element_types.INT32, scalar=shape == ())
 
 
 @onnx_op("ConvInteger", since=10)
@@ -339,7 +343,7 @@ def conv_integer(node: OnnxNode, g: Graph) -> Result:
     x, w = centred(node, g, 0, 2, 1), centred(node, g, 1, 3, 0)
     y = conv_values(node, g, x, w, None, 0, 1)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
-    return node.result(emit.cast(g, y, DType.INT32), elements.INT32)
+    return node.result(emit.cast(g, y, DType.INT32), element_types.INT32)
 
 
 def quantized_to_its_range(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Value, Value, Value]:
@@ -360,7 +364,7 @@ def dynamic_quantize(node: OnnxNode, g: Graph) -> list[Result]:
     """Scale and zero point from the input's own range, then UINT8 integers."""
     y, scale, zero = quantized_to_its_range(g, emit.floats(node.input(0)), keep_dims=False)
     return [
-        node.result(g.add(Cast(DType.UINT8), y), elements.UINT8),
-        node.result(scale, elements.FLOAT, scalar=True),
-        node.result(g.add(Cast(DType.UINT8), zero), elements.UINT8, scalar=True),
+        node.result(g.add(Cast(DType.UINT8), y), element_types.UINT8),
+        node.result(scale, element_types.FLOAT, scalar=True),
+        node.result(g.add(Cast(DType.UINT8), zero), element_types.UINT8, scalar=True),
     ]

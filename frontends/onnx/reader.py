@@ -25,7 +25,7 @@ from tpuconvert.frontends.onnx.messages import (
     TensorProto,
 )
 from tpuconvert.frontends.onnx.raw_data import without_raw_data
-from tpuconvert.frontends.onnx.tensors import IN_MEMORY, TensorReader
+from tpuconvert.frontends.onnx.tensor_reader import IN_MEMORY, TensorReader
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.mapped_pages import map_file
 

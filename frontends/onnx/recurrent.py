@@ -12,8 +12,8 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.activation import divide_by_magnitude, leaky, scaled_elu
+from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.matmul import batched_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import batched_product
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements, shape_rules
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx import element_types, shape_arguments
+from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -34,12 +34,12 @@ def _reduction(
 ) -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         x = node.input(0)
-        axes = shape_rules.reduce_axes(node, input_since)
+        axes = shape_arguments.reduce_axes(node, input_since)
         keep = bool(node.attr("keepdims", 1))
         y = before(g, emit.as_float(g, x))
         if axes:
             y = emit.reduce(g, method, y, axes, keep)
-        shape = shape_rules.without(node.shape(0), axes, keep)
+        shape = shape_arguments.without(node.shape(0), axes, keep)
         return node.result(emit.cast(g, after(g, y), x.dtype), node.element(0), scalar=shape == ())
 
     convert.__doc__ = f"{name}: {method.name}, with what stands before and behind it."
@@ -63,9 +63,9 @@ _reduction("ReduceLogSum", _SUM, after=formulas.ln)
 def log_sum_exp(node: OnnxNode, g: Graph) -> Result:
     """ln(sum(exp(x))), with the largest element taken out first so that nothing overflows."""
     x = emit.floats(node.input(0))
-    axes = shape_rules.reduce_axes(node, 18)
+    axes = shape_arguments.reduce_axes(node, 18)
     keep = bool(node.attr("keepdims", 1))
-    shape = shape_rules.without(node.shape(0), axes, keep)
+    shape = shape_arguments.without(node.shape(0), axes, keep)
     if not axes:
         return node.elementwise(x)
     largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes)
@@ -85,8 +85,8 @@ def _arg(name: str, method: ArgMethod) -> None:
         y = g.add(Arg(axis=axis, method=method), x)
         if last:
             y = emit.rsubs(g, shape[axis] - 1, y)
-        target = shape_rules.without(shape, (axis,), bool(node.attr("keepdims", 1)))
-        return node.result(emit.reshape(g, y, target or (1,)), elements.INT64, scalar=target == ())
+        target = shape_arguments.without(shape, (axis,), bool(node.attr("keepdims", 1)))
+        return node.result(emit.reshape(g, y, target or (1,)), element_types.INT64, scalar=target == ())
 
     convert.__doc__ = f"{name}: index of the first, or of the last, extreme element."
     onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
@@ -110,7 +110,7 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
     values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
     return [
         node.result(emit.cast(g, values, x.dtype), node.element(0)),
-        node.result(indices, elements.INT64),
+        node.result(indices, element_types.INT64),
     ]
 
 
@@ -218,6 +218,6 @@ def hardmax_of(g: Graph, x: Value, axis: int) -> Value:
     """The position of the first largest element, compared with all positions."""
     shape = emit.extents(x)
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
-    kept = shape_rules.without(shape, (axis,), True)
+    kept = shape_arguments.without(shape, (axis,), True)
     counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
     return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.data_movement import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.reduction import along_axis
 from tpuconvert.frontends.registry import Kind

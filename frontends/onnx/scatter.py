@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.indexing import from_front, row_strides
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_TYPE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
@@ -16,7 +16,9 @@ from tpuconvert.schema.types import Array
 
 def _sequence(node: OnnxNode, items: tuple[OnnxTensor, ...]) -> OnnxTensor:
     roots = frozenset[str]().union(*(item.roots for item in items))
-    return OnnxTensor(node.output_names[0], items[0].element if items else elements.FLOAT, (), roots=roots, items=items)
+    return OnnxTensor(
+        node.output_names[0], items[0].element if items else element_types.FLOAT, (), roots=roots, items=items
+    )
 
 
 def _place(node: OnnxNode, index: int, count: int, past_end: bool = False) -> int:

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from tpuconvert.frontends.onnx.messages import FunctionProto
 from tpuconvert.frontends.onnx.node import onnx_op
-from tpuconvert.frontends.onnx.not_representable import REASONS
 from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+from tpuconvert.frontends.onnx.unsupported_operators import REASONS
 from tpuconvert.frontends.registry import Kind, Registration
 
 DOMAINS = ("",)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.limits import Limits
-from tpuconvert.frontends.onnx import elements
-from tpuconvert.frontends.onnx.elements import ELEMENTS, Element
+from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
 from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
@@ -89,7 +89,9 @@ class TensorReader:
         """
         element = ELEMENTS.get(tensor.data_type)
         if element is None:
-            raise self._corrupt(tensor, f"has elements of {elements.describe(tensor.data_type)}, which cannot be read")
+            raise self._corrupt(
+                tensor, f"has elements of {element_types.describe(tensor.data_type)}, which cannot be read"
+            )
         return element
 
     def read(self, tensor: TensorProto) -> Array:
@@ -115,7 +117,7 @@ class TensorReader:
         data = self._external(tensor, expected) if is_external else np.frombuffer(tensor.raw_data, np.uint8)
         if data.size != expected:
             raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
-        if element is elements.FLOAT and count and _IS_LITTLE:  # as most are
+        if element is element_types.FLOAT and count and _IS_LITTLE:  # as most are
             return element, np.ndarray(shape, element.numpy, data)
         return element, _from_bytes(element, data, count).reshape(shape)
 
@@ -145,11 +147,11 @@ class TensorReader:
         """Typed fields: int32_data also carries every type of up to 16 bits, as bit patterns."""
         count = math.prod(shape)
         field = {
-            elements.FLOAT.code: "float_data",
-            elements.DOUBLE.code: "double_data",
-            elements.INT64.code: "int64_data",
-            elements.UINT64.code: "uint64_data",
-            elements.UINT32.code: "uint64_data",
+            element_types.FLOAT.code: "float_data",
+            element_types.DOUBLE.code: "double_data",
+            element_types.INT64.code: "int64_data",
+            element_types.UINT64.code: "uint64_data",
+            element_types.UINT32.code: "uint64_data",
         }.get(element.code, "int32_data")
         stored = getattr(tensor, field)
         packed = element.bits < 8
@@ -161,7 +163,7 @@ class TensorReader:
         if field != "int32_data":
             return np.array(stored, element.numpy).reshape(shape)
         words = np.array(stored, np.int32)
-        if element is elements.INT32:
+        if element is element_types.INT32:
             return words.reshape(shape)
         wide = np.uint16 if element.bits == 16 else np.uint8
         low, high = (0, (1 << element.bits) - 1) if element.bits >= 8 else (0, 255)
@@ -226,9 +228,9 @@ def _from_bytes(element: Element, data: Array, count: int) -> Array:
     """Elements from little-endian bytes of exactly the right length."""
     if element.bits < 8:
         return _unpack(element, data)[:count]
-    if element is elements.BOOL:
+    if element is element_types.BOOL:
         return np.not_equal(data, 0)
-    if element is elements.BFLOAT16:
+    if element is element_types.BFLOAT16:
         return (_view(data, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
     if element.bits == 8 and element.is_float:
         return _float8_values(element)[data]
@@ -264,7 +266,7 @@ def _float8_values(element: Element) -> Array:
     magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
     if unsigned_zero:
         magnitude[code == 0x80] = np.nan
-    elif element is elements.FLOAT8E4M3FN:
+    elif element is element_types.FLOAT8E4M3FN:
         magnitude[(code & 0x7F) == 0x7F] = np.nan
     else:
         magnitude[(exponent == 31) & (mantissa == 0)] = np.inf

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import shape_rules
+from tpuconvert.frontends.onnx import shape_arguments
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
@@ -34,15 +34,15 @@ def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limi
     onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
 
 
-_reshaping("Reshape", shape_rules.reshape_target, "a shape that is known at conversion")
-_reshaping("Flatten", shape_rules.flatten_target)
-_reshaping("Squeeze", shape_rules.squeeze_target, "constant axes")
-_reshaping("Unsqueeze", shape_rules.unsqueeze_target, "constant axes")
+_reshaping("Reshape", shape_arguments.reshape_target, "a shape that is known at conversion")
+_reshaping("Flatten", shape_arguments.flatten_target)
+_reshaping("Squeeze", shape_arguments.squeeze_target, "constant axes")
+_reshaping("Unsqueeze", shape_arguments.unsqueeze_target, "constant axes")
 
 
 @onnx_op("Transpose", since=1, kind=Kind.DIRECT)
 def transpose(node: OnnxNode, g: Graph) -> Result:
     """The same elements in another order of axes."""
-    order = shape_rules.transpose_order(node)
+    order = shape_arguments.transpose_order(node)
     x = node.carried(0)
     return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())

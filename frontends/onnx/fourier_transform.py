@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.elements import ELEMENTS, FLOAT
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
+from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
-from tpuconvert.frontends.onnx.products import matrix_product
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value

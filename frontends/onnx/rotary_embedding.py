@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.indexing import computed_index, from_front, select_by
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.gather import computed_index, from_front, select_by
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value

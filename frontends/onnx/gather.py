@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.layout import picked
+from tpuconvert.frontends.onnx.data_movement import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshaping import moved
+from tpuconvert.frontends.onnx.reshape import moved
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
 from tpuconvert.frontends.onnx.node import OnnxTensor
-from tpuconvert.frontends.onnx.tensors import TensorReader
+from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 
 
 @dataclass()

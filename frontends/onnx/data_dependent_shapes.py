@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshaping import moved
+from tpuconvert.frontends.onnx.reshape import moved
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -31,7 +31,7 @@ def _computed(g: Graph, x: Value) -> Value:
 @onnx_op("NonZero", since=9, kind=Kind.DIRECT, limits="the number of results depends on data")
 def non_zero(node: OnnxNode, g: Graph) -> Result:
     """Coordinates of the elements that are not 0, one row per axis."""
-    return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), elements.INT64)
+    return node.result(g.add(Permute((1, 0)), g.add(Where(), emit.as_float(g, node.input(0)))), element_types.INT64)
 
 
 @onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")
@@ -68,7 +68,7 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
     if node.attr("center_point_box", 0):
         corners = _from_centres(g, corners)
     if most <= 0:
-        return Folded(np.empty((0, 3), np.int64), elements.INT64)
+        return Folded(np.empty((0, 3), np.int64), element_types.INT64)
     if batches * classes > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{batches * classes} separate suppressions")
     op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), min(most, boxes))
@@ -80,7 +80,7 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
             taken = g.add(ExpandDims(1), g.add(op, own, emit.reshape(g, cut, (boxes,))))
             none = emit.muls(g, taken, 0)
             rows.append(g.add(Concat(1), emit.adds(g, none, batch), emit.adds(g, none, label), taken))
-    return node.result(g.add(Concat(0), *rows) if len(rows) > 1 else rows[0], elements.INT64)
+    return node.result(g.add(Concat(0), *rows) if len(rows) > 1 else rows[0], element_types.INT64)
 
 
 def _from_centres(g: Graph, boxes: Value) -> Value:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.onnx.dynamic_shape_errors import open_extent_of
 from tpuconvert.frontends.onnx.node import Converted, OnnxNode
-from tpuconvert.frontends.onnx.open_problems import open_extent_of
 from tpuconvert.frontends.open_extents import OpenExtentError
 from tpuconvert.schema.errors import INVALID_NODE, InternalError, ResourceLimitError, ShapeError, TpuConvertError
 from tpuconvert.schema.graph import Graph

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends import cuts
-from tpuconvert.frontends.onnx import cutting
+from tpuconvert.frontends.onnx import subgraph_extraction
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
 from tpuconvert.frontends.onnx.node import OnnxTensor, folds, onnx_op
-from tpuconvert.frontends.onnx.not_representable import DOMAINS, REASONS
 from tpuconvert.frontends.onnx.reader import reads_of
+from tpuconvert.frontends.onnx.unsupported_operators import DOMAINS, REASONS
 from tpuconvert.schema.errors import NO_OPERATOR, CorruptInputError, Problem, ProblemList
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.spelling import nearest
@@ -85,7 +85,7 @@ def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]
     if not begins or any("," in name for name in begins):
         return []
     try:
-        rest = cutting.needed_nodes(source, begins, outputs, "")
+        rest = subgraph_extraction.needed_nodes(source, begins, outputs, "")
     except CorruptInputError:
         return []
     return begins if rest and ids.isdisjoint(map(id, rest)) else []

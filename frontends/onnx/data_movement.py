@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import part_rules, shape_rules
+from tpuconvert.frontends.onnx import shape_arguments, slice_arguments
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshaping import moved
+from tpuconvert.frontends.onnx.reshape import moved
 from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
@@ -25,7 +25,7 @@ from tpuconvert.schema.types import DType, Scalar
 @onnx_op("Concat", since=1, kind=Kind.DIRECT)
 def concat(node: OnnxNode, g: Graph) -> Result:
     """Tensors one behind the other; empty ones are left out."""
-    axis = part_rules.concat_axis(node)
+    axis = slice_arguments.concat_axis(node)
     first = node.tensor(0)
     for index in range(1, len(node.inputs)):
         if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
@@ -39,7 +39,7 @@ def concat(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
 def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     """Parts of a tensor along one axis."""
-    axis, sizes = part_rules.split_sizes(node)
+    axis, sizes = slice_arguments.split_sizes(node)
     filled = tuple(size for size in sizes if size)
     x = node.carried(0)
     parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
@@ -57,7 +57,7 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
     """A part of a tensor; backward steps pick by index."""
     x = node.carried(0)
     shape = node.shape(0)
-    parts = part_rules.slices(node)
+    parts = slice_arguments.slices(node)
     if any(part.count == 0 for part in parts):
         counts = {part.axis: part.count for part in parts}
         target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
@@ -125,7 +125,7 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result:
     """Repeat along axes of extent 1 until the shapes agree."""
-    target = emit.broadcast_shape(node.shape(0), shape_rules.target_extents(node, 1))
+    target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
     if 0 in target:
         raise node.fail(INVALID_NODE, "expands to no elements at all")
     x = node.carried(0)
@@ -158,7 +158,7 @@ _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edg
 @onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
 def pad(node: OnnxNode, g: Graph) -> Result:
     """A border of one value, of mirrored or of repeated elements, or wrapped around; negative pads cut."""
-    pads = part_rules.pads_per_axis(node)
+    pads = slice_arguments.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
     x = node.carried(0)
     for axis, (before, behind) in enumerate(pads):

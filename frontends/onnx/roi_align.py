@@ -8,9 +8,9 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.convolution import Window, read_window, resolved_pads
-from tpuconvert.frontends.onnx.indexing import from_front
+from tpuconvert.frontends.onnx.gather import from_front
+from tpuconvert.frontends.onnx.grid_sample import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.sampling import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.scatter import written
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE

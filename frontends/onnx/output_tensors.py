@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx.elements import INT64, Element, element_of
+from tpuconvert.frontends.onnx.element_types import INT64, Element, element_of
 from tpuconvert.frontends.onnx.node import Converted, Folded, OnnxNode, OnnxTensor, Result, default_element
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value

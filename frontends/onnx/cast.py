@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx import elements
+from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.element_types import Element
 from tpuconvert.frontends.onnx.elementary import truncate
-from tpuconvert.frontends.onnx.elements import Element
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
@@ -34,8 +34,8 @@ def _converted(node: OnnxNode, g: Graph, x: Value, source: Element, target: Elem
     scalar = node.tensor(0).shape == ()
     if target.bits < 8 or "float8" in target.name:
         raise node.fail(UNSUPPORTED_TYPE, f"cast to {target}", "supported: constants only")
-    if target is elements.BOOL:
-        y = x if source is elements.BOOL else g.add(Nes(Scalar.f32(0)), emit.as_float(g, x))
+    if target is element_types.BOOL:
+        y = x if source is element_types.BOOL else g.add(Nes(Scalar.f32(0)), emit.as_float(g, x))
         return node.result(y, target, scalar=scalar)
     if source.is_float and target.is_integer:
         x = truncate(g, x)
