@@ -482,6 +482,11 @@ def find_op(name: str) -> type[Op] | None:
     return _REGISTRY.get(name)
 
 
+def loaded_ops() -> tuple[type[Op], ...]:
+    """Every definition whose module has been imported."""
+    return tuple(_REGISTRY.values())
+
+
 def all_ops() -> dict[str, type[Op]]:
     """Every registered definition by name, in alphabetical order."""
     _load_definitions()

@@ -19,21 +19,6 @@ FEWEST = 3
 ALLOWED: dict[str, str] = {
     "frontends/caffe/upgrade.py: V0_TYPES": "names of Caffe layer types",
     "frontends/onnx/scatter.py: _NEUTRAL": "values of an ONNX attribute",
-    "runtime/native/plan_elementwise_int.py: _SHIFT_ARITHMETIC": "not yet replaced",
-    "runtime/native/plan_elementwise_int.py: _TERMS": "not yet replaced",
-    "runtime/native/plan_elementwise_int.py: _PAIRS": "not yet replaced",
-    "runtime/native/plan_elementwise_int.py: _OF_INTEGERS": "not yet replaced",
-    "runtime/native/plan_elementwise_int.py: _REAL_KINDS": "not yet replaced",
-    "runtime/native/plan_elementwise_float.py: _FUNCTIONS": "not yet replaced",
-    "runtime/native/plan_elementwise_float.py: _PAIRS": "not yet replaced",
-    "runtime/native/plan_elementwise_float.py: _NUMBERS": "not yet replaced",
-    "runtime/native/plan_elementwise_float.py: _PLAIN": "not yet replaced",
-    "runtime/native/plan_elementwise_float.py: ELEMENTWISE": "not yet replaced",
-    "runtime/native/plan_linear_float.py: PRODUCTS": "not yet replaced",
-    "runtime/native/plan_linear_float.py: LIMITS": "not yet replaced",
-    "runtime/native/plan_linear_int.py: PRODUCTS": "not yet replaced",
-    "runtime/native/plan_linear_int.py: FOLLOWERS": "not yet replaced",
-    "runtime/native/plan_linear_int.py: _FORMS": "not yet replaced",
 }
 """Tables that are no lists of operators, as ``path: name``, each with the reason."""
 

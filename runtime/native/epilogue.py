@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.runtime.native.groups import operators_of
 from tpuconvert.runtime.native.loader import native
 from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.fixed_point import RoundingMode
@@ -96,39 +98,24 @@ class Epilogue(NamedTuple):
 
     def followed_by(self, node: Node) -> Epilogue | None:
         """This epilogue with one more operator behind it, or None where they do not join."""
-        op: Op = node.op
-        if self.lut.size or self.dequantize is not None:
-            return None
-        if isinstance(op, RequantInt32):
-            return _requantized(op) if self.rescale == NO_RESCALE and self.dtype is I32 else None
-        if isinstance(op, Clamp) and self.dtype.bits <= 16:
-            return self._limited(op.min.value, op.max.value)
-        if isinstance(op, Active) and op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, self.dtype):
-            return self._limited(0, self.dtype.max)
-        if isinstance(op, Cast) and op.out_dtype is not None and op.out_dtype.is_integer and self.dtype.bits <= 16:
-            return self._cast(op.out_dtype)
-        if isinstance(op, DequantIntToFp32):
-            return self._dequantized(op)
-        table = node.inputs[1] if isinstance(op, Lut) else None
-        if table is not None and table.is_constant and table.dtype.bits == 8 and self.dtype.bits == 8:
-            entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
-            middle = bias_of(self.dtype)  # entry 0 of a signed index stands there
-            return self._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
-        return None
+        return None if self.lut.size or self.dequantize is not None else _joined(node.op, self, node)
 
-    def _dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
+    def dequantized(self, op: DequantIntToFp32) -> Epilogue | None:
+        """The same with a dequantization of the result, or None if it does not fit."""
         if op.is_scale_pc or op.is_offset_pc or self.dtype.bits > 16 or abs(op.offset_val) > _LARGEST_ZERO:
             return None
         return self._replace(dtype=F32, dequantize=(op.offset_val + bias_of(self.dtype), op.scale_val))
 
-    def _limited(self, low: float, high: float) -> Epilogue | None:
+    def limited(self, low: float, high: float) -> Epilogue | None:
+        """The same with narrower limits, or None if they are no integers of the type."""
         bias = bias_of(self.dtype)
         if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
         least, most = int(low) + bias, int(high) + bias
         return self._replace(low=min(max(self.low, least), most), high=min(max(self.high, least), most))
 
-    def _cast(self, dtype: DType) -> Epilogue | None:
+    def cast(self, dtype: DType) -> Epilogue | None:
+        """The same with another type, saturated, or None for a wide type."""
         if dtype.bits > 16:
             return None
         move = bias_of(dtype) - bias_of(self.dtype)
@@ -141,6 +128,52 @@ class Epilogue(NamedTuple):
             high=max(min(high, most), least),
         )
 
+
+@singledispatch
+def _joined(op: Op, before: Epilogue, node: Node) -> Epilogue | None:
+    """An epilogue with one more operator after it, or None where they do not join."""
+    return None
+
+
+@_joined.register
+def _(op: RequantInt32, before: Epilogue, node: Node) -> Epilogue | None:
+    return _requantized(op) if before.rescale == NO_RESCALE and before.dtype is I32 else None
+
+
+@_joined.register
+def _(op: Clamp, before: Epilogue, node: Node) -> Epilogue | None:
+    return before.limited(op.min.value, op.max.value) if before.dtype.bits <= 16 else None
+
+
+@_joined.register
+def _(op: Active, before: Epilogue, node: Node) -> Epilogue | None:
+    is_relu = op.active_type is ActiveType.ACTIVE_RELU and op.out_dtype in (None, before.dtype)
+    return before.limited(0, before.dtype.max) if is_relu else None
+
+
+@_joined.register
+def _(op: Cast, before: Epilogue, node: Node) -> Epilogue | None:
+    out = op.out_dtype
+    return before.cast(out) if out is not None and out.is_integer and before.dtype.bits <= 16 else None
+
+
+@_joined.register
+def _(op: DequantIntToFp32, before: Epilogue, node: Node) -> Epilogue | None:
+    return before.dequantized(op)
+
+
+@_joined.register
+def _(op: Lut, before: Epilogue, node: Node) -> Epilogue | None:
+    table = node.inputs[1]
+    if table is None or not table.is_constant or table.dtype.bits != 8 or before.dtype.bits != 8:
+        return None
+    entries = table.array.reshape(-1).view(np.uint8) ^ np.uint8(bias_of(table.dtype))
+    middle = bias_of(before.dtype)  # position of entry 0 of a signed index
+    return before._replace(dtype=table.dtype, lut=np.concatenate((entries[middle:], entries[:middle])))
+
+
+FOLLOWERS = operators_of(_joined)
+"""Operators that an epilogue may contain."""
 
 _SUMS = Epilogue.of(I32)
 

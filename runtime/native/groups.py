@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.op import Op, OpKind, loaded_ops
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.builder import Builder
@@ -72,6 +72,16 @@ class Site:
 
 
 Matcher = Callable[[Node, Site], Group | None]
+
+
+def operators_of(function: Any) -> tuple[type[Op], ...]:
+    """The operator classes for which a ``functools.singledispatch`` function is implemented."""
+    return tuple(kind for kind in function.registry if kind not in (object, Op))
+
+
+def names_of(*kinds: type[Op]) -> tuple[str, ...]:
+    """The names of the operators that are, or are derived from, these classes; sorted."""
+    return tuple(sorted(op.name for op in loaded_ops() if issubclass(op, kinds)))
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.epilogue import Epilogue, bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
-from tpuconvert.runtime.native.plan_linear_int import BYTES, FOLLOWERS
+from tpuconvert.runtime.native.epilogue import FOLLOWERS, Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of
+from tpuconvert.runtime.native.plan_linear_int import BYTES
 from tpuconvert.runtime.native.plan_norm_quantize import ByteQuantization, byte_quantization
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value
@@ -58,7 +58,7 @@ class Attention:
 
 @ends_with(
     MatrixMulV2.name,
-    *(kind.name for kind in FOLLOWERS),
+    *names_of(*FOLLOWERS),
     kernels=("batch_matmul_int8", "attention_int8"),
     dtypes="INT8, UINT8",
     conditions=(

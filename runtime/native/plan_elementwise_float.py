@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
 from tpuconvert.runtime.native.builder import EXTERNAL, Builder
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES
 from tpuconvert.runtime.native.epilogue import bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.plan_linear_float import (
     PRODUCTS,
     Product,
@@ -19,12 +20,12 @@ from tpuconvert.runtime.native.plan_linear_float import (
 )
 from tpuconvert.runtime.native.storage import Order, Stored, row_major
 from tpuconvert.schema.graph import Node, Value, static
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
+from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, ScalarArithmetic
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes, ScalarComparison
+from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
@@ -47,82 +48,6 @@ _MOST_OPERATIONS = 12
 
 _LARGEST_ZERO = 2**22
 """Of integers that a chain starts with: differences have to be exact in binary32."""
-
-_FUNCTIONS: dict[ActiveType, str] = {
-    ActiveType.ACTIVE_TANH: "tanh",
-    ActiveType.ACTIVE_SIGMOID: "sigmoid",
-    ActiveType.ACTIVE_RELU: "relu",
-    ActiveType.ACTIVE_EXP: "exp",
-    ActiveType.ACTIVE_ELU: "elu",
-    ActiveType.ACTIVE_SQRT: "sqrt",
-    ActiveType.ACTIVE_SQUARE: "square",
-    ActiveType.ACTIVE_RSQRT: "rsqrt",
-    ActiveType.ACTIVE_ABSVAL: "abs",
-    ActiveType.ACTIVE_LN: "ln",
-    ActiveType.ACTIVE_ROUND: "round",
-    ActiveType.ACTIVE_CEIL: "ceil",
-    ActiveType.ACTIVE_FLOOR: "floor",
-    ActiveType.ACTIVE_SIN: "sin",
-    ActiveType.ACTIVE_COS: "cos",
-}
-
-_PAIRS: dict[type[Op], tuple[str, str]] = {
-    Add: ("add", "add"),
-    Sub: ("sub", "rsub"),
-    Mul: ("mul", "mul"),
-    Div: ("div", "rdiv"),
-    Max: ("max", "rmax"),
-    Min: ("min", "rmin"),
-    Gt: ("gt", "lt"),
-    Ge: ("ge", "le"),
-    Lt: ("lt", "gt"),
-    Le: ("le", "ge"),
-    Eq: ("eq", "eq"),
-    Ne: ("ne", "ne"),
-}
-"""The operation where the chain goes on from the first operand, and from the second."""
-
-_NUMBERS: dict[type[Op], str] = {
-    Adds: "add",
-    Subs: "sub",
-    Rsubs: "rsub",
-    Muls: "mul",
-    Divs: "div",
-    Rdivs: "rdiv",
-    Maxs: "max",
-    Mins: "min",
-    Gts: "gt",
-    Ges: "ge",
-    Lts: "lt",
-    Les: "le",
-    Eqs: "eq",
-    Nes: "ne",
-}
-
-_PLAIN: dict[type[Op], str] = {
-    Ceil: "ceil",
-    Floor: "floor",
-    Round: "round",
-    Sin: "sin",
-    Cos: "cos",
-    HardSwish: "hard_swish",
-    Mish: "mish",
-    Softplus: "softplus",
-}
-
-ELEMENTWISE: tuple[type[Op], ...] = (
-    *_PAIRS,
-    *_NUMBERS,
-    *_PLAIN,
-    Active,
-    ActiveParam,
-    Axpy,
-    Clamp,
-    ConditionSelect,
-    Gelu,
-    HardSigmoid,
-    Silu,
-)
 
 
 @dataclass(frozen=True)
@@ -150,8 +75,104 @@ class Chain:
     integers: tuple[str, int, float] | None = None
 
 
+def operations_of(node: Node, index: int = 0) -> list[Operation]:
+    """What an element-wise node does to its operand ``index``."""
+    return _operations(node.op, node, index)
+
+
+@singledispatch
+def _operations(op: Op, node: Node, index: int) -> list[Operation]:
+    raise AssertionError(f"{op.name} has no operation in a chain")
+
+
+@_operations.register
+def _(op: BinaryArithmetic, node: Node, index: int) -> list[Operation]:
+    is_reversed = index == 1 and Trait.COMMUTATIVE not in op.traits
+    return _with_tensor(f"r{op.arithmetic.value}" if is_reversed else op.arithmetic.value, node, index)
+
+
+@_operations.register
+def _(op: TensorComparison, node: Node, index: int) -> list[Operation]:
+    return _with_tensor((op.comparison.swapped if index else op.comparison).value, node, index)
+
+
+def _with_tensor(name: str, node: Node, index: int) -> list[Operation]:
+    other = node.inputs[1 - index]
+    if other is not None and other.is_constant and other.array.size == 1:
+        return [Operation(name, a=_number(other.array.reshape(())))]
+    return [Operation(name, other)]
+
+
+@_operations.register
+def _(op: ScalarArithmetic, node: Node, index: int) -> list[Operation]:
+    return [Operation(f"{'r' if op.scalar_first else ''}{op.arithmetic.value}", a=_number(op.scalar.array))]
+
+
+@_operations.register
+def _(op: ScalarComparison, node: Node, index: int) -> list[Operation]:
+    return [Operation(op.comparison.value, a=_number(op.scalar_i1.array))]
+
+
+@_operations.register
+def _(op: Ceil | Floor | Round | Sin | Cos | HardSwish | Mish | Softplus, node: Node, index: int) -> list[Operation]:
+    return [Operation(op.name)]
+
+
+@_operations.register
+def _(op: Active | ActiveParam, node: Node, index: int) -> list[Operation]:
+    if op.active_type is ActiveType.ACTIVE_LEAKY_RELU:
+        slope = op.params[0] if isinstance(op, ActiveParam) and op.params else 0.0
+        return [Operation("leaky_relu", a=_number(slope))] if np.float32(slope) != 0 else [Operation("relu")]
+    if op.active_type is ActiveType.ACTIVE_ABSVAL:
+        return [Operation("abs")]
+    return [Operation(op.active_type.name.removeprefix("ACTIVE_").lower())]
+
+
+@_operations.register
+def _(op: Axpy, node: Node, index: int) -> list[Operation]:
+    return [Operation("mul", a=_number(op.scalar.array)), Operation("add", node.inputs[1])]
+
+
+@_operations.register
+def _(op: ConditionSelect, node: Node, index: int) -> list[Operation]:
+    return [_choice(*node.inputs[1:])]
+
+
+@_operations.register
+def _(op: Clamp, node: Node, index: int) -> list[Operation]:
+    return [Operation("clamp", a=_number(op.min.array), b=_number(op.max.array))]
+
+
+@_operations.register
+def _(op: Gelu, node: Node, index: int) -> list[Operation]:
+    return [Operation("gelu_tanh" if op.form is GeluForm.TANH else "gelu")]
+
+
+@_operations.register
+def _(op: HardSigmoid, node: Node, index: int) -> list[Operation]:
+    return [Operation("hard_sigmoid", a=op.alpha, b=op.beta)]
+
+
+@_operations.register
+def _(op: Silu, node: Node, index: int) -> list[Operation]:
+    return [Operation("silu", a=op.alpha)]
+
+
+def _choice(chosen: Value | None, other: Value | None) -> Operation:
+    """What becomes of a condition; one of the choices is a number."""
+    assert chosen is not None and other is not None
+    name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
+    b = _number(number.array.reshape(()))
+    if _is_number(tensor):
+        return Operation(name, a=_number(tensor.array.reshape(())), b=b)
+    return Operation(name, tensor, b=b)
+
+
+ELEMENTWISE = operators_of(_operations)
+
+
 @ends_with(
-    *(kind.name for kind in ELEMENTWISE),
+    *names_of(*ELEMENTWISE),
     kernels=("chain_float32", "conv_float32"),
     dtypes="FLOAT32; INT8 to UINT16 behind a dequantization",
     conditions=(
@@ -225,52 +246,6 @@ def _behind_integers(nodes: tuple[Node, ...], chain: Chain, site: Site) -> tuple
         return nodes, chain
     integers = ELEMENT_TYPES[x.dtype], op.offset_val + bias_of(x.dtype), op.scale_val
     return (node, *nodes), Chain(x, chain.operations, integers)
-
-
-def operations_of(node: Node, index: int = 0) -> list[Operation]:
-    """What an element-wise node does to its operand ``index``."""
-    op = node.op
-    kind = type(op)
-    if kind in _PAIRS:
-        other = node.inputs[1 - index]
-        if other is not None and other.is_constant and other.array.size == 1:
-            return [Operation(_PAIRS[kind][index], a=_number(other.array.reshape(())))]
-        return [Operation(_PAIRS[kind][index], other)]
-    if kind in _NUMBERS:
-        scalar = op.scalar_i1 if isinstance(op, ScalarComparison) else op.attributes()["scalar"]
-        return [Operation(_NUMBERS[kind], a=_number(scalar.array))]
-    if kind in _PLAIN:
-        return [Operation(_PLAIN[kind])]
-    match op:
-        case Active() | ActiveParam():
-            if op.active_type is not ActiveType.ACTIVE_LEAKY_RELU:
-                return [Operation(_FUNCTIONS[op.active_type])]
-            slope = op.params[0] if isinstance(op, ActiveParam) and op.params else 0.0
-            return [Operation("leaky_relu", a=_number(slope))] if np.float32(slope) != 0 else [Operation("relu")]
-        case Axpy():
-            return [Operation("mul", a=_number(op.scalar.array)), Operation("add", node.inputs[1])]
-        case ConditionSelect():
-            return [_choice(*node.inputs[1:])]
-        case Clamp():
-            return [Operation("clamp", a=_number(op.min.array), b=_number(op.max.array))]
-        case Gelu():
-            return [Operation("gelu_tanh" if op.form is GeluForm.TANH else "gelu")]
-        case HardSigmoid():
-            return [Operation("hard_sigmoid", a=op.alpha, b=op.beta)]
-        case Silu():
-            return [Operation("silu", a=op.alpha)]
-        case _:
-            raise AssertionError(f"{op.name} is not element-wise")
-
-
-def _choice(chosen: Value | None, other: Value | None) -> Operation:
-    """What becomes of a condition; one of the choices is a number."""
-    assert chosen is not None and other is not None
-    name, tensor, number = ("choose", chosen, other) if _is_number(other) else ("choose_other", other, chosen)
-    b = _number(number.array.reshape(()))
-    if _is_number(tensor):
-        return Operation(name, a=_number(tensor.array.reshape(())), b=b)
-    return Operation(name, tensor, b=b)
 
 
 def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> None:
@@ -357,7 +332,7 @@ def _going_on(node: Node, site: Site, through_products: bool) -> tuple[int, Node
     It is one that can be taken, else the result of a product, else one as large as the result.
     """
     y = node.outputs[0]
-    places = range(len(node.inputs)) if type(node.op) in _PAIRS else range(1)
+    places = range(len(node.inputs)) if Trait.BINARY in node.op.traits else range(1)
     for index in places:
         producer = _absorbed(node.inputs[index], y, site, through_products)
         if producer is not None:

@@ -6,15 +6,16 @@ A tree ends where a value is read by somebody else, or has 8 bits: such values a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import singledispatch
 
 import numpy as np
 
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES, Elements, Inexpressible, Term, through_binary32_is_exact
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveParam, ActiveType
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
@@ -30,7 +31,6 @@ from tpuconvert.schema.ops.shift_arithmetic import (
     AddsShift,
     MulShift,
     MulsShift,
-    OfScalar,
     OfTensors,
     RsubsShift,
     SubShift,
@@ -59,8 +59,7 @@ class Tree:
     def of(self, value: Value | None) -> Term:
         """A value: computed here where its producer can be absorbed, read otherwise."""
         assert value is not None
-        kinds = _REAL_KINDS if value.dtype.is_float else _KINDS
-        producer = self.site.absorbable(value, *kinds)
+        producer = _float_producer(value, self.site) if value.dtype.is_float else self.site.absorbable(value, *_KINDS)
         if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
             producer = None
         if producer is None:
@@ -74,7 +73,7 @@ class Tree:
 
         What leads to a product of matrices instead belongs to that.
         """
-        while self.is_tail and not isinstance(node.op, _PAIRS):
+        while self.is_tail and not _takes_pair(node.op):
             producer = self.site.absorbable(node.inputs[0], *_KINDS)
             if producer is None:
                 return False
@@ -87,19 +86,16 @@ class Tree:
         Raises:
             Inexpressible: when there are no instructions for it.
         """
-        if isinstance(node.op, _OF_INTEGERS) and any(
-            value is not None and value.dtype.is_float for value in node.inputs
-        ):
-            raise Inexpressible("real numbers, which references take as well")
         if node.outputs[0].dtype not in ELEMENT_TYPES:
             raise Inexpressible(f"{node.outputs[0].dtype} has no lanes")
-        for kind, make in _TERMS:
-            if isinstance(node.op, kind):
-                self.is_tail = self.is_tail and not isinstance(node.op, _PAIRS)
-                made = make(self, node)
-                self.nodes.append(node)
-                return made
-        raise Inexpressible(node.op.name)
+        self.is_tail = self.is_tail and not _takes_pair(node.op)
+        found = _term(node.op, self, node)
+        self.nodes.append(node)
+        return found
+
+
+def _takes_pair(op: Op) -> bool:
+    return isinstance(op, (BinaryArithmetic, OfTensors))
 
 
 def _rescales_stored_sums(node: Node, depth: int = 2) -> bool:
@@ -109,10 +105,6 @@ def _rescales_stored_sums(node: Node, depth: int = 2) -> bool:
         return all(_rescales_stored_sums(producer, depth - 1) for producer in producers)
     x = node.inputs[0]
     return isinstance(node.op, RequantInt32) and x is not None and x.dtype is I32 and len(x.uses) > 1
-
-
-def _names() -> tuple[str, ...]:
-    return tuple(sorted({kind.name for kind in _KINDS}))
 
 
 def tree(node: Node, site: Site) -> Group | None:
@@ -137,6 +129,16 @@ def tree(node: Node, site: Site) -> Group | None:
 # One function per operator
 
 
+@singledispatch
+def _term(op: Op, tree: Tree, node: Node) -> Term:
+    raise Inexpressible(op.name)
+
+
+def _require_integers(node: Node) -> None:
+    if any(value is not None and value.dtype.is_float for value in node.inputs):
+        raise Inexpressible("real numbers, which references take as well")
+
+
 def _reference(op: Op, chip: str) -> Callable[[Array], Array]:
     def evaluate(x: Array) -> Array:
         (result,) = op.evaluate(x, chip=Chip(chip))
@@ -153,9 +155,9 @@ def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
     return x, tree.elements.function(x, node.outputs[0].dtype, _reference(node.op, tree.site.chip))
 
 
-def _requant_int32(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, RequantInt32)
+@_term.register
+def _requant_int32(op: RequantInt32, tree: Tree, node: Node) -> Term:
+    _require_integers(node)
     x = tree.of(node.inputs[0])
     found = None
     if not op.is_mul_shift_pc and not op.is_offset_pc and x.values is not None:
@@ -163,10 +165,10 @@ def _requant_int32(tree: Tree, node: Node) -> Term:
     return found or tree.elements.rescale(x, op)
 
 
-def _arithmetic_shift(tree: Tree, node: Node) -> Term:
+@_term.register
+def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
     """One rounding, as requant_int32 has it with a multiplier of 1."""
-    op = node.op
-    assert isinstance(op, ArithmeticShift)
+    _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
         return found
@@ -175,10 +177,10 @@ def _arithmetic_shift(tree: Tree, node: Node) -> Term:
     return tree.elements.rescale(x, rescale)
 
 
-def _bit_ands(tree: Tree, node: Node) -> Term:
+@_term.register
+def _bit_ands(op: BitAnds, tree: Tree, node: Node) -> Term:
     """Integers and one pattern of bits, in two's complement."""
-    op = node.op
-    assert isinstance(op, BitAnds)
+    _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
         return found
@@ -191,9 +193,9 @@ def _bit_ands(tree: Tree, node: Node) -> Term:
     return tree.elements.limit(Term(x.dtype, low, high, register=register), x.dtype)
 
 
-def _requant_fp32(tree: Tree, node: Node) -> Term:
-    op, elements = node.op, tree.elements
-    assert isinstance(op, RequantFp32ToInt)
+@_term.register
+def _requant_fp32(op: RequantFp32ToInt, tree: Tree, node: Node) -> Term:
+    elements = tree.elements
     out = node.outputs[0].dtype
     is_per_channel = op.is_scale_pc or op.is_offset_pc
     x = tree.of(node.inputs[0])
@@ -220,9 +222,10 @@ def _requant_fp32(tree: Tree, node: Node) -> Term:
     return elements.result("add_parameter", out, low, high, elements.value_of(near), parameters=parameters)
 
 
-def _dequant(tree: Tree, node: Node) -> Term:
-    op, elements = node.op, tree.elements
-    assert isinstance(op, DequantIntToFp32)
+@_term.register
+def _dequant(op: DequantIntToFp32, tree: Tree, node: Node) -> Term:
+    _require_integers(node)
+    elements = tree.elements
     x = tree.of(node.inputs[0])
     offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     low, high = x.low - max(offsets), x.high - min(offsets)
@@ -246,7 +249,8 @@ def _dequant(tree: Tree, node: Node) -> Term:
     return elements.real(elements.add("float_multiply_parameter", real, parameters=[elements.numbers(scales)]))
 
 
-def _cast(tree: Tree, node: Node) -> Term:
+@_term.register
+def _cast(op: Cast, tree: Tree, node: Node) -> Term:
     elements, out = tree.elements, node.outputs[0].dtype
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
@@ -261,7 +265,8 @@ def _cast(tree: Tree, node: Node) -> Term:
     return elements.limit(x, out)
 
 
-def _lut(tree: Tree, node: Node) -> Term:
+@_term.register
+def _lut(op: Lut, tree: Tree, node: Node) -> Term:
     table = node.inputs[1]
     if table is None or not table.is_constant:
         raise Inexpressible("a table that the model computes")
@@ -273,9 +278,8 @@ def _lut(tree: Tree, node: Node) -> Term:
     return found
 
 
-def _clamp(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, Clamp)
+@_term.register
+def _clamp(op: Clamp, tree: Tree, node: Node) -> Term:
     x = tree.of(node.inputs[0])
     if x.dtype is F32 or not (x.dtype.holds(op.min.value) and x.dtype.holds(op.max.value)):
         raise Inexpressible("limits outside of the type")
@@ -286,9 +290,9 @@ def _clamp(tree: Tree, node: Node) -> Term:
     return tree.elements.limit(x, x.dtype, low, high)
 
 
-def _activation(tree: Tree, node: Node) -> Term:
-    op, elements, out = node.op, tree.elements, node.outputs[0].dtype
-    assert isinstance(op, ActivationFunction)
+@_term.register
+def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
+    elements, out = tree.elements, node.outputs[0].dtype
     x = tree.of(node.inputs[0])
     if x.dtype is F32:
         raise Inexpressible("a function of real numbers")
@@ -338,18 +342,16 @@ def _through_binary32(tree: Tree, arithmetic: Arithmetic, a: Term, b: Term) -> T
     return Term(I32, I32.min, I32.max, register=register)
 
 
-def _of_tensors(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, BinaryArithmetic)
+@_term.register
+def _of_tensors(op: Add | Sub | Mul | Max | Min, tree: Tree, node: Node) -> Term:
     if node.outputs[0].dtype.is_float:
         raise Inexpressible("real numbers")
     a, b = (tree.of(value) for value in node.inputs)
     return _combined(tree, op.arithmetic, a, b, node.outputs[0].dtype)
 
 
-def _of_number(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, ScalarArithmetic)
+@_term.register
+def _of_number(op: Adds | Subs | Rsubs | Muls | Maxs | Mins, tree: Tree, node: Node) -> Term:
     x, found = _unary(tree, node)
     if found is not None:
         return found
@@ -374,10 +376,14 @@ def _of_number(tree: Tree, node: Node) -> Term:
     return _with_number(tree, op.arithmetic, x, number, out, is_first=op.scalar_first)
 
 
+def _float_producer(value: Value | None, site: Site) -> Node | None:
+    return site.absorbable(value, DequantIntToFp32, Cast, ScalarArithmetic)
+
+
 def _comes_from_integers(node: Node, site: Site) -> bool:
     """Whether a chain of functions of one real number begins with a conversion: a dequantization written out."""
     while isinstance(node.op, (Adds, Subs, Rsubs, Muls)):
-        producer = site.absorbable(node.inputs[0], *_REAL_KINDS)
+        producer = _float_producer(node.inputs[0], site)
         if producer is None:
             return False
         node = producer
@@ -424,22 +430,11 @@ def _with_number(tree: Tree, arithmetic: Arithmetic, x: Term, number: int, out: 
     )
 
 
-_SHIFT_ARITHMETIC = {
-    AddShift: Arithmetic.ADD,
-    SubShift: Arithmetic.SUB,
-    MulShift: Arithmetic.MUL,
-    AddsShift: Arithmetic.ADD,
-    SubsShift: Arithmetic.SUB,
-    RsubsShift: Arithmetic.SUB,
-    MulsShift: Arithmetic.MUL,
-}
-
-
-def _shift_of_tensors(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, OfTensors)
+@_term.register
+def _shift_of_tensors(op: AddShift | SubShift | MulShift, tree: Tree, node: Node) -> Term:
+    _require_integers(node)
     a, b = (tree.of(value) for value in node.inputs)
-    arithmetic = _SHIFT_ARITHMETIC[type(op)]
+    arithmetic = op.arithmetic
     if arithmetic is Arithmetic.MUL:
         exact = tree.elements.product(a, b, I32)
     else:
@@ -447,41 +442,22 @@ def _shift_of_tensors(tree: Tree, node: Node) -> Term:
     return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
 
 
-def _shift_of_number(tree: Tree, node: Node) -> Term:
-    op = node.op
-    assert isinstance(op, OfScalar)
+@_term.register
+def _shift_of_number(op: AddsShift | SubsShift | RsubsShift | MulsShift, tree: Tree, node: Node) -> Term:
+    _require_integers(node)
     x, found = _unary(tree, node)
     if found is not None:
         return found
     number: Scalar = op.scalar
-    exact = _with_number(
-        tree, _SHIFT_ARITHMETIC[type(op)], x, int(number.value), I32, is_first=isinstance(op, RsubsShift)
-    )
+    exact = _with_number(tree, op.arithmetic, x, int(number.value), I32, is_first=op.scalar_first)
     return tree.elements.shifted(exact, op.shift, node.outputs[0].dtype)
 
 
-_TERMS: tuple[tuple[tuple[type[Op], ...], Callable[[Tree, Node], Term]], ...] = (
-    ((RequantInt32,), _requant_int32),
-    ((ArithmeticShift,), _arithmetic_shift),
-    ((BitAnds,), _bit_ands),
-    ((RequantFp32ToInt,), _requant_fp32),
-    ((DequantIntToFp32,), _dequant),
-    ((Cast,), _cast),
-    ((Lut,), _lut),
-    ((Clamp,), _clamp),
-    ((Active, ActiveParam), _activation),
-    ((Add, Sub, Mul, Max, Min), _of_tensors),
-    ((Adds, Subs, Rsubs, Muls, Maxs, Mins), _of_number),
-    ((AddShift, SubShift, MulShift), _shift_of_tensors),
-    ((AddsShift, SubsShift, RsubsShift, MulsShift), _shift_of_number),
-)
-_PAIRS = (Add, Sub, Mul, Max, Min, AddShift, SubShift, MulShift)
-_OF_INTEGERS = (RequantInt32, ArithmeticShift, BitAnds, DequantIntToFp32, *_SHIFT_ARITHMETIC)
-_REAL_KINDS: tuple[type[Op], ...] = (DequantIntToFp32, Cast, Adds, Subs, Rsubs, Muls)
-_KINDS: tuple[type[Op], ...] = tuple(kind for kinds, _ in _TERMS for kind in kinds)
+_KINDS = operators_of(_term)
+
 
 ends_with(
-    *_names(),
+    *names_of(*_KINDS),
     kernels=("elementwise_int", "look_up"),
     dtypes="INT8 to INT32, UINT8, UINT16, FLOAT32 next to integers",
     conditions=(

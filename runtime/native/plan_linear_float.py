@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import singledispatch
 
 import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.float_convolution import Finish, Image, convolve, convolve_transposed
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.integer_convolution import Geometry
 from tpuconvert.runtime.native.storage import Order, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
@@ -25,9 +26,6 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Array
-
-PRODUCTS = (Conv, Deconv, MatrixMul)
-LIMITS = (Active, ActiveParam, Clamp, Maxs, Mins)
 
 Interval = tuple[float, float]
 
@@ -55,8 +53,76 @@ class Product:
     is_precise: bool = False
 
 
+@singledispatch
+def limits_of(op: Op) -> Interval | None:
+    """The interval to which an operator limits its operand, or None if that is not all that it does."""
+    return None
+
+
+@limits_of.register
+def _(op: Active | ActiveParam) -> Interval | None:
+    if op.out_dtype not in (None, F32):
+        return None
+    is_relu = op.active_type is ActiveType.ACTIVE_RELU
+    if isinstance(op, Active) or not (op.params and op.params[0]):
+        is_relu = is_relu or op.active_type is ActiveType.ACTIVE_LEAKY_RELU
+    return (0.0, math.inf) if is_relu else None
+
+
+@limits_of.register
+def _(op: Clamp) -> Interval:
+    return float(op.min.array), float(op.max.array)
+
+
+@limits_of.register
+def _(op: Maxs) -> Interval:
+    return float(op.scalar.array), math.inf
+
+
+@limits_of.register
+def _(op: Mins) -> Interval:
+    return -math.inf, float(op.scalar.array)
+
+
+def emit_product(builder: Builder, found: Product, result: Value) -> None:
+    """Add the steps of a product with constant weights; ``result`` is what the last absorbed node gives."""
+    _emit(found.node.op, builder, found, result)
+
+
+@singledispatch
+def _emit(op: Op, builder: Builder, found: Product, result: Value) -> None:
+    raise AssertionError(f"{op.name} is not linear")
+
+
+@_emit.register
+def _emit_convolution(op: Conv | Deconv, builder: Builder, found: Product, result: Value) -> None:
+    x, w = found.node.inputs[:2]
+    assert x is not None and w is not None
+    order = channels_last(4)
+    source = Image.of(builder.read(x, order, dense=False))
+    finish = _finish(builder, found, order)
+    target = Image.of(builder.write(result, order))
+    step = convolve_transposed if isinstance(op, Deconv) else convolve
+    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
+
+
+@_emit.register
+def _emit_matrix(op: MatrixMul, builder: Builder, found: Product, result: Value) -> None:
+    x, w = found.node.inputs[:2]
+    assert x is not None and w is not None
+    depth, columns = w.array.shape
+    source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
+    finish = _finish(builder, found, row_major(result.rank))
+    target = Image.of_matrix(builder.write(result), columns)
+    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
+
+
+PRODUCTS = operators_of(_emit)
+LIMITS = operators_of(limits_of)
+
+
 @ends_with(
-    *(kind.name for kind in (*PRODUCTS, *LIMITS, Add)),
+    *names_of(*PRODUCTS, *LIMITS, Add),
     "reshape",
     kernels=("conv_float32",),
     dtypes="FLOAT32",
@@ -99,30 +165,6 @@ def product(node: Node, site: Site) -> Group | None:
     return Group(tuple(nodes[::-1]), lambda builder: emit_product(builder, found, node.outputs[0]))
 
 
-def emit_product(builder: Builder, found: Product, result: Value) -> None:
-    """Add the steps of a product with constant weights; ``result`` is what the last absorbed node gives."""
-    emit = _emit_matrix if isinstance(found.node.op, MatrixMul) else _emit_convolution
-    emit(builder, found, result)
-
-
-def limits_of(op: Op) -> Interval | None:
-    """The interval to which an operator limits its operand, or None if that is not all that it does."""
-    match op:
-        case Active() | ActiveParam() if op.out_dtype in (None, F32):
-            is_relu = op.active_type is ActiveType.ACTIVE_RELU
-            if isinstance(op, Active) or not (op.params and op.params[0]):
-                is_relu = is_relu or op.active_type is ActiveType.ACTIVE_LEAKY_RELU
-            return (0.0, math.inf) if is_relu else None
-        case Clamp():
-            return float(op.min.array), float(op.max.array)
-        case Maxs():
-            return float(op.scalar.array), math.inf
-        case Mins():
-            return -math.inf, float(op.scalar.array)
-        case _:
-            return None
-
-
 def _all_limits(limits: list[Interval]) -> Interval | None:
     """Intervals one after the other as one."""
     if not limits:
@@ -159,28 +201,6 @@ def is_float_product(node: Node) -> bool:
         and 0 not in static(x.shape)
         and 0 not in static(w.shape)
     )
-
-
-def _emit_convolution(builder: Builder, found: Product, result: Value) -> None:
-    x, w = found.node.inputs[:2]
-    op = found.node.op
-    assert isinstance(op, (Conv, Deconv)) and x is not None and w is not None
-    order = channels_last(4)
-    source = Image.of(builder.read(x, order, dense=False))
-    finish = _finish(builder, found, order)
-    target = Image.of(builder.write(result, order))
-    step = convolve_transposed if isinstance(op, Deconv) else convolve
-    step(builder, source, target, w.array, _bias(found.node), Geometry.of(op), finish)
-
-
-def _emit_matrix(builder: Builder, found: Product, result: Value) -> None:
-    x, w = found.node.inputs[:2]
-    assert x is not None and w is not None
-    depth, columns = w.array.shape
-    source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
-    finish = _finish(builder, found, row_major(result.rank))
-    target = Image.of_matrix(builder.write(result), columns)
-    convolve(builder, source, target, w.array.T[:, :, None, None], _bias(found.node), Geometry(), finish)
 
 
 def _finish(builder: Builder, found: Product, order: Order) -> Finish:

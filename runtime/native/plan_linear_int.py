@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, singledispatch
 from math import prod
 from typing import Any
 
@@ -12,22 +12,17 @@ import numpy as np
 
 from tpuconvert.runtime.native import epilogue as forms
 from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.epilogue import STORED_BIAS, Epilogue, bias_of
-from tpuconvert.runtime.native.groups import Group, Site, ends_with
+from tpuconvert.runtime.native.epilogue import FOLLOWERS, STORED_BIAS, Epilogue, bias_of
+from tpuconvert.runtime.native.groups import Group, Site, ends_with, names_of, operators_of
 from tpuconvert.runtime.native.integer_convolution import Geometry, Residual, convolve, phases
 from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.activation import Active
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32
@@ -35,11 +30,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.quantized_modes import QCalMode
 from tpuconvert.schema.types import I8, I32, U8, Array, Chip, DType
 
-PRODUCTS = (Conv, ConvV2, Deconv, DeconvV2, MatrixMul, MatrixMulV2, FcInt)
-FOLLOWERS = (RequantInt32, Clamp, Active, Cast, Lut, DequantIntToFp32)
 BYTES = (I8, U8)
-
-NAMES = tuple(kind.name for kind in (*PRODUCTS, *FOLLOWERS))
 
 
 @dataclass(frozen=True)
@@ -71,8 +62,103 @@ class Product:
     shape: tuple[int, ...] = ()
 
 
+@singledispatch
+def _form(op: Op, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    """The common form of an integer product, or None if there is no kernel for it."""
+    return None
+
+
+@_form.register
+def _exact_convolution(op: ConvV2 | DeconvV2, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    if not op.is_izp_const or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    zeros = (op.kzp_val,) if op.is_kzp_const else op.kzp_vec
+    is_transposed = isinstance(op, DeconvV2)
+    if is_transposed and (op.dh, op.dw) != (1, 1):
+        return None
+    return Product(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
+
+
+@_form.register
+def _exact_matrix(op: FcInt | MatrixMulV2, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
+    if isinstance(op, FcInt):
+        izp, kzp, transposed = "izp", "kzp", op.weight_trans
+    else:
+        izp, kzp, transposed = "lzp", "rzp", op.is_right_trans
+        if op.is_left_trans or w.rank != 2:
+            return None
+    if not getattr(op, f"is_{izp}_const") or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
+        return None
+    weights = w.array if transposed else w.array.T
+    zeros = (getattr(op, f"{kzp}_val"),) if getattr(op, f"is_{kzp}_const") else getattr(op, f"{kzp}_vec")
+    return Product(
+        x,
+        getattr(op, f"{izp}_val"),
+        weights.reshape(*weights.shape, 1, 1),
+        zeros,
+        bias,
+        Geometry(),
+        Epilogue.sums(),
+        is_matrix=True,
+    )
+
+
+@_form.register
+def _calculation_mode(
+    op: Conv | Deconv | MatrixMul, x: Value, w: Value, bias: Array | None, chip: str
+) -> Product | None:
+    out = op.out_dtype or x.dtype
+    if out.is_float or out.bits > 16:
+        return None
+    is_matrix, is_transposed = isinstance(op, MatrixMul), isinstance(op, Deconv)
+    scale = np.float32(op.scale)
+    weights = w.array.T.reshape(*w.array.T.shape, 1, 1) if is_matrix else w.array
+    geometry = Geometry() if isinstance(op, MatrixMul) else Geometry.of(op)
+    if is_transposed and (geometry.dilations != (1, 1) or op.mode != QCalMode.LowPrecisionSymmetric):
+        return None
+    channels = len(weights)
+    is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
+    limits = {"scale": float(scale), "offset": (bias_of(out),)}
+    is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
+    made = Product(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
+    if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype == np.float32:
+            return None
+        limits["offset"] = (bias_of(out) + op.output_zero_point,)
+        return replace(
+            made,
+            zero=op.left_zero_point,
+            weight_zeros=(op.right_zero_point,),
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.FLOAT, **limits),
+        )
+    if op.mode == QCalMode.LowPrecisionSymmetric:
+        if bias is not None and bias.dtype.kind == "f":
+            return None
+        return replace(
+            made,
+            bias=bias,
+            epilogue=Epilogue.of(out, rescale=forms.LOW_PRECISION, narrow=(out.min, out.max), **limits),
+        )
+    if op.mode == QCalMode.HighPrecisionSymmetric:
+        late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
+        return replace(
+            made,
+            bias=bias if is_early else None,
+            epilogue=Epilogue.of(out, rescale=forms.HIGH_SYMMETRIC, late_bias=late, **limits),
+        )
+    return None
+
+
+def _is_int32(bias: Array | None) -> bool:
+    return bias is None or bias.dtype == np.int32
+
+
+PRODUCTS = operators_of(_form)
+
+
 @ends_with(
-    *NAMES,
+    *names_of(*PRODUCTS, *FOLLOWERS),
     kernels=("conv_int8", "batch_matmul_int8"),
     dtypes="INT8, UINT8",
     conditions=(
@@ -252,112 +338,13 @@ def _multiply(builder: Builder, found: Product, x: Stored, y: Stored, rows: int)
 
 
 def _product(node: Node, chip: str) -> Product | None:
-    make = _FORMS.get(type(node.op))
     x, w, *rest = node.inputs
-    if make is None or x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
+    if x is None or w is None or x.dtype not in BYTES or w.dtype not in BYTES or not w.is_constant:
         return None
     bias = rest[0] if rest else None
     if bias is not None and not bias.is_constant:
         return None
-    found = make(node, x, w, None if bias is None else bias.array.reshape(-1), chip)
+    found = _form(node.op, x, w, None if bias is None else bias.array.reshape(-1), chip)
     if found is None or not 0 <= found.zero + bias_of(x.dtype) <= 255:
         return None
     return found
-
-
-def _exact_convolution(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
-    op = node.op
-    assert isinstance(op, (ConvV2, DeconvV2))
-    if not op.is_izp_const or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
-        return None
-    zeros = (op.kzp_val,) if op.is_kzp_const else op.kzp_vec
-    is_transposed = isinstance(op, DeconvV2)
-    if is_transposed and (op.dh, op.dw) != (1, 1):
-        return None
-    return Product(x, op.izp_val, w.array, zeros, bias, Geometry.of(op), Epilogue.sums(), is_transposed=is_transposed)
-
-
-def _exact_matrix(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
-    op = node.op
-    if isinstance(op, FcInt):
-        izp, kzp, transposed = "izp", "kzp", op.weight_trans
-    else:
-        assert isinstance(op, MatrixMulV2)
-        izp, kzp, transposed = "lzp", "rzp", op.is_right_trans
-        if op.is_left_trans or w.rank != 2:
-            return None
-    if not getattr(op, f"is_{izp}_const") or op.out_dtype not in (None, DType.INT32) or not _is_int32(bias):
-        return None
-    weights = w.array if transposed else w.array.T
-    zeros = (getattr(op, f"{kzp}_val"),) if getattr(op, f"is_{kzp}_const") else getattr(op, f"{kzp}_vec")
-    return Product(
-        x,
-        getattr(op, f"{izp}_val"),
-        weights.reshape(*weights.shape, 1, 1),
-        zeros,
-        bias,
-        Geometry(),
-        Epilogue.sums(),
-        is_matrix=True,
-    )
-
-
-def _calculation_mode(node: Node, x: Value, w: Value, bias: Array | None, chip: str) -> Product | None:
-    op = node.op
-    assert isinstance(op, (Conv, Deconv, MatrixMul))
-    out = op.out_dtype or x.dtype
-    if out.is_float or out.bits > 16:
-        return None
-    is_matrix, is_transposed = isinstance(op, MatrixMul), isinstance(op, Deconv)
-    scale = np.float32(op.scale)
-    weights = w.array.T.reshape(*w.array.T.shape, 1, 1) if is_matrix else w.array
-    geometry = Geometry() if isinstance(op, MatrixMul) else Geometry.of(op)
-    if is_transposed and (geometry.dilations != (1, 1) or op.mode != QCalMode.LowPrecisionSymmetric):
-        return None
-    channels = len(weights)
-    is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
-    limits = {"scale": float(scale), "offset": (bias_of(out),)}
-    is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
-    made = Product(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
-    if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
-        if bias is not None and bias.dtype == np.float32:
-            return None
-        limits["offset"] = (bias_of(out) + op.output_zero_point,)
-        return replace(
-            made,
-            zero=op.left_zero_point,
-            weight_zeros=(op.right_zero_point,),
-            bias=bias,
-            epilogue=Epilogue.of(out, rescale=forms.FLOAT, **limits),
-        )
-    if op.mode == QCalMode.LowPrecisionSymmetric:
-        if bias is not None and bias.dtype.kind == "f":
-            return None
-        return replace(
-            made,
-            bias=bias,
-            epilogue=Epilogue.of(out, rescale=forms.LOW_PRECISION, narrow=(out.min, out.max), **limits),
-        )
-    if op.mode == QCalMode.HighPrecisionSymmetric:
-        late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
-        return replace(
-            made,
-            bias=bias if is_early else None,
-            epilogue=Epilogue.of(out, rescale=forms.HIGH_SYMMETRIC, late_bias=late, **limits),
-        )
-    return None
-
-
-def _is_int32(bias: Array | None) -> bool:
-    return bias is None or bias.dtype == np.int32
-
-
-_FORMS: dict[type[Op], Callable[[Node, Value, Value, Array | None, str], Product | None]] = {
-    Conv: _calculation_mode,
-    Deconv: _calculation_mode,
-    MatrixMul: _calculation_mode,
-    ConvV2: _exact_convolution,
-    DeconvV2: _exact_convolution,
-    MatrixMulV2: _exact_matrix,
-    FcInt: _exact_matrix,
-}

@@ -9,11 +9,11 @@ import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.elements import Inexpressible, Instruction
-from tpuconvert.runtime.native.epilogue import bias_of
+from tpuconvert.runtime.native.epilogue import FOLLOWERS, bias_of
 from tpuconvert.runtime.native.groups import Group, Site, ends_with
 from tpuconvert.runtime.native.integer_convolution import Residual
 from tpuconvert.runtime.native.plan_elementwise_int import Tree
-from tpuconvert.runtime.native.plan_linear_int import FOLLOWERS, PRODUCTS, Product, emit_convolution, product_before
+from tpuconvert.runtime.native.plan_linear_int import PRODUCTS, Product, emit_convolution, product_before
 from tpuconvert.runtime.native.storage import channels_last
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value

@@ -6,14 +6,15 @@ tensor and a scalar.
 
 from __future__ import annotations
 
-import abc
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
+from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.extents import merge_shapes
 from tpuconvert.schema.fixed_point import rrs, saturate
 from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, Trait, case, on, todo, tpu_op
@@ -28,23 +29,26 @@ def _table(first: str, second: str, seconds: tuple[DType, ...], rule: Rule) -> C
     return on(bm1682=None, bm1684=(accepted,), bm1686=todo(accepted))
 
 
-class ShiftArithmetic(Op, abc.ABC):
+_EXACT: dict[Arithmetic, Callable[[Array, Array], Array]] = {
+    Arithmetic.ADD: operator.add,
+    Arithmetic.SUB: operator.sub,
+    Arithmetic.MUL: operator.mul,
+}
+
+
+class ShiftArithmetic(Op):
     """What the family shares: y = rrs(first op second, shift), saturated; rrs rounds half up.
 
     ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
     """
 
-    is_difference: ClassVar[bool] = False
+    arithmetic: ClassVar[Arithmetic]
+    scalar_first: ClassVar[bool] = False
     locality = LOCAL
     traits = Trait.ELEMENTWISE
 
     shift: int
     out_dtype: DType | None
-
-    @staticmethod
-    @abc.abstractmethod
-    def combine(first: Array, second: Array, /) -> Array:
-        """The exact integers that are shifted; every member of the family has its own."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= 31:
@@ -54,11 +58,12 @@ class ShiftArithmetic(Op, abc.ABC):
         """The type of the result for a first operand of that type."""
         if self.out_dtype is not None:
             return self.out_dtype
-        return {U8: I8, U16: I16}.get(first, first) if self.is_difference else first
+        return {U8: I8, U16: I16}.get(first, first) if self.arithmetic is Arithmetic.SUB else first
 
     def shifted(self, first: Array, second: Array, out: DType) -> Array:
         """The result; sums and products of at most 16 by 8 bits fit 32 bits, INT64 holds them all the more."""
-        exact = self.combine(first.astype(np.int64), second.astype(np.int64))
+        a, b = (second, first) if self.scalar_first else (first, second)
+        exact = _EXACT[self.arithmetic](a.astype(np.int64), b.astype(np.int64))
         return saturate(rrs(exact, self.shift), out)
 
 
@@ -96,7 +101,7 @@ class MulShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.mul)
+    arithmetic = Arithmetic.MUL
     dtypes = _table("tensor_i0", "tensor_i1", _BYTES, MULSHIFT_SIGN)
 
 
@@ -108,7 +113,7 @@ class AddShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.add)
+    arithmetic = Arithmetic.ADD
     dtypes = _table("tensor_i0", "tensor_i1", _DATA, ADDSHIFT_SIGN)
 
 
@@ -120,8 +125,7 @@ class SubShift(OfTensors):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.sub)
-    is_difference = True
+    arithmetic = Arithmetic.SUB
     dtypes = _table("tensor_i0", "tensor_i1", _DATA, OUT_SIGNED)
 
 
@@ -134,7 +138,7 @@ class MulsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.mul)
+    arithmetic = Arithmetic.MUL
     dtypes = _table("tensor_i", "scalar", _BYTES, MULSHIFT_SIGN)
 
 
@@ -147,7 +151,7 @@ class AddsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.add)
+    arithmetic = Arithmetic.ADD
     dtypes = _table("tensor_i", "scalar", _DATA, ADDSHIFT_SIGN)
 
 
@@ -160,8 +164,7 @@ class SubsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(operator.sub)
-    is_difference = True
+    arithmetic = Arithmetic.SUB
     dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
 
 
@@ -174,6 +177,6 @@ class RsubsShift(OfScalar):
     shift: int
     out_dtype: DType | None = None
 
-    combine = staticmethod(lambda x, scalar: scalar - x)
-    is_difference = True
+    arithmetic = Arithmetic.SUB
+    scalar_first = True
     dtypes = _table("tensor_i", "scalar", _DATA, OUT_SIGNED)
