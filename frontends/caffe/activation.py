@@ -1,11 +1,11 @@
 """Layers that apply one function to every element."""
 
-from tpuconvert.frontends.caffe.arithmetic import active, at_least, at_most, times
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op, direct
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.smooth_activation import Gelu, HardSigmoid, HardSwish, Mish, Silu, Softplus
@@ -28,7 +28,7 @@ def relu(node: CaffeNode, g: Graph) -> Value:
     slope = node.params("relu_param").number("negative_slope")
     if slope == 0:
         return g.add(Active(ActiveType.ACTIVE_RELU), node.input(0))
-    return g.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (slope,)), node.input(0))
+    return functions.leaky_relu(g, node.input(0), slope)
 
 
 @caffe_op("PReLU")
@@ -39,19 +39,13 @@ def prelu(node: CaffeNode, g: Graph) -> Value:
         raise node.fail(f"needs a channel axis, its input has shape {list(shape)}")
     channels = 1 if node.params("prelu_param").flag("channel_shared") else shape[1]
     slope = node.weight(0, (channels,), "slope").reshape((1, channels, *(1,) * (len(shape) - 2)))
-    negative = g.add(Mul(), at_most(g, x, 0), node.constant(slope, "slope"))
-    return g.add(Add(), at_least(g, x, 0), negative)
+    return functions.prelu(g, x, node.constant(slope, "slope"))
 
 
 @caffe_op("ELU", kind=Kind.DIRECT)
 def elu(node: CaffeNode, g: Graph) -> Value:
-    """Exponential below 0: x > 0 ? x : alpha * (exp(x) - 1)."""
-    alpha = node.params("elu_param").number("alpha")
-    x = node.input(0)
-    if alpha == 1:
-        return active(g, x, "ELU")
-    negative = times(g, active(g, at_most(g, x, 0), "ELU"), alpha)
-    return g.add(Add(), at_least(g, x, 0), negative)
+    """``x`` above 0, ``alpha * (exp(x) - 1)`` below."""
+    return functions.elu(g, node.input(0), node.params("elu_param").number("alpha"))
 
 
 @caffe_op("Swish")
@@ -71,7 +65,7 @@ def hard_sigmoid(node: CaffeNode, g: Graph) -> Value:
 def crelu(node: CaffeNode, g: Graph) -> Value:
     """relu(x) and relu(-x), one behind the other along the channels."""
     x = node.input(0)
-    return active(g, g.add(Concat(1), x, times(g, x, -1)), "RELU")
+    return formulas.relu(g, g.add(Concat(1), x, emit.muls(g, x, -1)))
 
 
 @caffe_op("Clip", kind=Kind.DIRECT)

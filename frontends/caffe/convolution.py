@@ -1,10 +1,11 @@
 """Convolution, deconvolution and what their parameters have in common."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import product, reshaped
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
@@ -110,8 +111,8 @@ def _convolve_plane(
     shape = x.type.static_shape
     is_line = len(shape) == _PLANE + 1
     op = plane_operator(filters.window.only(0) if is_line else filters.window, filters.groups, operator)
-    y = g.add(op, reshaped(g, x, (*shape, 1)) if is_line else x, *constants)
-    return reshaped(g, y, y.type.static_shape[:3]) if is_line else y
+    y = g.add(op, emit.reshape(g, x, (*shape, 1)) if is_line else x, *constants)
+    return emit.reshape(g, y, y.type.static_shape[:3]) if is_line else y
 
 
 def plane_operator(window: Window, groups: int, operator: type[Conv] | type[Deconv] = Conv) -> Conv | Deconv:
@@ -144,15 +145,15 @@ def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, c
     window, kernel = filters.window, filters.kernel
     batch, channels, depth, height, width = x.type.static_shape
     places = window.kernel[0]
-    planes = reshaped(g, g.add(Permute((0, 2, 1, 3, 4)), x), (batch * depth, channels, height, width))
+    planes = emit.reshape(g, g.add(Permute((0, 2, 1, 3, 4)), x), (batch * depth, channels, height, width))
     flat = node.constant(kernel.reshape(channels, -1, *window.kernel[1:]), "weight")
     spread = g.add(plane_operator(window.last(_PLANE), filters.groups, Deconv), planes, flat)
     rows, columns = spread.type.static_shape[2:]
-    columns_first = reshaped(g, spread, (batch, depth, count * places, rows * columns))
+    columns_first = emit.reshape(g, spread, (batch, depth, count * places, rows * columns))
     own_place = np.tile(np.eye(places, dtype=np.float32), (count, 1)).reshape(count * places, 1, places, 1)
     op = plane_operator(window.only(0), count, Deconv)
     stacked = g.add(op, g.add(Permute((0, 2, 1, 3)), columns_first), node.constant(own_place, "places"))
-    y = reshaped(g, stacked, (batch, count, stacked.type.static_shape[2], rows, columns))
+    y = emit.reshape(g, stacked, (batch, count, stacked.type.static_shape[2], rows, columns))
     if filters.bias is None:
         return y
     return g.add(Add(), y, node.constant(filters.bias.reshape(1, count, 1, 1, 1), "bias"))
@@ -166,7 +167,7 @@ def im2col(node: CaffeNode, g: Graph) -> Value:
     window = read_window(node, p)
     if len(window.kernel) != _PLANE:
         raise node.fail(f"an input of shape {list(node.shape(0))}", "supported: four axes, NCHW")
-    size = product(window.kernel)
+    size = math.prod(window.kernel)
     node.budget((channels * size, size), "kernels of single places")
     single = np.tile(np.eye(size, dtype=np.float32), (channels, 1)).reshape(channels * size, 1, *window.kernel)
     return g.add(plane_operator(window, channels), node.input(0), node.constant(single, "places"))

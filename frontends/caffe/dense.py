@@ -1,8 +1,10 @@
 """Fully connected layers and table look-up."""
 
+import math
+
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import product, reshaped
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
@@ -21,15 +23,15 @@ def inner_product(node: CaffeNode, g: Graph) -> Value:
     if units < 1:
         raise node.fail("num_output is missing", "give it in the prototxt", INVALID_NODE)
     axis = node.axis(p.whole("axis"), len(shape))
-    rows, length = product(shape[:axis]), product(shape[axis:])
+    rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
     if p.flag("transpose"):
         weight = node.weight(0, (length, units), "weight")
     else:
         weight = node.weight(0, (units, length), "weight").T
-    operands = [reshaped(g, node.input(0), (rows, length)), node.constant(weight, "weight")]
+    operands = [emit.reshape(g, node.input(0), (rows, length)), node.constant(weight, "weight")]
     if p.flag("bias_term"):
         operands.append(node.constant(node.weight(1, (units,), "bias").reshape(1, units), "bias"))
-    return reshaped(g, g.add(MatrixMul(), *operands), (*shape[:axis], units))
+    return emit.reshape(g, g.add(MatrixMul(), *operands), (*shape[:axis], units))
 
 
 @caffe_op("Embed", kind=Kind.DIRECT)
@@ -42,9 +44,9 @@ def embed(node: CaffeNode, g: Graph) -> Value:
     table = node.weight(0, (rows, units), "table")
     if p.flag("bias_term"):
         table = np.add(table, node.weight(1, (units,), "bias"), dtype=np.float32)
-    index = reshaped(g, g.add(Cast(out_dtype=I32), node.input(0)), (product(shape),))
+    index = emit.reshape(g, g.add(Cast(out_dtype=I32), node.input(0)), (math.prod(shape),))
     chosen = g.add(IndexSelect(0), node.constant(table, "table"), index)
-    return reshaped(g, chosen, (*shape, units))
+    return emit.reshape(g, chosen, (*shape, units))
 
 
 @caffe_op("MatMul", kind=Kind.DIRECT)

@@ -2,13 +2,15 @@
 
 import math
 
-from tpuconvert.frontends.caffe.arithmetic import active, plus, power, reshaped, times
+from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul
 from tpuconvert.schema.types import format_shape
 
@@ -27,7 +29,7 @@ def eltwise(node: CaffeNode, g: Graph) -> Value:
     operators: dict[str, Op] = {"PROD": Mul(), "SUM": Add(), "MAX": Max()}
     terms = node.inputs
     if factors and operation == "SUM":
-        terms = tuple(times(g, x, factor) for x, factor in zip(terms, factors, strict=True))
+        terms = tuple(scale_by(g, x, factor) for x, factor in zip(terms, factors, strict=True))
     return _chain(node, g, operators[operation], terms)
 
 
@@ -64,7 +66,7 @@ def scale(node: CaffeNode, g: Graph) -> Value:
     start, extents = _covered(node, p)
     aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
     if node.input_count > 1:
-        factor, first = reshaped(g, node.input(1), aligned), 0
+        factor, first = emit.reshape(g, node.input(1), aligned), 0
     else:
         factor, first = node.constant(node.weight(0, extents, "scale").reshape(aligned), "scale"), 1
     y = g.add(Mul(), x, factor)
@@ -81,7 +83,7 @@ def bias(node: CaffeNode, g: Graph) -> Value:
     start, extents = _covered(node, p)
     aligned = (*(1,) * start, *extents, *(1,) * (len(shape) - start - len(extents)))
     if node.input_count > 1:
-        return g.add(Add(), x, reshaped(g, node.input(1), aligned))
+        return g.add(Add(), x, emit.reshape(g, node.input(1), aligned))
     return g.add(Add(), x, node.constant(node.weight(0, extents, "bias").reshape(aligned), "bias"))
 
 
@@ -114,7 +116,7 @@ def axpy(node: CaffeNode, g: Graph) -> Value:
     channels, x = node.shape(0), node.shape(1)
     if len(x) < 2 or channels[:2] != x[:2] or any(extent != 1 for extent in channels[2:]):
         raise node.fail(f"a scale of shape {list(channels)} does not fit {list(x)}", kind=INVALID_NODE)
-    factor = reshaped(g, node.input(0), (*x[:2], *(1,) * (len(x) - 2)))
+    factor = emit.reshape(g, node.input(0), (*x[:2], *(1,) * (len(x) - 2)))
     return g.add(Add(), g.add(Mul(), node.input(1), factor), node.input(2))
 
 
@@ -122,8 +124,12 @@ def axpy(node: CaffeNode, g: Graph) -> Value:
 def power_layer(node: CaffeNode, g: Graph) -> Value:
     """(shift + scale * x) ** power."""
     p = node.params("power_param")
-    x = plus(g, times(g, node.input(0), p.number("scale")), p.number("shift"))
-    return power(g, x, p.number("power"))
+    x = shift_by(g, scale_by(g, node.input(0), p.number("scale")), p.number("shift"))
+    exponent = p.number("power")
+    if exponent == int(exponent) and abs(exponent) > functions.MAX_WHOLE_EXPONENT:
+        # By the logarithm, negative x would be NaN, and odd powers would lose the sign.
+        raise node.fail(f"power {exponent:g}", f"supported: whole powers up to {functions.MAX_WHOLE_EXPONENT}")
+    return functions.constant_power(g, x, exponent)
 
 
 @caffe_op("Exp")
@@ -131,8 +137,8 @@ def exp(node: CaffeNode, g: Graph) -> Value:
     """Exponential: base ** (shift + scale * x); base e when none is given."""
     p = node.params("exp_param")
     log_base = _log_of_base(node, p)
-    x = times(g, node.input(0), p.number("scale") * log_base)
-    return active(g, plus(g, x, p.number("shift") * log_base), "EXP")
+    x = scale_by(g, node.input(0), p.number("scale") * log_base)
+    return formulas.exp(g, shift_by(g, x, p.number("shift") * log_base))
 
 
 @caffe_op("Log")
@@ -140,8 +146,8 @@ def log(node: CaffeNode, g: Graph) -> Value:
     """Logarithm: log_base(shift + scale * x); base e when none is given."""
     p = node.params("log_param")
     log_base = _log_of_base(node, p)
-    x = plus(g, times(g, node.input(0), p.number("scale")), p.number("shift"))
-    return times(g, active(g, x, "LN"), 1 / log_base)
+    x = shift_by(g, scale_by(g, node.input(0), p.number("scale")), p.number("shift"))
+    return scale_by(g, formulas.ln(g, x), 1 / log_base)
 
 
 def _log_of_base(node: CaffeNode, p: Parameters) -> float:

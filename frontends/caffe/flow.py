@@ -5,7 +5,8 @@ Source: the layers' code in FlowNet2's Caffe fork, as far as inference meets it.
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import at_least, at_most, plus, reshaped, times
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -65,15 +66,15 @@ def flow_warp(node: CaffeNode, g: Graph) -> Value:
     rows, columns = np.mgrid[:height, :width].astype(np.float32)
     pixels = g.add(Add(), node.input(1), node.constant(np.stack([columns, rows])[None], "pixels"))
     x, y = g.add_all(Split(1, 2, (1, 1)), pixels)
-    picked = reshaped(g, g.add(Permute((0, 2, 3, 1)), node.input(0)), (batch * height * width, channels))
+    picked = emit.reshape(g, g.add(Permute((0, 2, 3, 1)), node.input(0)), (batch * height * width, channels))
     offset = node.constant(np.arange(batch).reshape(batch, 1, 1, 1) * height * width, "images")
     total: Value | None = None
     for row, row_weight in _corners(g, y, height):
         for column, column_weight in _corners(g, x, width):
-            index = g.add(Add(), g.add(Add(), times(g, row, width), column), offset)
-            flat = reshaped(g, g.add(Cast(out_dtype=I32), index), (batch * height * width,))
-            pixel = reshaped(g, g.add(IndexSelect(0), picked, flat), (batch, height, width, channels))
-            weight = reshaped(g, g.add(Mul(), row_weight, column_weight), (batch, height, width, 1))
+            index = g.add(Add(), g.add(Add(), scale_by(g, row, width), column), offset)
+            flat = emit.reshape(g, g.add(Cast(out_dtype=I32), index), (batch * height * width,))
+            pixel = emit.reshape(g, g.add(IndexSelect(0), picked, flat), (batch, height, width, channels))
+            weight = emit.reshape(g, g.add(Mul(), row_weight, column_weight), (batch, height, width, 1))
             part = g.add(Mul(), pixel, weight)
             total = part if total is None else g.add(Add(), total, part)
     assert total is not None
@@ -87,6 +88,6 @@ def _corners(g: Graph, place: Value, extent: int) -> list[tuple[Value, Value]]:
     inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), place), g.add(Lts(Scalar.f32(extent)), place))
     weights = (g.add(Rsubs(Scalar.f32(1)), part), part)
     return [
-        (at_most(g, at_least(g, plus(g, first, k), 0), extent - 1), g.add(Mul(), weight, inside))
+        (emit.mins(g, emit.maxs(g, shift_by(g, first, k), 0), extent - 1), g.add(Mul(), weight, inside))
         for k, weight in enumerate(weights)
     ]

@@ -1,15 +1,18 @@
 """Layers that normalise: by stored or computed statistics, by neighbouring channels, by length."""
 
-from tpuconvert.frontends.caffe.arithmetic import active, plus, power, product, reshaped, times
+import math
+
+from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Array
 
@@ -66,10 +69,10 @@ def _batch_norm(node: CaffeNode, g: Graph, op: BatchNorm, constants: list[tuple[
     """The operator has four axes; others are reshaped around it."""
     shape = node.shape(0)
     channels = constants[0][1].shape[0]
-    image = shape if len(shape) == 4 else (shape[0], channels, product(shape[2:]), 1)
+    image = shape if len(shape) == 4 else (shape[0], channels, math.prod(shape[2:]), 1)
     operands = [node.constant(array, name) for name, array in constants]
-    y, _, _ = g.add_all(op, reshaped(g, node.input(0), image), *operands)
-    return reshaped(g, y, shape)
+    y, _, _ = g.add_all(op, emit.reshape(g, node.input(0), image), *operands)
+    return emit.reshape(g, y, shape)
 
 
 @caffe_op("LRN")
@@ -95,8 +98,8 @@ def lrn(node: CaffeNode, g: Graph) -> Value:
         is_ceil_mode=True,
         ensure_pool_image=True,
     )
-    means = g.add(window, active(g, node.input(0), "SQUARE"))
-    return g.add(Mul(), node.input(0), power(g, plus(g, times(g, means, alpha), 1), -beta))
+    means = g.add(window, formulas.square(g, node.input(0)))
+    return g.add(Mul(), node.input(0), functions.constant_power(g, shift_by(g, scale_by(g, means, alpha), 1), -beta))
 
 
 @caffe_op("MVN")
@@ -107,13 +110,10 @@ def mvn(node: CaffeNode, g: Graph) -> Value:
     axes = tuple(range(1 if p.flag("across_channels") else 2, rank))
     if not axes:
         raise node.fail(f"nothing to average over in {list(node.shape(0))}", kind=INVALID_NODE)
-    mean = Reduce(axis_list=axes, method=ReduceMethodType.REDUCE_MEAN, keep_dims=True)
-    centred = g.add(Sub(), node.input(0), g.add(mean, node.input(0)))
-    if not p.flag("normalize_variance"):
-        p.ignore("eps")
-        return centred
-    deviation = active(g, g.add(mean, active(g, centred, "SQUARE")), "SQRT")
-    return g.add(Div(), centred, plus(g, deviation, p.number("eps")))
+    if p.flag("normalize_variance"):
+        return functions.standardize(g, node.input(0), axes, p.number("eps"))
+    p.ignore("eps")
+    return functions.center(g, node.input(0), axes)
 
 
 @caffe_op("Normalize", "NormalizeBBox", "L2Norm")
@@ -124,9 +124,8 @@ def normalize(node: CaffeNode, g: Graph) -> Value:
     axes = tuple(range(1, len(shape))) if p.flag("across_spatial") else (1,)
     if len(shape) < 2:
         raise node.fail(f"needs a channel axis, its input has shape {list(shape)}", kind=INVALID_NODE)
-    total = Reduce(axis_list=axes, method=ReduceMethodType.REDUCE_SUM, keep_dims=True)
-    squares = plus(g, g.add(total, active(g, node.input(0), "SQUARE")), p.number("eps"))
-    y = g.add(Mul(), node.input(0), active(g, squares, "RSQRT"))
+    squares = shift_by(g, emit.total(g, formulas.square(g, node.input(0)), axes), p.number("eps"))
+    y = g.add(Mul(), node.input(0), formulas.rsqrt(g, squares))
     channels = 1 if p.flag("channel_shared") else shape[1]
     scale = node.weight(0, (channels,), "scale").reshape((1, channels, *(1,) * (len(shape) - 2)))
     return g.add(Mul(), y, node.constant(scale, "scale"))

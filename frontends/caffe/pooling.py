@@ -1,13 +1,17 @@
 """Pooling over windows."""
 
+import math
+
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import active, at_least, plus, product, reshaped, times
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, Tiling, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Div
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.extract import Extract
@@ -78,7 +82,7 @@ def _with_empty_windows(node: CaffeNode, g: Graph, y: Value, method: str) -> Val
             f"layer '{node.name}' (Pooling) has windows behind the image; their maximum is {_LOWEST:.3g}, as in Caffe"
         )
         node.notes.append(note)
-        return at_least(g, y, _LOWEST)
+        return emit.maxs(g, y, _LOWEST)
     return y
 
 
@@ -116,7 +120,7 @@ def pooled(g: Graph, x: Value, op: Pool, method: str) -> Value:
     if method != _STOCHASTIC:
         return g.add(op, x)
     means = g.add(op, x)
-    weighted = g.add(Div(), g.add(op, active(g, x, "SQUARE")), at_least(g, means, _SMALLEST))
+    weighted = g.add(Div(), g.add(op, formulas.square(g, x)), emit.maxs(g, means, _SMALLEST))
     return g.add(ConditionSelect(), means, weighted, g.constant(np.zeros(1, np.float32), "none"))
 
 
@@ -131,11 +135,13 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
     whole = (batch, channels, down * rows, along * columns)
     if x.shape != whole:  # rounded down, some rows or columns belong to no window
         x = g.add(Extract((0,) * 4, whole, (1,) * 4), x)
-    split = reshaped(g, x, (batch, channels, down, rows, along, columns))
-    windows = reshaped(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
-    inside = reshaped(g, g.add(Arg(4, out_dtype=F32), windows), result)
-    row = g.add(Floor(), times(g, plus(g, inside, 0.5), 1 / columns))  # the half keeps it away from whole numbers
-    place = g.add(Add(), inside, times(g, row, width - columns))
+    split = emit.reshape(g, x, (batch, channels, down, rows, along, columns))
+    windows = emit.reshape(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
+    inside = emit.reshape(g, g.add(Arg(4, out_dtype=F32), windows), result)
+    row = g.add(
+        Floor(), scale_by(g, shift_by(g, inside, 0.5), 1 / columns)
+    )  # the half keeps it away from whole numbers
+    place = g.add(Add(), inside, scale_by(g, row, width - columns))
     start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
     positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
     node.findings.tilings[positions] = tiling
@@ -194,5 +200,5 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
             ensure_pool_image=any(pads),
         )
         part = g.add(op, node.input(0))
-        parts.append(reshaped(g, part, (batch, product(part.type.static_shape[1:]))))
+        parts.append(emit.reshape(g, part, (batch, math.prod(part.type.static_shape[1:]))))
     return parts[0] if levels == 1 else g.add(Concat(1), *parts)

@@ -7,15 +7,17 @@ Shapes: x [T, N, ...], cont [T, N], an unchanging input [N, ...], first states a
 Source: Caffe's layers RNN and LSTM, and Donahue et al., Long-term Recurrent Convolutional Networks.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -65,20 +67,20 @@ def _read(node: CaffeNode, g: Graph, gates: int, states: int) -> _Sequence:
     first_state = node.input_count - (states if gives_states else 0)
     if first_state not in (2, 3):
         raise node.fail(f"{node.input_count} bottoms with expose_hidden: {gives_states}".lower(), kind=INVALID_NODE)
-    length = product(shape[2:])
+    length = math.prod(shape[2:])
     kernels = [node.weight(0, (gates * units, length), "input weight")]
     bias = node.weight(1, (gates * units,), "bias")
-    steps = _cut(g, reshaped(g, node.input(0), (count, batch, length)))
+    steps = _cut(g, emit.reshape(g, node.input(0), (count, batch, length)))
     if first_state == 3:
         static = node.shape(2)
-        kernels.append(node.weight(2, (gates * units, product(static[1:])), "weight of the unchanging input"))
-        unchanging = reshaped(g, node.input(2), (batch, product(static[1:])))
+        kernels.append(node.weight(2, (gates * units, math.prod(static[1:])), "weight of the unchanging input"))
+        unchanging = emit.reshape(g, node.input(2), (batch, math.prod(static[1:])))
         steps = [g.add(Concat(1), step, unchanging) for step in steps]
-    begin = [reshaped(g, node.input(first_state + k), (batch, units)) for k in range(states if gives_states else 0)]
+    begin = [emit.reshape(g, node.input(first_state + k), (batch, units)) for k in range(states if gives_states else 0)]
     zero = np.zeros((batch, units), np.float32)
     return _Sequence(
         steps,
-        _cut(g, reshaped(g, node.input(1), (count, batch, 1))),
+        _cut(g, emit.reshape(g, node.input(1), (count, batch, 1))),
         begin or [node.constant(zero, f"state{k}") for k in range(states)],
         units,
         (np.concatenate(kernels, axis=1), bias),
@@ -91,7 +93,7 @@ def _cut(g: Graph, x: Value) -> list[Value]:
     """The slices of the first axis, without that axis."""
     count, *rest = x.type.static_shape
     parts = g.add_all(Split(0, count, (1,) * count), x) if count > 1 else [x]
-    return [reshaped(g, part, rest) for part in parts]
+    return [emit.reshape(g, part, rest) for part in parts]
 
 
 def _unrolled(
@@ -101,9 +103,9 @@ def _unrolled(
     states, results = sequence.states, []
     for x, goes_on in zip(sequence.steps, sequence.goes_on, strict=True):
         result, states = step(x, [g.add(Mul(), state, goes_on) for state in states])
-        results.append(reshaped(g, result, (1, *result.type.static_shape)))
+        results.append(emit.reshape(g, result, (1, *result.type.static_shape)))
     y = g.add(Concat(0), *results) if len(results) > 1 else results[0]
-    return [y, *(reshaped(g, state, (1, *state.type.static_shape)) for state in states * sequence.gives_states)]
+    return [y, *(emit.reshape(g, state, (1, *state.type.static_shape)) for state in states * sequence.gives_states)]
 
 
 @caffe_op("LSTM")
@@ -144,8 +146,8 @@ def rnn(node: CaffeNode, g: Graph) -> list[Value]:
 
     def step(x: Value, states: list[Value]) -> tuple[Value, list[Value]]:
         inputs, remembered = g.add(MatrixMul(), x, w_x, b_h), g.add(MatrixMul(), states[0], w_h)
-        hidden = active(g, g.add(Add(), inputs, remembered), "TANH")
-        return active(g, g.add(MatrixMul(), hidden, w_o, b_o), "TANH"), [hidden]
+        hidden = formulas.tanh(g, g.add(Add(), inputs, remembered))
+        return formulas.tanh(g, g.add(MatrixMul(), hidden, w_o, b_o)), [hidden]
 
     return _unrolled(node, g, sequence, step)
 
@@ -157,8 +159,8 @@ def lstm_unit(node: CaffeNode, g: Graph) -> list[Value]:
     if (node.shape(0)[0], node.shape(1), node.shape(2)) != (1, (1, batch, 4 * units), (1, batch)):
         shapes = ", ".join(str(list(node.shape(index))) for index in range(3))
         raise node.fail(f"bottoms of shape {shapes} instead of [1, N, H], [1, N, 4 * H], [1, N]", kind=INVALID_NODE)
-    kept = g.add(Mul(), node.input(0), reshaped(g, node.input(2), (1, batch, 1)))
+    kept = g.add(Mul(), node.input(0), emit.reshape(g, node.input(2), (1, batch, 1)))
     enter, forget, leave, candidate = g.add_all(Split(2, 4, (units,) * 4), node.input(1))
-    added = g.add(Mul(), active(g, enter, "SIGMOID"), active(g, candidate, "TANH"))
-    memory = g.add(Add(), g.add(Mul(), active(g, forget, "SIGMOID"), kept), added)
-    return [memory, g.add(Mul(), active(g, leave, "SIGMOID"), active(g, memory, "TANH"))]
+    added = g.add(Mul(), formulas.sigmoid(g, enter), formulas.tanh(g, candidate))
+    memory = g.add(Add(), g.add(Mul(), formulas.sigmoid(g, forget), kept), added)
+    return [memory, g.add(Mul(), formulas.sigmoid(g, leave), formulas.tanh(g, memory))]

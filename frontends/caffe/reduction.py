@@ -1,10 +1,14 @@
 """Layers that make few numbers of many, or decide about them."""
 
-from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped, times
+import math
+
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.caffe.arithmetic import scale_by
 from tpuconvert.frontends.caffe.node import CaffeNode, RankZero, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Concat
@@ -21,10 +25,10 @@ def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
     axis = node.axis(p.whole("axis"), len(shape))
     x = node.input(0)
     if operation in ("ASUM", "SUMSQ"):
-        x = active(g, x, "ABSVAL" if operation == "ASUM" else "SQUARE")
+        x = formulas.absolute(g, x) if operation == "ASUM" else formulas.square(g, x)
     method = ReduceMethodType.REDUCE_MEAN if operation == "MEAN" else ReduceMethodType.REDUCE_SUM
     y = g.add(Reduce(axis_list=tuple(range(axis, len(shape))), method=method, keep_dims=False), x)
-    y = times(g, y, p.number("coeff"))
+    y = scale_by(g, y, p.number("coeff"))
     return y if axis else RankZero(y)
 
 
@@ -39,7 +43,7 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
     if p.has("axis"):
         axis, x = node.axis(p.whole("axis"), len(shape)), node.input(0)
     else:
-        axis, x = 1, reshaped(g, node.input(0), (shape[0], product(shape[1:])))
+        axis, x = 1, emit.reshape(g, node.input(0), (shape[0], math.prod(shape[1:])))
     if not 1 <= count <= x.type.static_shape[axis]:
         raise node.fail(f"top_k {count} of {x.type.static_shape[axis]} elements", kind=INVALID_NODE)
     if count == 1 and not with_values:
@@ -49,7 +53,7 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
         indices = g.add(Cast(out_dtype=F32), found)
     if p.has("axis"):
         return values if with_values else indices
-    rows = [reshaped(g, part, (shape[0], 1, count)) for part in ([indices, values] if with_values else [indices])]
+    rows = [emit.reshape(g, part, (shape[0], 1, count)) for part in ([indices, values] if with_values else [indices])]
     return g.add(Concat(1), *rows) if with_values else rows[0]
 
 

@@ -1,10 +1,13 @@
 """Layers of detectors that look at regions, and of those that predict boxes in a grid."""
 
-from tpuconvert.frontends.caffe.arithmetic import active, product, reshaped
+import math
+
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.host_position_pool import RoiPositionPool
 from tpuconvert.schema.ops.host_proposals import Proposals
@@ -36,9 +39,9 @@ def psroi_pooling(node: CaffeNode, g: Graph) -> Value:
 def _rois(node: CaffeNode, g: Graph) -> Value:
     """Regions as [R, 5]; older layers give them with two more axes of extent 1."""
     shape = node.shape(1)
-    if product(shape[1:]) != 5:
+    if math.prod(shape[1:]) != 5:
         raise node.fail(f"regions of shape {list(shape)} instead of [R, 5]", kind=INVALID_NODE)
-    return reshaped(g, node.input(1), (shape[0], 5))
+    return emit.reshape(g, node.input(1), (shape[0], 5))
 
 
 @caffe_op("Proposal", kind=Kind.HOST)
@@ -56,10 +59,10 @@ def proposal(node: CaffeNode, g: Graph) -> list[Value]:
         nms_threshold=p.number("iou_threshold" if p.has("iou_threshold") else "nms_thresh"),
     )
     info = node.shape(2)
-    if product(info) < 3 or product(info) != info[-1]:
+    if math.prod(info) < 3 or math.prod(info) != info[-1]:
         raise node.fail(f"image information of shape {list(info)} instead of [1, 3]", kind=INVALID_NODE)
-    regions, scores = g.add_all(op, node.input(0), node.input(1), reshaped(g, node.input(2), (1, info[-1])))
-    return [regions, reshaped(g, scores, (op.post_nms_topn, 1))][: len(node.output_names)]
+    regions, scores = g.add_all(op, node.input(0), node.input(1), emit.reshape(g, node.input(2), (1, info[-1])))
+    return [regions, emit.reshape(g, scores, (op.post_nms_topn, 1))][: len(node.output_names)]
 
 
 @caffe_op("Region", "RegionYolo")
@@ -78,9 +81,9 @@ def region(node: CaffeNode, g: Graph) -> Value:
     if len(shape) != 4 or coords < 2 or shape[1] != boxes * per_box:
         text = f"{boxes} boxes of {coords} + 1 + {classes} numbers do not fit {list(shape)}"
         raise node.fail(text, kind=INVALID_NODE)
-    grid = reshaped(g, node.input(0), (shape[0], boxes, per_box, shape[2] * shape[3]))
+    grid = emit.reshape(g, node.input(0), (shape[0], boxes, per_box, shape[2] * shape[3]))
     place, size, score, kinds = g.add_all(Split(2, 4, (2, coords - 2, 1, classes)), grid)
-    parts = [active(g, place, "SIGMOID"), size, active(g, score, "SIGMOID")]
-    parts.append(g.add(Softmax(2), kinds) if soft else active(g, kinds, "SIGMOID"))
+    parts = [formulas.sigmoid(g, place), size, formulas.sigmoid(g, score)]
+    parts.append(g.add(Softmax(2), kinds) if soft else formulas.sigmoid(g, kinds))
     y = g.add(Concat(2), *parts)
-    return reshaped(g, y, (shape[0], product(shape[1:])) if soft and node.type == "RegionYolo" else shape)
+    return emit.reshape(g, y, (shape[0], math.prod(shape[1:])) if soft and node.type == "RegionYolo" else shape)

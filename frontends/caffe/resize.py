@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.arithmetic import reshaped
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
@@ -44,8 +44,10 @@ def repeated(g: Graph, x: Value, factors: tuple[int, int]) -> Value:
     if factors[0] == factors[1]:
         return g.add(Upsample(factors[0]), x)
     batch, channels, height, width = x.type.static_shape
-    copies = g.add(Tile((1, 1, 1, factors[0], 1, factors[1])), reshaped(g, x, (batch, channels, height, 1, width, 1)))
-    return reshaped(g, copies, (batch, channels, height * factors[0], width * factors[1]))
+    copies = g.add(
+        Tile((1, 1, 1, factors[0], 1, factors[1])), emit.reshape(g, x, (batch, channels, height, 1, width, 1))
+    )
+    return emit.reshape(g, copies, (batch, channels, height * factors[0], width * factors[1]))
 
 
 def _unpooled(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:

@@ -1,9 +1,10 @@
 """Layers that move, join or cut elements without changing them."""
 
 import itertools
+import math
 from collections.abc import Sequence
 
-from tpuconvert.frontends.caffe.arithmetic import product, reshaped
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
@@ -28,8 +29,8 @@ def flatten(node: CaffeNode, g: Graph) -> Value:
     first, last = node.axis(p.whole("axis"), len(shape)), node.axis(p.whole("end_axis"), len(shape))
     if first > last:
         raise node.fail(f"axis {first} is behind end_axis {last}", kind=INVALID_NODE)
-    flat = product(shape[first : last + 1])
-    return reshaped(g, node.input(0), (*shape[:first], flat, *shape[last + 1 :]))
+    flat = math.prod(shape[first : last + 1])
+    return emit.reshape(g, node.input(0), (*shape[:first], flat, *shape[last + 1 :]))
 
 
 @caffe_op("Reshape", kind=Kind.DIRECT)
@@ -49,12 +50,12 @@ def reshape(node: CaffeNode, g: Graph) -> Value:
         raise node.fail(f"dim {list(dims)} cannot replace {list(replaced)}", kind=INVALID_NODE)
     resolved = [replaced[index] if dim == 0 else dim for index, dim in enumerate(dims)]
     if resolved.count(-1) == 1:
-        known = product([dim for dim in resolved if dim != -1])
-        resolved[resolved.index(-1)] = product(replaced) // known if known else 0
+        known = math.prod([dim for dim in resolved if dim != -1])
+        resolved[resolved.index(-1)] = math.prod(replaced) // known if known else 0
     result = (*shape[:start], *resolved, *shape[end:])
-    if min(result, default=1) < 1 or product(result) != product(shape):
+    if min(result, default=1) < 1 or math.prod(result) != math.prod(shape):
         raise node.fail(f"dim {list(dims)} does not fit an input of shape {list(shape)}", kind=INVALID_NODE)
-    return reshaped(g, node.input(0), result or (1,))
+    return emit.reshape(g, node.input(0), result or (1,))
 
 
 @caffe_op("Permute", kind=Kind.DIRECT)
@@ -154,17 +155,17 @@ def reorg(node: CaffeNode, g: Graph) -> Value:
     if c % (s * s):
         raise node.fail(f"stride {s}: {c} channels are not a multiple of {s * s}", kind=INVALID_NODE)
     if p.flag("reverse"):
-        spread = reshaped(g, node.input(0), (batch, s, s, c // (s * s), h, w))
-        return reshaped(g, g.add(Permute((0, 3, 4, 1, 5, 2)), spread), (batch, c, h, w))
-    spread = reshaped(g, node.input(0), (batch, c // (s * s), h, s, w, s))
-    return reshaped(g, g.add(Permute((0, 3, 5, 1, 2, 4)), spread), (batch, c * s * s, h // s, w // s))
+        spread = emit.reshape(g, node.input(0), (batch, s, s, c // (s * s), h, w))
+        return emit.reshape(g, g.add(Permute((0, 3, 4, 1, 5, 2)), spread), (batch, c, h, w))
+    spread = emit.reshape(g, node.input(0), (batch, c // (s * s), h, s, w, s))
+    return emit.reshape(g, g.add(Permute((0, 3, 5, 1, 2, 4)), spread), (batch, c * s * s, h // s, w // s))
 
 
 @caffe_op("BatchReindex", kind=Kind.DIRECT)
 def batch_reindex(node: CaffeNode, g: Graph) -> Value:
     """Images chosen by a tensor of indices."""
     indices = node.shape(1)
-    index = reshaped(g, g.add(Cast(out_dtype=I32), node.input(1)), (product(indices),))
+    index = emit.reshape(g, g.add(Cast(out_dtype=I32), node.input(1)), (math.prod(indices),))
     return g.add(IndexSelect(0), node.input(0), index)
 
 
@@ -177,7 +178,7 @@ def filter_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
     for index in range(node.input_count - 1):
         if node.shape(index)[0] != shape[0]:
             raise node.fail(f"{shape[0]} selectors for {list(node.shape(index))}", kind=INVALID_NODE)
-    chosen = g.add(Squeeze((1,)), g.add(Where(), reshaped(g, selector, (shape[0],))))
+    chosen = g.add(Squeeze((1,)), g.add(Where(), emit.reshape(g, selector, (shape[0],))))
     return [g.add(IndexSelect(0), node.input(index), chosen) for index in range(node.input_count - 1)]
 
 

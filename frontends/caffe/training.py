@@ -1,9 +1,9 @@
 """Layers that exist for training: removed, or reduced to what they mean at inference."""
 
-from tpuconvert.frontends.caffe.arithmetic import active
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.softmax import Softmax
 
 
@@ -52,7 +52,7 @@ def softmax_with_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
 @caffe_op("SigmoidCrossEntropyLoss", kind=Kind.FOLDED)
 def sigmoid_cross_entropy_loss(node: CaffeNode, g: Graph) -> list[Value | None]:
     """At inference the sigmoid of its first bottom; labels are not read."""
-    return _probabilities(node, active(g, node.input(0), "SIGMOID"))
+    return _probabilities(node, formulas.sigmoid(g, node.input(0)))
 
 
 def _probabilities(node: CaffeNode, value: Value) -> list[Value | None]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.compare import Gts, Lts
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import Scalar
@@ -24,12 +21,7 @@ direct("Softplus", Softplus())
 @onnx_op("LeakyRelu", since=1, kind=Kind.DIRECT)
 def leaky_relu(node: OnnxNode, g: Graph) -> Result:
     """x, or alpha * x below 0."""
-    return node.elementwise(leaky(g, node.float_input(), node.attr("alpha", 0.01)))
-
-
-def leaky(g: Graph, x: Value, slope: float) -> Value:
-    """x, or slope * x below 0."""
-    return g.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (float(np.float32(slope)),)), x)
+    return node.elementwise(functions.leaky_relu(g, node.float_input(), node.attr("alpha", 0.01)))
 
 
 @onnx_op("PRelu", since=7)
@@ -37,8 +29,8 @@ def prelu(node: OnnxNode, g: Graph) -> Result:
     """max(x, 0) + slope * min(x, 0), with a slope that broadcasts to x."""
     x = node.float_input()
     if node.is_constant(1) and node.constant(1).size == 1:
-        return node.elementwise(leaky(g, x, node.scalar(1)))
-    return node.elementwise(_prelu(g, x, node.input(1)))
+        return node.elementwise(functions.leaky_relu(g, x, node.scalar(1)))
+    return node.elementwise(functions.prelu(g, x, node.input(1)))
 
 
 @onnx_op("PRelu", since=1)
@@ -47,29 +39,13 @@ def prelu_per_channel(node: OnnxNode, g: Graph) -> Result:
     x, slope = node.float_input(), node.input(1)
     if slope.rank == 1 and x.rank > 1 and slope.shape[0] != 1:
         slope = emit.reshape(g, slope, (emit.extents(slope)[0],) + (1,) * (x.rank - 2))
-    return node.elementwise(_prelu(g, x, slope))
-
-
-def _prelu(g: Graph, x: Value, slope: Value) -> Value:
-    return emit.add(g, formulas.relu(g, x), emit.mul(g, emit.mins(g, x, 0), slope))
-
-
-def scaled_elu(g: Graph, x: Value, alpha: float, inner: float = 1.0) -> Value:
-    """max(x, 0) + alpha * (exp(min(x, 0) / inner) - 1)."""
-    below = emit.mins(g, x, 0)
-    if inner != 1.0:
-        below = emit.divs(g, below, inner)
-    negative = formulas.active(g, ActiveType.ACTIVE_ELU, below)  # exp - 1 without cancellation near 0
-    return emit.add(g, formulas.relu(g, x), emit.muls(g, negative, alpha))
+    return node.elementwise(functions.prelu(g, x, slope))
 
 
 @onnx_op("Elu", since=1, kind=Kind.DIRECT)
 def elu(node: OnnxNode, g: Graph) -> Result:
     """x, or alpha * (exp(x) - 1) below 0."""
-    alpha, x = node.attr("alpha", 1.0), node.float_input()
-    if alpha == 1.0:
-        return node.elementwise(formulas.active(g, ActiveType.ACTIVE_ELU, x))
-    return node.elementwise(scaled_elu(g, x, alpha))
+    return node.elementwise(functions.elu(g, node.float_input(), node.attr("alpha", 1.0)))
 
 
 @onnx_op("Selu", since=1)
@@ -78,14 +54,14 @@ def selu(node: OnnxNode, g: Graph) -> Result:
     old = node.version < 6
     alpha = node.attr("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma = node.attr("gamma", 1.0507 if old else 1.05070102214813232421875)
-    return node.elementwise(emit.muls(g, scaled_elu(g, node.float_input(), alpha), gamma))
+    return node.elementwise(emit.muls(g, functions.elu(g, node.float_input(), alpha), gamma))
 
 
 @onnx_op("Celu", since=12)
 def celu(node: OnnxNode, g: Graph) -> Result:
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
     alpha = node.attr("alpha", 1.0)
-    return node.elementwise(scaled_elu(g, node.float_input(), alpha, inner=alpha))
+    return node.elementwise(functions.elu(g, node.float_input(), alpha, inner=alpha))
 
 
 @onnx_op("HardSigmoid", since=1)
@@ -112,12 +88,7 @@ def gelu(node: OnnxNode, g: Graph) -> Result:
 @onnx_op("Softsign", since=1)
 def softsign(node: OnnxNode, g: Graph) -> Result:
     """``x / (1 + |x|)``."""
-    return node.elementwise(divide_by_magnitude(g, node.float_input()))
-
-
-def divide_by_magnitude(g: Graph, x: Value) -> Value:
-    """Softsign: ``x / (1 + |x|)``."""
-    return emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))
+    return node.elementwise(functions.softsign(g, node.float_input()))
 
 
 @onnx_op("ThresholdedRelu", since=10)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element
-from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
@@ -38,7 +37,7 @@ def _converted(node: OnnxNode, g: Graph, x: Value, source: Element, target: Elem
         y = x if source is element_types.BOOL else g.add(Nes(Scalar.f32(0)), emit.as_float(g, x))
         return node.result(y, target, scalar=scalar)
     if source.is_float and target.is_integer:
-        x = truncate(g, x)
+        x = functions.truncate(g, x)
     if source.is_float and target.is_float and target.bits < 32:
         note = f"{target} is computed in float32"
         if note not in g.notes:

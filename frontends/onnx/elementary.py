@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.onnx.small_integers import widened, wrapped
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.compare import Eqs, Gts, Lts
+from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -56,48 +56,17 @@ def reciprocal(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(emit.rdivs(g, 1, node.float_input()))
 
 
-def erf_of(g: Graph, x: Value) -> Value:
-    """Error function by the polynomial of the recipe; absolute error below 1e-6.
-
-    erf(x) = sign(x) * (1 - p(t) * exp(-x * x)) with t = 1 / (1 + 0.3275911 * |x|).
-    """
-    t = emit.rdivs(g, 1, emit.adds(g, emit.muls(g, formulas.absolute(g, x), 0.3275911), 1))
-    p = emit.muls(g, t, 1.061405429)
-    for coefficient in (-1.453152027, 1.421413741, -0.284496736):
-        p = emit.mul(g, emit.adds(g, p, coefficient), t)
-    p = emit.mul(g, emit.adds(g, p, 0.254829592), t)
-    tail = formulas.exp(g, emit.muls(g, formulas.square(g, x), -1))
-    return emit.mul(g, sign_of(g, x), emit.rsubs(g, 1, emit.mul(g, p, tail)))
-
-
-def sign_of(g: Graph, x: Value) -> Value:
-    """1, 0 or -1."""
-    zero = Scalar.f32(0)
-    return emit.sub(g, g.add(Gts(zero), x), g.add(Lts(zero), x))
-
-
 @onnx_op("Erf", since=9)
 def erf(node: OnnxNode, g: Graph) -> Result:
     """Error function."""
-    return node.elementwise(erf_of(g, node.float_input()))
+    return node.elementwise(formulas.erf(g, node.float_input()))
 
 
 @onnx_op("Sign", since=9)
 def sign(node: OnnxNode, g: Graph) -> Result:
     """1, 0 or -1."""
     x = node.input(0)
-    return node.elementwise(emit.cast(g, sign_of(g, emit.as_float(g, x)), x.dtype))
-
-
-def round_half_even(g: Graph, x: Value) -> Value:
-    """Nearest integer, ties to even: floor, plus 1 above one half, plus 1 on a tie with an odd floor."""
-    low = g.add(Floor(), x)
-    rest = emit.sub(g, x, low)
-    up = g.add(Gts(Scalar.f32(0.5)), rest)
-    not_below = emit.rsubs(g, 1, g.add(Lts(Scalar.f32(0.5)), rest))
-    tie = emit.sub(g, not_below, up)
-    odd = emit.sub(g, low, emit.muls(g, g.add(Floor(), emit.muls(g, low, 0.5)), 2))
-    return emit.add(g, emit.add(g, low, up), emit.mul(g, tie, odd))
+    return node.elementwise(emit.cast(g, formulas.sign(g, emit.as_float(g, x)), x.dtype))
 
 
 @onnx_op("Round", since=11)
@@ -105,7 +74,7 @@ def round_(node: OnnxNode, g: Graph) -> Result:
     """Nearest integer, ties to even; the formula does not hold for infinities, which stay."""
     x = node.float_input()
     is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, x))
-    return node.elementwise(g.add(ConditionSelect(), is_infinite, x, round_half_even(g, x)))
+    return node.elementwise(g.add(ConditionSelect(), is_infinite, x, functions.round_half_even(g, x)))
 
 
 @onnx_op("Tan", since=7)
@@ -136,7 +105,7 @@ def asinh(node: OnnxNode, g: Graph) -> Result:
     x = node.float_input()
     size = formulas.absolute(g, x)
     inner = emit.add(g, size, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), 1)))
-    return node.elementwise(emit.mul(g, sign_of(g, x), formulas.ln(g, inner)))
+    return node.elementwise(emit.mul(g, formulas.sign(g, x), formulas.ln(g, inner)))
 
 
 @onnx_op("Acosh", since=9)
@@ -152,8 +121,3 @@ def atanh(node: OnnxNode, g: Graph) -> Result:
     x = node.float_input()
     ratio = emit.div(g, emit.adds(g, x, 1), emit.rsubs(g, 1, x))
     return node.elementwise(emit.muls(g, formulas.ln(g, ratio), 0.5))
-
-
-def truncate(g: Graph, x: Value) -> Value:
-    """The whole part of x: floor above 0, ceil below."""
-    return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))

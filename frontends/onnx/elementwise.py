@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.element_types import SMALL
-from tpuconvert.frontends.onnx.elementary import truncate
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind
@@ -78,7 +77,7 @@ def divide(node: OnnxNode, g: Graph) -> Result:
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
     quotient = emit.div(g, *(as_float_operand(g, x) for x in (a, b)))
-    return node.elementwise(emit.cast(g, truncate(g, quotient), a.dtype))
+    return node.elementwise(emit.cast(g, functions.truncate(g, quotient), a.dtype))
 
 
 def as_float_operand(g: Graph, x: Value) -> Value:

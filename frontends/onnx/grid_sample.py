@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.elementary import round_half_even
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -79,7 +78,7 @@ class SampledAxis:
     def taps(self, g: Graph, place: Value, mode: str) -> list[Tap]:
         """The elements that count for a place."""
         if mode == "nearest":
-            return [self._tap(g, self.inside(g, round_half_even(g, place)), None)]
+            return [self._tap(g, self.inside(g, functions.round_half_even(g, place)), None)]
         place = self._moved_in(g, place)
         first = g.add(Floor(), place)
         part = emit.sub(g, place, first)

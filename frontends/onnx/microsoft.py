@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.activation import leaky
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import average_pool_of
 from tpuconvert.frontends.onnx.quantization import integers, read_params, real_value
@@ -45,7 +44,7 @@ def sigmoid(node: OnnxNode, g: Graph) -> Result:
 def leaky_relu(node: OnnxNode, g: Graph) -> Result:
     """LeakyRelu on the real numbers."""
     x = real_value(node, g, 0, read_params(node, 1, 2))
-    return integers(node, g, leaky(g, x, node.attr("alpha", 0.01)), read_params(node, 3, 4))
+    return integers(node, g, functions.leaky_relu(g, x, node.attr("alpha", 0.01)), read_params(node, 3, 4))
 
 
 @onnx_op("QLinearSoftmax", since=1, domain=DOMAIN)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
-from tpuconvert.frontends.onnx.activation import leaky
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
@@ -58,7 +57,7 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
     "Relu": lambda g, x, _: formulas.relu(g, x),
     "Sigmoid": lambda g, x, _: formulas.sigmoid(g, x),
     "Tanh": lambda g, x, _: formulas.active(g, ActiveType.ACTIVE_TANH, x),
-    "LeakyRelu": lambda g, x, p: leaky(g, x, p[0] if p else 0.01),
+    "LeakyRelu": lambda g, x, p: functions.leaky_relu(g, x, p[0] if p else 0.01),
     "Clip": lambda g, x, p: g.add(Clamp(Scalar.f32(p[0]), Scalar.f32(p[1])), x),
     "HardSigmoid": lambda g, x, p: g.add(HardSigmoid(p[0], p[1]), x),
 }

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.elementary import truncate
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.elementwise import as_float_operand, operands
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.graph import Graph, Value
@@ -26,7 +25,7 @@ def modulo(node: OnnxNode, g: Graph) -> Result:
     x, y = (as_float_operand(g, value) for value in (a, b))
     quotient = emit.div(g, x, y)
     is_truncated = bool(node.attr("fmod", 0))
-    whole = truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
+    whole = functions.truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
     rest = emit.sub(g, x, emit.mul(g, whole, y))
     if a.dtype.is_integer:
         return node.elementwise(emit.cast(g, rest, a.dtype))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import powered, rooted
@@ -17,7 +17,6 @@ from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
-from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar, Shape
 
@@ -47,23 +46,17 @@ def _flattened(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]
     return x, (math.prod(shape[:axis]), math.prod(shape[axis:]))
 
 
-def log_softmax_of(g: Graph, x: Value, axis: int) -> Value:
-    """``x - max - ln(sum(exp(x - max)))``."""
-    shifted = emit.sub(g, x, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (axis,)))
-    return emit.sub(g, shifted, formulas.ln(g, emit.total(g, formulas.exp(g, shifted), (axis,))))
-
-
 @onnx_op("LogSoftmax", since=13)
 def log_softmax(node: OnnxNode, g: Graph) -> Value:
     """Logarithm of softmax along one axis."""
-    return log_softmax_of(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
+    return functions.log_softmax(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
 
 
 @onnx_op("LogSoftmax", since=1)
 def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
     """Before opset 13 all axes from ``axis`` on are one flattened axis."""
     x, target = _flattened(node, g)
-    y = log_softmax_of(g, emit.reshape(g, x, target), 1) if target else log_softmax_of(g, x, x.rank - 1)
+    y = functions.log_softmax(g, emit.reshape(g, x, target), 1) if target else functions.log_softmax(g, x, x.rank - 1)
     return emit.reshape(g, y, emit.extents(x))
 
 
@@ -168,9 +161,7 @@ def mean_variance_normalization(node: OnnxNode, g: Graph) -> Value:
     """(x - mean) / standard deviation."""
     x = emit.floats(node.input(0))
     axes = node.axes(node.attr("axes", (0, 2, 3)), node.rank(0))
-    centred = emit.sub(g, x, emit.mean(g, x, axes))
-    deviation = formulas.sqrt(g, emit.mean(g, formulas.square(g, centred), axes))
-    return emit.div(g, centred, emit.adds(g, deviation, 1e-9))
+    return functions.standardize(g, x, axes, 1e-9)
 
 
 @onnx_op("LpNormalization", since=1)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.elementwise import BEFORE_NUMPY_BROADCASTING, as_float_operand
 from tpuconvert.frontends.onnx.mod import widened_to
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Array, DType
 
@@ -30,7 +27,7 @@ def power(node: OnnxNode, g: Graph) -> Result:
     if whole is not None and (exponent is None or x.dtype is DType.INT32):
         return node.elementwise(_whole_powers(g, x, whole))
     if exponent is not None:
-        return node.elementwise(constant_power(g, x, exponent))
+        return node.elementwise(functions.constant_power(g, x, exponent))
     base = node.constant(0) if node.is_constant(0) else None
     y = as_float_operand(g, node.input(1))
     if base is not None:
@@ -85,35 +82,3 @@ def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
         return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))
     condition = widened_to(g, emit.float_constant(g, bits, "digit"), emit.extents(base))
     return g.add(ConditionSelect(), condition, base, emit.float_constant(g, np.ones(1), "one"))
-
-
-def constant_power(g: Graph, x: Value, exponent: float) -> Value:
-    """X to a constant power. The general form needs x > 0, as the function itself does."""
-    exact = {
-        2.0: ActiveType.ACTIVE_SQUARE,
-        0.5: ActiveType.ACTIVE_SQRT,
-        -0.5: ActiveType.ACTIVE_RSQRT,
-    }
-    if exponent in exact:
-        return formulas.active(g, exact[exponent], x)
-    if exponent == 0:
-        return emit.adds(g, emit.muls(g, x, 0), 1)
-    if exponent == int(exponent) and abs(exponent) <= 64:
-        whole = _whole_power(g, x, abs(int(exponent)))
-        return whole if exponent > 0 else emit.rdivs(g, 1, whole)
-    if math.isinf(exponent) or math.isnan(exponent):
-        raise ValueError(f"exponent {exponent}")
-    return formulas.exp(g, emit.muls(g, formulas.ln(g, x), exponent))
-
-
-def _whole_power(g: Graph, x: Value, exponent: int) -> Value:
-    """Repeated products, few of them: squares for the binary digits of the exponent."""
-    result: Value | None = None
-    while True:
-        if exponent & 1:
-            result = x if result is None else emit.mul(g, result, x)
-        exponent >>= 1
-        if not exponent:
-            assert result is not None
-            return result
-        x = formulas.square(g, x) if x.dtype is DType.FLOAT32 else emit.mul(g, x, x)

@@ -10,11 +10,10 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
-from tpuconvert.frontends.onnx.elementary import round_half_even
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_array
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
@@ -159,7 +158,7 @@ def _written_out(node: OnnxNode, g: Graph) -> Result:
     if element.bits > 16 or not element.is_integer:
         raise node.fail(UNSUPPORTED_TYPE, f"an activation in {element}", "supported: integers of up to 16 bits")
     x = emit.div(g, emit.floats(node.input(0)), emit.float_constant(g, scale, "scale"))
-    y = round_half_even(g, g.add(Clamp(Scalar.f32(-_FAR), Scalar.f32(_FAR)), x))
+    y = functions.round_half_even(g, g.add(Clamp(Scalar.f32(-_FAR), Scalar.f32(_FAR)), x))
     y = emit.add(g, y, emit.float_constant(g, zero, "zero_point")) if zero.any() else y
     low, high = element.integer_range
     y = emit.mins(g, emit.maxs(g, y, low), high)
@@ -353,9 +352,9 @@ def quantized_to_its_range(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Valu
     low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes, keep_dims=keep_dims), 0)
     scale = emit.divs(g, emit.sub(g, high, low), 255)
     scale = emit.add(g, scale, g.add(Eqs(Scalar.f32(0)), scale))
-    zero = round_half_even(g, emit.muls(g, emit.div(g, low, scale), -1))
+    zero = functions.round_half_even(g, emit.muls(g, emit.div(g, low, scale), -1))
     zero = emit.mins(g, emit.maxs(g, zero, 0), 255)
-    rounded = round_half_even(g, emit.div(g, x, scale))
+    rounded = functions.round_half_even(g, emit.div(g, x, scale))
     return emit.mins(g, emit.maxs(g, emit.add(g, rounded, zero), 0), 255), scale, zero
 
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.activation import divide_by_magnitude, leaky, scaled_elu
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open
@@ -32,12 +31,12 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
     "tanh": (None, None, lambda a, b: formulas.tanh),
     "relu": (None, None, lambda a, b: formulas.relu),
     "affine": (1.0, 0.0, lambda a, b: lambda g, x: emit.adds(g, emit.muls(g, x, a), b)),
-    "leakyrelu": (0.01, None, lambda a, b: lambda g, x: leaky(g, x, a)),
+    "leakyrelu": (0.01, None, lambda a, b: lambda g, x: functions.leaky_relu(g, x, a)),
     "thresholdedrelu": (1.0, None, lambda a, b: lambda g, x: emit.mul(g, x, g.add(Gts(Scalar.f32(a)), x))),
     "scaledtanh": (1.0, 1.0, lambda a, b: lambda g, x: emit.muls(g, formulas.tanh(g, emit.muls(g, x, b)), a)),
     "hardsigmoid": (0.2, 0.5, lambda a, b: lambda g, x: g.add(HardSigmoid(a, b), x)),
-    "elu": (1.0, None, lambda a, b: lambda g, x: scaled_elu(g, x, a)),
-    "softsign": (None, None, lambda a, b: divide_by_magnitude),
+    "elu": (1.0, None, lambda a, b: lambda g, x: functions.elu(g, x, a)),
+    "softsign": (None, None, lambda a, b: functions.softsign),
     "softplus": (None, None, lambda a, b: lambda g, x: g.add(Softplus(), x)),
 }
 

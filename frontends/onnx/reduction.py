@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.data_movement import picked
-from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -122,10 +121,8 @@ def cum_sum(node: OnnxNode, g: Graph) -> Result:
     axis = node.axis(int(node.scalar(1)), len(shape))
     extent = shape[axis]
     node.budget((extent, extent), 4, "triangular matrix")
-    triangle = np.triu(np.ones((extent, extent), np.float32), 1 if node.attr("exclusive", 0) else 0)
-    if node.attr("reverse", 0):
-        triangle = triangle.T
-    y = along_axis(g, emit.as_float(g, x), axis, triangle)
+    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    y = functions.cumulative_sum(g, emit.as_float(g, x), axis, exclusive=exclusive, reverse=reverse)
     return node.result(emit.cast(g, y, x.dtype), node.element(0))
 
 
@@ -185,18 +182,6 @@ def determinant(node: OnnxNode, g: Graph) -> Result:
         )
         y = emit.add(g, emit.sub(g, first, second), third)
     return node.result(emit.reshape(g, y, shape[:-2] or (1,)), scalar=len(shape) == 2)
-
-
-def along_axis(g: Graph, x: Value, axis: int, matrix: np.ndarray) -> Value:
-    """Replace one axis of extent K by one of extent N through a constant matrix [K, N]."""
-    shape = emit.extents(x)
-    last = x.rank - 1
-    order = [k for k in range(x.rank) if k != axis] + [axis]
-    moved = emit.permute(g, x, order)
-    rows = emit.reshape(g, moved, (math.prod(shape[k] for k in order[:last]), shape[axis]))
-    y = matrix_product(g, rows, emit.float_constant(g, np.ascontiguousarray(matrix), "matrix"))
-    y = emit.reshape(g, y, (*(shape[k] for k in order[:last]), matrix.shape[1]))
-    return emit.permute(g, y, [order.index(k) for k in range(x.rank)])
 
 
 @onnx_op("Hardmax", since=13)

@@ -13,10 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.data_movement import picked
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reduction import along_axis
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -223,7 +222,7 @@ def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize]
                 return _interpolate(g, x, plane, InterpolateMode.BILINEAR, align, half)
     for item, weight in zip(items, weights, strict=True):
         node.budget(weight.shape, 4, "weight matrix")
-        x = along_axis(g, x, item.axis, weight.astype(np.float32))
+        x = functions.multiply_along_axis(g, x, item.axis, weight.astype(np.float32))
     return x
 
 

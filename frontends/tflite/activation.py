@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import aligned
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.graph import Graph, Value
@@ -44,7 +44,7 @@ def leaky_relu(node: TfliteNode, g: Graph) -> Value:
 def prelu(node: TfliteNode, g: Graph) -> Value:
     """max(x, 0) + slope * min(x, 0), the slope per channel or per element."""
     x, slope = aligned(g, node.input(0), node.input(1))
-    falling = g.add(Mul(), recipes.minimum_with_zero(g, x), slope)
+    falling = g.add(Mul(), emit.mins(g, x, 0), slope)
     return g.add(Add(), g.add(Active(ActiveType.ACTIVE_RELU), x), falling)
 
 

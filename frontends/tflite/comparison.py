@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, broadcast_shape, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import aligned, broadcast_shape, expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -38,7 +39,7 @@ def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
 
 
 def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
-    a, b = aligned(g, as_float(g, node.input(0)), as_float(g, node.input(1)))
+    a, b = aligned(g, emit.as_float(g, node.input(0)), emit.as_float(g, node.input(1)))
     return g.add(op, a, b)
 
 
@@ -77,8 +78,8 @@ def select(node: TfliteNode, g: Graph) -> Value:
     if node.op_type == "SELECT" and node.rank(0) == 1 and node.rank(1) > 1:
         rows = (static(condition.shape)[0], *(1,) * (node.rank(1) - 1))
         condition = reshaped(g, condition, rows)
-    shape = broadcast_shape(node, *aligned(g, condition, yes, no))
-    parts = [expanded(node, as_float(g, value), shape) for value in (condition, yes, no)]
+    shape = broadcast_shape(*aligned(g, condition, yes, no))
+    parts = [expanded(node.graph, emit.as_float(g, value), shape) for value in (condition, yes, no)]
     if parts[0].is_constant:
         parts[0] = g.add(Copy(), parts[0])
-    return as_type_of(g, g.add(ConditionSelect(), *parts), yes)
+    return emit.cast(g, g.add(ConditionSelect(), *parts), yes.dtype)

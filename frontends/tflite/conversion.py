@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite import recipes
-from tpuconvert.frontends.tflite.lowering import as_float
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -54,9 +53,9 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
     zero = min(max(math.floor(float(np.float32(first) - low / scale) + 0.5), first), last)
     bottom, top = float(np.float32(first - zero) * scale), float(np.float32(last - zero) * scale)
     x = g.add(Clamp(Scalar.f32(bottom), Scalar.f32(top)), node.input(0))
-    steps = recipes.muls(g, recipes.adds(g, x, -bottom), float(np.float32(1) / scale))
-    whole = g.add(Floor(), recipes.adds(g, steps, 0.5))
-    return recipes.adds(g, recipes.muls(g, whole, float(scale)), bottom)
+    steps = emit.muls(g, emit.adds(g, x, -bottom), float(np.float32(1) / scale))
+    whole = g.add(Floor(), emit.adds(g, steps, 0.5))
+    return emit.adds(g, emit.muls(g, whole, float(scale)), bottom)
 
 
 @tflite_op("CAST", "STABLEHLO_CONVERT", kind=Kind.DIRECT, limits="no chip has a cast of UINT32")
@@ -76,7 +75,7 @@ def cast(node: TfliteNode, g: Graph) -> Value:
     if x.dtype is wanted:
         return x
     if source in _REALS:
-        return g.add(Cast(wanted), recipes.truncate(g, x))
+        return g.add(Cast(wanted), functions.truncate(g, x))
     return g.add(Cast(wanted), x) if x.dtype.is_float or wanted.is_float else _between_integers(g, x, wanted)
 
 
@@ -88,9 +87,9 @@ def _between_integers(g: Graph, x: Value, wanted: DType) -> Value:
     fits = wanted.min <= x.dtype.min and x.dtype.max <= wanted.max
     if fits and I32 not in (x.dtype, wanted):
         return g.add(Cast(wanted), x)
-    real = as_float(g, x)
+    real = emit.as_float(g, x)
     if not fits:
         span = float(wanted.max) - float(wanted.min) + 1
-        turns = g.add(Floor(), recipes.muls(g, recipes.adds(g, real, -float(wanted.min)), 1 / span))  # powers of two
-        real = g.add(Sub(), real, recipes.muls(g, turns, span))
+        turns = g.add(Floor(), emit.muls(g, emit.adds(g, real, -float(wanted.min)), 1 / span))  # powers of two
+        real = g.add(Sub(), real, emit.muls(g, turns, span))
     return g.add(Cast(wanted), real)

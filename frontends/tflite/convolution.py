@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends import functions
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
-from tpuconvert.frontends.tflite.lowering import bias, same_padding, window_padding
+from tpuconvert.frontends.tflite.lowering import bias, window_padding
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph
@@ -88,7 +89,7 @@ def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
 def _cut(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
     """Rows cut before and after; a negative number after means rows that only receive the bias."""
     full = (extent - 1) * stride + kernel
-    before = same_padding(out, kernel, stride)[0] if node.option("padding") == 0 else 0
+    before = functions.same_padding(out, kernel, stride)[0] if node.option("padding") == 0 else 0
     after = full - out - before
     if after < 0 and (after <= -stride or stride == 1):
         raise node.fail(INVALID_NODE, f"an output extent of {out} cannot come from {extent} with stride {stride}")

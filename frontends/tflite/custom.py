@@ -7,17 +7,17 @@ import struct
 
 import numpy as np
 
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.data_dependent import counted
 from tpuconvert.frontends.tflite.flexbuffer import numbers_of
 from tpuconvert.frontends.tflite.layout import Permuted
-from tpuconvert.frontends.tflite.lowering import as_float, bias, reshaped, same_padding
+from tpuconvert.frontends.tflite.lowering import bias, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import cut, picked
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.deconv import Deconv
@@ -45,7 +45,7 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     if most < 1 or each < 1:
         raise node.fail(INVALID_NODE, f"max_detections {most}, max_classes_per_detection {each}")
     corners = _decoded(node, g, settings, count)
-    plain = reshaped(g, as_float(g, node.input(1)), (count, scores[-1]))
+    plain = reshaped(g, emit.as_float(g, node.input(1)), (count, scores[-1]))
     plain = cut(g, plain, [range(count), range(background, scores[-1])])
     best = Topk(k=each, axis=1, descending=True, index_dtype=I32)
     values, labels = g.add_all(best, plain, names=("class_scores", "classes"))
@@ -56,13 +56,13 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
     taken = g.add(op, corners, first)
     rows = _rows(g, taken, count, most)
-    found = [_picked_rows(g, table, rows) for table in (corners, as_float(g, labels), values)]
+    found = [_picked_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
     spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
     return (
         reshaped(g, spread, (1, most * each, 4)),
         reshaped(g, found[1], (1, most * each)),
         reshaped(g, found[2], (1, most * each)),
-        as_float(g, counted(g, taken)),
+        emit.as_float(g, counted(g, taken)),
     )
 
 
@@ -92,14 +92,14 @@ def _decoded(node: TfliteNode, g: Graph, settings: dict[str, int | float], count
     anchors = node.real(2)
     if anchors.shape != (count, 4):
         raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
-    code = reshaped(g, as_float(g, node.input(0)), (count, 4))
+    code = reshaped(g, emit.as_float(g, node.input(0)), (count, 4))
     place = cut(g, code, [range(count), range(2)])
     size = cut(g, code, [range(count), range(2, 4)])
     steps = np.asarray([settings[name] for name in _SCALES], np.float32)
     near = g.add(Mul(), place, real_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
     centre = g.add(Add(), near, real_constant(g, anchors[:, :2], "anchor_centres"))
     grown = g.add(Mul(), size, real_constant(g, 1 / steps[None, 2:], "size_scales"))
-    grown = recipes.active(g, ActiveType.ACTIVE_EXP, grown)
+    grown = formulas.exp(g, grown)
     half = g.add(Mul(), grown, real_constant(g, anchors[:, 2:] * np.float32(0.5), "half_anchors"))
     return g.add(Concat(axis=1), g.add(Sub(), centre, half), g.add(Add(), centre, half))
 
@@ -133,7 +133,7 @@ def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
     for extent, kernel, stride in ((height, kh, stride_h), (width, kw, stride_w)):
         full = (extent - 1) * stride + kernel
         out = extent * stride if padding == 1 else full
-        before = same_padding(out, kernel, stride)[0] if padding == 1 else 0
+        before = functions.same_padding(out, kernel, stride)[0] if padding == 1 else 0
         cuts += [before, full - out - before]
     op = Deconv(
         pad_h_t=cuts[0], pad_h_b=cuts[1], pad_w_l=cuts[2], pad_w_r=cuts[3], stride_h=stride_h, stride_w=stride_w

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import as_float, reshaped
+from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import picked
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
@@ -21,7 +22,7 @@ from tpuconvert.schema.types import Scalar
 @tflite_op("WHERE", kind=Kind.DIRECT, limits="the number of results depends on data, so nothing but CAST reads them")
 def where(node: TfliteNode, g: Graph) -> Value:
     """The coordinates of the elements that are not 0, one row each."""
-    return g.add(Where(), as_float(g, node.input(0)))
+    return g.add(Where(), emit.as_float(g, node.input(0)))
 
 
 @tflite_op("NON_MAX_SUPPRESSION_V4", kind=Kind.DIRECT, limits="constant limits and thresholds")

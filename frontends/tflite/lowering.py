@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
-from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import F32, I16, I32, Array, QuantParams
+from tpuconvert.schema.types import I16, I32, Array, QuantParams
 
 
 def reshaped(g: Graph, value: Value, shape: Sequence[int]) -> Value:
@@ -61,41 +60,15 @@ def aligned(g: Graph, *values: Value) -> tuple[Value, ...]:
     return tuple(with_rank(g, value, rank) for value in values)
 
 
-def expanded(node: TfliteNode, value: Value, shape: Sequence[int]) -> Value:
-    """The value repeated to ``shape``, for operators that do not broadcast by themselves."""
-    g = node.graph
+def expanded(g: Graph, value: Value, shape: Sequence[int]) -> Value:
+    """Broadcast a value to a shape, for operators that do not broadcast."""
     wanted = tuple(shape) or (1,)
-    ranked = with_rank(g, value, len(wanted))
-    have = static(ranked.shape)
-    if have == wanted:
-        return ranked
-    if any(h not in (1, w) for h, w in zip(have, wanted, strict=True)):
-        raise node.fail(INVALID_NODE, f"{list(have)} does not broadcast to {list(wanted)}")
-    return g.add(Tile(reps=tuple(w // h for h, w in zip(have, wanted, strict=True))), ranked)
+    return emit.expand(g, with_rank(g, value, len(wanted)), wanted)
 
 
-def broadcast_shape(node: TfliteNode, *values: Value) -> tuple[int, ...]:
-    """The shape that several values broadcast to."""
-    try:
-        return tuple(np.broadcast_shapes(*(static(value.shape) for value in values)))
-    except ValueError as error:
-        raise node.fail(INVALID_NODE, str(error)) from error
-
-
-def as_float(g: Graph, value: Value) -> Value:
-    """Integers as FLOAT32; exact below 2^24."""
-    return value if value.dtype.is_float else g.add(Cast(F32), value)
-
-
-def as_type_of(g: Graph, value: Value, like: Value) -> Value:
-    """FLOAT32 results back in the integer type of an operand."""
-    return value if like.dtype.is_float else g.add(Cast(like.dtype), value)
-
-
-def same_padding(extent: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
-    """Padding before and after such that the result has ceil(extent / stride) elements."""
-    total = max((-(-extent // stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
-    return total // 2, total - total // 2
+def broadcast_shape(*values: Value) -> tuple[int, ...]:
+    """Shape that values broadcast to."""
+    return emit.broadcast_shape(*(static(value.shape) for value in values))
 
 
 def window_padding(
@@ -114,8 +87,8 @@ def window_padding(
         return 0, 0, 0, 0
     if padding != 0:
         raise node.fail(INVALID_NODE, f"padding is {padding}, neither SAME (0) nor VALID (1)")
-    top, bottom = same_padding(extents[0], kernels[0], strides[0], dilations[0])
-    left, right = same_padding(extents[1], kernels[1], strides[1], dilations[1])
+    top, bottom = functions.same_padding(extents[0], kernels[0], strides[0], dilations[0])
+    left, right = functions.same_padding(extents[1], kernels[1], strides[1], dilations[1])
     return top, bottom, left, right
 
 

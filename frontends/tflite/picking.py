@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
@@ -22,7 +23,7 @@ from tpuconvert.schema.types import I32, Array, Scalar
 
 def picked(g: Graph, x: Value, indices: Value, axis: int) -> Value:
     """The slices of one axis that a tensor of rank 1 names; integers go through FLOAT32, exact below 2^24."""
-    return as_type_of(g, g.add(IndexSelect(dim=axis), as_float(g, x), indices), x)
+    return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
 
 
 def picked_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
@@ -96,7 +97,7 @@ def spread(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> V
 
 def clamped(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
     """Positions from 0 to ``highest``; of one start, the ``length`` positions from there on."""
-    inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), as_float(g, starts))
+    inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), emit.as_float(g, starts))
     if length > 1:
         steps = g.constant(np.arange(length, dtype=np.float32), "steps")
         inside = g.add(Add(), inside, steps)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -32,14 +32,14 @@ def reduce(node: TfliteNode, g: Graph) -> Value:
     if not axes:
         return x
     op = Reduce(method=_METHODS[node.op_type], axis_list=axes, axis_num=len(axes), keep_dims=keep)
-    return as_type_of(g, g.add(op, as_float(g, x)), x)
+    return emit.cast(g, g.add(op, emit.as_float(g, x)), x.dtype)
 
 
 @tflite_op("ARG_MAX", "ARG_MIN", kind=Kind.DIRECT)
 def arg(node: TfliteNode, g: Graph) -> Value:
     """Position of the first extreme along an axis."""
     node.ignore_option("output_type")  # the result tensor declares the same type
-    x = as_float(g, node.input(0))
+    x = emit.as_float(g, node.input(0))
     axis = node.axis(node.one_int(1), x.rank)
     method = ArgMethod.max if node.op_type == "ARG_MAX" else ArgMethod.min
     return g.add(Squeeze(axis=(axis,)), g.add(Arg(axis=axis, method=method, out_dtype=I32), x))
@@ -53,5 +53,5 @@ def topk(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     if not 1 <= k <= node.shape(0)[-1]:
         raise node.fail(INVALID_NODE, f"k is {k} for the shape {list(node.shape(0))}")
     op = Topk(k=k, axis=x.rank - 1, descending=True, index_dtype=I32)
-    values, indices = g.add_all(op, as_float(g, x), names=("values", "indices"))
-    return as_type_of(g, values, x), indices
+    values, indices = g.add_all(op, emit.as_float(g, x), names=("values", "indices"))
+    return emit.cast(g, values, x.dtype), indices

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.tflite.lowering import expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import picked_at
 from tpuconvert.schema.errors import INVALID_NODE
@@ -42,11 +43,11 @@ def matrix_set_diag(node: TfliteNode, g: Graph) -> Value:
     if len(shape) < 2 or node.shape(1) != (*shape[:-2], min(shape[-2:])):
         raise node.fail(INVALID_NODE, f"diagonal {list(node.shape(1))} for {list(shape)}")
     node.check_size(shape)
-    x, diagonal = as_float(g, node.input(0)), as_float(g, node.input(1))
+    x, diagonal = emit.as_float(g, node.input(0)), emit.as_float(g, node.input(1))
     rows, columns = shape[-2:]
     is_tall = rows >= columns
     placed = (*shape[:-2], 1, columns) if is_tall else (*shape[:-2], rows, 1)
     mask = np.broadcast_to(np.eye(rows, columns), shape)
     on_diagonal = g.add(Constdata(), real_constant(g, mask, "diagonal"))
-    chosen = expanded(node, reshaped(g, diagonal, placed), shape)
-    return as_type_of(g, g.add(ConditionSelect(), on_diagonal, chosen, x), node.input(0))
+    chosen = expanded(node.graph, reshaped(g, diagonal, placed), shape)
+    return emit.cast(g, g.add(ConditionSelect(), on_diagonal, chosen, x), node.input(0).dtype)

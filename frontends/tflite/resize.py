@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph
@@ -41,4 +41,4 @@ def resize(node: TfliteNode, g: Graph) -> Permuted:
         align_corners=align_corners,
         half_pixel_centers=half_pixel_centers,
     )
-    return node.nhwc(as_type_of(g, g.add(op, as_float(g, x)), x))
+    return node.nhwc(emit.cast(g, g.add(op, emit.as_float(g, x)), x.dtype))

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, reshaped
+from tpuconvert.frontends import emit
+from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -56,6 +57,6 @@ def _summed(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, 
     choice[targets[sources], sources] = 1
     values = node.input(index)
     width = max(math.prod(shape) // max(count, 1), 1)
-    rows = reshaped(g, as_float(g, values), (len(targets), width))
+    rows = reshaped(g, emit.as_float(g, values), (len(targets), width))
     product = g.add(MatrixMul(), real_constant(g, choice, "choice"), rows)
-    return as_type_of(g, reshaped(g, product, shape), values)
+    return emit.cast(g, reshaped(g, product, shape), values.dtype)

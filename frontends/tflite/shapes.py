@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite import recipes
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
 from tpuconvert.schema.graph import Graph, Value
@@ -114,7 +114,7 @@ def tile(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("BROADCAST_TO", kind=Kind.DIRECT)
 def broadcast_to(node: TfliteNode, g: Graph) -> Value:
     """Extents of 1 repeated."""
-    return expanded(node, node.input(0), node.ints(1))
+    return expanded(node.graph, node.input(0), node.ints(1))
 
 
 @tflite_op("STABLEHLO_BROADCAST_IN_DIM")
@@ -126,7 +126,7 @@ def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
     placed = [1] * len(target)
     for place, extent in zip(places, shape, strict=True):
         placed[place] = extent
-    return expanded(node, reshaped(g, node.input(0), placed), target)
+    return expanded(node.graph, reshaped(g, node.input(0), placed), target)
 
 
 @tflite_op("MATRIX_DIAG", limits="finite numbers")
@@ -136,9 +136,9 @@ def matrix_diag(node: TfliteNode, g: Graph) -> Value:
     if not shape:
         raise node.fail(INVALID_NODE, "input [] must have rank 1 or more")
     node.check_size([shape[-1], shape[-1]])
-    x = as_float(g, node.input(0))
+    x = emit.as_float(g, node.input(0))
     identity = real_constant(g, np.eye(shape[-1]).reshape((*(1,) * (len(shape) - 1), shape[-1], shape[-1])), "identity")
-    return as_type_of(g, g.add(Mul(), reshaped(g, x, (*shape, 1)), identity), node.input(0))
+    return emit.cast(g, g.add(Mul(), reshaped(g, x, (*shape, 1)), identity), node.input(0).dtype)
 
 
 @tflite_op("ZEROS_LIKE", kind=Kind.DIRECT)
@@ -154,7 +154,7 @@ def fill(node: TfliteNode, g: Graph) -> Value:
     shape = node.ints(0)
     if 0 in shape:
         raise node.fail(INVALID_NODE, f"the shape {list(shape)} has no elements")
-    return expanded(node, reshaped(g, node.input(1), (1,) * max(len(shape), 1)), shape)
+    return expanded(node.graph, reshaped(g, node.input(1), (1,) * max(len(shape), 1)), shape)
 
 
 @tflite_op("ONE_HOT", limits="a constant depth")
@@ -165,7 +165,7 @@ def one_hot(node: TfliteNode, g: Graph) -> Value:
     if depth < 1:
         raise node.fail(INVALID_NODE, f"the depth is {depth}")
     axis = rank if node.option("axis", -1) == -1 else node.axis(node.option("axis"), rank + 1)
-    indices = as_float(g, node.input(0))
+    indices = emit.as_float(g, node.input(0))
     shape = list(node.shape(0))
     spread = reshaped(g, indices, (*shape[:axis], 1, *shape[axis:]))
     node.check_size([depth])
@@ -173,6 +173,6 @@ def one_hot(node: TfliteNode, g: Graph) -> Value:
     positions[axis] = depth
     steps = real_constant(g, np.arange(depth).reshape(positions), "positions")
     equal = g.add(Eq(), spread, steps)
-    result = recipes.adds(g, recipes.muls(g, equal, on - off), off)
+    result = emit.adds(g, emit.muls(g, equal, on - off), off)
     wanted = node.tensors.value_type(node.output_tensor())
     return result if wanted.is_float else g.add(Cast(wanted), result)

@@ -10,14 +10,13 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite import recipes
 from tpuconvert.frontends.tflite.lowering import reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import padded
 from tpuconvert.frontends.tflite.tensors import ComplexPair
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.activation import ActiveType
+from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -79,5 +78,5 @@ def imag(node: TfliteNode, g: Graph) -> Value:
 def complex_abs(node: TfliteNode, g: Graph) -> Value:
     """The root of the sum of both squares."""
     pair = node.complex(0)
-    squares = (recipes.active(g, ActiveType.ACTIVE_SQUARE, part) for part in (pair.real, pair.imaginary))
-    return recipes.active(g, ActiveType.ACTIVE_SQRT, g.add(Add(), *squares))
+    squares = (formulas.square(g, part) for part in (pair.real, pair.imaginary))
+    return formulas.sqrt(g, g.add(Add(), *squares))

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned, as_float, as_type_of, reshaped
+from tpuconvert.frontends.tflite.lowering import aligned, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import clamped, cut, padded, picked, picked_at, spread
 from tpuconvert.frontends.tflite.writing import flat_places
@@ -44,14 +45,14 @@ def dot_general(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"{list(shapes[0])} times {list(shapes[1])}")
     count, depth = math.prod(extents[0]), math.prod(extents[2])
     rows, columns = (math.prod(shapes[side][axis] for axis in free[side]) for side in (0, 1))
-    a = permuted(g, as_float(g, node.input(0)), (*batch[0], *free[0], *inner[0]))
-    b = permuted(g, as_float(g, node.input(1)), (*batch[1], *inner[1], *free[1]))
+    a = permuted(g, emit.as_float(g, node.input(0)), (*batch[0], *free[0], *inner[0]))
+    b = permuted(g, emit.as_float(g, node.input(1)), (*batch[1], *inner[1], *free[1]))
     if count == 1:
         product = g.add(MatrixMul(), reshaped(g, a, (rows, depth)), reshaped(g, b, (depth, columns)))
     else:
         product = g.add(BatchMatmul(), reshaped(g, a, (count, rows, depth)), reshaped(g, b, (count, depth, columns)))
     left, right = ([shapes[side][axis] for axis in free[side]] for side in (0, 1))
-    return as_type_of(g, reshaped(g, product, (*extents[0], *left, *right)), node.input(0))
+    return emit.cast(g, reshaped(g, product, (*extents[0], *left, *right)), node.input(0).dtype)
 
 
 @tflite_op("STABLEHLO_CONVOLUTION", limits="one to three spatial axes, no batch groups")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends import functions
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import NCDHW, Permuted
-from tpuconvert.frontends.tflite.lowering import bias, same_padding
+from tpuconvert.frontends.tflite.lowering import bias
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import padded, spread
 from tpuconvert.schema.errors import INVALID_NODE
@@ -32,7 +33,7 @@ def _pads(
         raise node.fail(INVALID_NODE, f"padding is {padding}, neither SAME (0) nor VALID (1)")
     if padding == 1:
         return [(0, 0)] * 3
-    return [same_padding(*numbers) for numbers in zip(extents, kernel, strides, dilations, strict=True)]
+    return [functions.same_padding(*numbers) for numbers in zip(extents, kernel, strides, dilations, strict=True)]
 
 
 def _check(node: TfliteNode, data: int) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite.bodies import combination, falls
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
 from tpuconvert.frontends.tflite.picking import cut, padded, spread
 from tpuconvert.frontends.tflite.writing import COMBINATIONS
@@ -71,7 +72,7 @@ def _windows(
         raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many places")
     first, x = node.scalar(1), node.input(0)
     op, _ = COMBINATIONS[function]
-    x = padded(g, spread(g, as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
+    x = padded(g, spread(g, emit.as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
     for axis in range(rank):
         reach = dilations[axis] * (shape[axis] - 1)
         extent = static(x.shape)[axis]
@@ -86,7 +87,7 @@ def _windows(
         x = parts[0]
         for part in parts[1:]:
             x = g.add(op, x, part)
-    return as_type_of(g, _begun(node, function, x), node.input(0))
+    return emit.cast(g, _begun(node, function, x), node.input(0).dtype)
 
 
 def _begun(node: TfliteNode, function: str, x: Value) -> Value:
@@ -96,7 +97,7 @@ def _begun(node: TfliteNode, function: str, x: Value) -> Value:
     ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
     if first == neutral or first == {-math.inf: ends[0], math.inf: ends[1]}.get(neutral):
         return x
-    return g.add(op, x, expanded(node, real_constant(g, first, "first"), static(x.shape)))
+    return g.add(op, x, expanded(node.graph, real_constant(g, first, "first"), static(x.shape)))
 
 
 @tflite_op("STABLEHLO_REDUCE", limits="one tensor; a body of one sum, product or extreme")
@@ -110,9 +111,9 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     if not axes:
         return x
     reduced = g.add(
-        Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), as_float(g, x)
+        Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), emit.as_float(g, x)
     )
-    return as_type_of(g, _begun(node, function, reduced), x)
+    return emit.cast(g, _begun(node, function, reduced), x.dtype)
 
 
 @tflite_op("STABLEHLO_SORT", limits="one tensor; less or greater")
@@ -125,6 +126,6 @@ def stablehlo_sort(node: TfliteNode, g: Graph) -> Value:
     axis = node.axis(node.option("dimension"), node.rank(0))
     x = node.input(0)
     _, values = g.add_all(
-        Sort(dim=axis, descending=falling, index_dtype=I32), as_float(g, x), names=("order", "sorted")
+        Sort(dim=axis, descending=falling, index_dtype=I32), emit.as_float(g, x), names=("order", "sorted")
     )
-    return reshaped(g, as_type_of(g, values, x), node.shape(0))
+    return reshaped(g, emit.cast(g, values, x.dtype), node.shape(0))

@@ -10,9 +10,10 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.bodies import combination
-from tpuconvert.frontends.tflite.lowering import as_float, as_type_of, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import expanded, reshaped
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.picking import joined, picked_at
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
@@ -80,10 +81,12 @@ def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
     flat = flat_places(node, places, shape)
     node.check_size(shape)
-    base = reshaped(g, expanded(node, reshaped(g, node.input(3), (1,) * len(shape)), shape), (math.prod(shape), 1))
+    base = reshaped(
+        g, expanded(node.graph, reshaped(g, node.input(3), (1,) * len(shape)), shape), (math.prod(shape), 1)
+    )
     if not flat.size:
         return reshaped(g, base, shape)
-    updates = expanded(node, reshaped(g, node.input(2), (math.prod(node.shape(2)), 1)), (flat.size, 1))
+    updates = expanded(node.graph, reshaped(g, node.input(2), (math.prod(node.shape(2)), 1)), (flat.size, 1))
     return reshaped(g, replaced(node, base, updates, flat), shape)
 
 
@@ -145,8 +148,8 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     x = node.input(0)
     rows_of_x = reshaped(g, x, (numbers.size, width))
     table = picked_at(node, joined(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
-    grouped = as_float(g, reshaped(g, table, (count, most, width)))
-    result = as_type_of(g, g.add(Reduce(method=method, axis_list=(1,), axis_num=1, keep_dims=False), grouped), x)
+    grouped = emit.as_float(g, reshaped(g, table, (count, most, width)))
+    result = emit.cast(g, g.add(Reduce(method=method, axis_list=(1,), axis_num=1, keep_dims=False), grouped), x.dtype)
     return reshaped(g, result, (count, *shape[leading:]))
 
 

@@ -542,7 +542,7 @@ def test_data_layers_become_inputs(tmp_path, data, shape):
         ("Crop", "crop_param { axis: 1 offset: 1 }", [(1, 4), (1, 4)], "goes beyond"),
         ("Tile", "", [(1, 4)], "tiles: 0"),
         ("Dropout", "dropout_param { scale_train: false }", [(1, 4)], "scale_train: false"),
-        ("Power", "power_param { power: 65 }", [(1, 4)], "beyond 64"),
+        ("Power", "power_param { power: 65 }", [(1, 4)], "whole powers up to 64"),
         ("Exp", "exp_param { base: -3 }", [(1, 4)], "base: -3"),
         ("Clip", "clip_param { min: 0 }", [(1, 4)], "has no max"),
         ("LRN", "lrn_param { local_size: 4 }", [(1, 2, 3, 4)], "odd size"),

@@ -1,0 +1,176 @@
+"""Functions that take several TPU operators, for the converters of all formats. All on FLOAT32.
+
+``formulas`` has erf, sign and the functions that are one operator. Composites such as gelu are operators themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpuconvert.frontends import emit
+from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
+from tpuconvert.schema.ops.compare import Eqs, Gts, Lts, Ne, Nes
+from tpuconvert.schema.ops.generation import NumberLike
+from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.reduce import ReduceMethodType
+from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.types import Array, DType, Scalar
+
+# Activations
+
+
+def leaky_relu(g: Graph, x: Value, slope: float) -> Value:
+    """``max(x, 0) + slope * min(x, 0)`` with one constant slope."""
+    return g.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, (float(np.float32(slope)),)), x)
+
+
+def prelu(g: Graph, x: Value, slope: Value) -> Value:
+    """``max(x, 0) + slope * min(x, 0)`` with a slope that broadcasts to x."""
+    return emit.add(g, formulas.relu(g, x), emit.mul(g, emit.mins(g, x, 0), slope))
+
+
+def elu(g: Graph, x: Value, alpha: float, inner: float = 1.0) -> Value:
+    """``max(x, 0) + alpha * (exp(min(x, 0) / inner) - 1)``."""
+    if alpha == inner == 1:
+        return formulas.active(g, ActiveType.ACTIVE_ELU, x)
+    below = emit.mins(g, x, 0)
+    if inner != 1:
+        below = emit.divs(g, below, inner)
+    negative = formulas.active(g, ActiveType.ACTIVE_ELU, below)  # exp - 1 without cancellation near 0
+    return emit.add(g, formulas.relu(g, x), emit.muls(g, negative, alpha))
+
+
+def softsign(g: Graph, x: Value) -> Value:
+    """``x / (1 + |x|)``."""
+    return emit.div(g, x, emit.adds(g, formulas.absolute(g, x), 1))
+
+
+# Normalization
+
+
+def log_softmax(g: Graph, x: Value, axis: int) -> Value:
+    """``x - max - ln(sum(exp(x - max)))`` along an axis."""
+    shifted = emit.sub(g, x, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, (axis,)))
+    return emit.sub(g, shifted, formulas.ln(g, emit.total(g, formulas.exp(g, shifted), (axis,))))
+
+
+def center(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    """``x - mean(x)`` over axes."""
+    return emit.sub(g, x, emit.mean(g, x, axes))
+
+
+def standardize(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """``(x - mean) / (standard deviation + epsilon)`` over axes."""
+    centered = center(g, x, axes)
+    deviation = formulas.sqrt(g, emit.mean(g, formulas.square(g, centered), axes))
+    return emit.div(g, centered, emit.adds(g, deviation, epsilon))
+
+
+# Rounding
+
+
+def truncate(g: Graph, x: Value) -> Value:
+    """Round towards zero: floor above 0, ceil below."""
+    return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))
+
+
+def round_half_even(g: Graph, x: Value) -> Value:
+    """Round to the nearest integer, ties to even; exact for every finite x.
+
+    This is floor, plus 1 above one half, plus 1 on a tie with an odd floor.
+    """
+    low = g.add(Floor(), x)
+    rest = emit.sub(g, x, low)
+    up, tie = g.add(Gts(Scalar.f32(0.5)), rest), g.add(Eqs(Scalar.f32(0.5)), rest)
+    odd = emit.sub(g, low, emit.muls(g, g.add(Floor(), emit.muls(g, low, 0.5)), 2))
+    return emit.add(g, emit.add(g, low, up), emit.mul(g, tie, odd))
+
+
+# Powers
+
+MAX_WHOLE_EXPONENT = 64
+"""Whole exponents up to here become products."""
+
+_EXACT_POWERS = {2.0: formulas.square, 0.5: formulas.sqrt, -0.5: formulas.rsqrt}
+
+
+def constant_power(g: Graph, x: Value, exponent: float) -> Value:
+    """``x ** exponent``. Exponents that are neither whole nor a half need x > 0, as the function itself does.
+
+    Raises:
+        ValueError: the exponent is infinite or NaN.
+    """
+    if exponent in _EXACT_POWERS:
+        return _EXACT_POWERS[exponent](g, x)
+    if exponent == 0:
+        return g.add(NumberLike(Scalar.f32(1)), x)
+    if math.isinf(exponent) or math.isnan(exponent):
+        raise ValueError(f"exponent {exponent}")
+    if exponent == int(exponent) and abs(exponent) <= MAX_WHOLE_EXPONENT:
+        whole = whole_power(g, x, abs(int(exponent)))
+        return whole if exponent > 0 else emit.rdivs(g, 1, whole)
+    return formulas.exp(g, emit.muls(g, formulas.ln(g, x), exponent))
+
+
+def whole_power(g: Graph, x: Value, exponent: int) -> Value:
+    """``x ** exponent`` for an exponent of 1 or more, by squaring: ``x**5 = (x**2)**2 * x``. Also on INT32."""
+    result: Value | None = None
+    while True:
+        if exponent & 1:
+            result = x if result is None else emit.mul(g, result, x)
+        exponent >>= 1
+        if not exponent:
+            assert result is not None
+            return result
+        x = formulas.square(g, x) if x.dtype is DType.FLOAT32 else emit.mul(g, x, x)
+
+
+def power(g: Graph, x: Value, y: Value) -> Value:
+    """``x ** y`` for every x, operands of one shape.
+
+    This is ``exp(y * ln|x|)``, 1 where y is 0, negated for negative x and odd y, NaN for negative x and fractional y.
+    """
+    magnitude = formulas.exp(g, emit.mul(g, y, formulas.ln(g, formulas.absolute(g, x))))
+    one, nan = emit.float_constant(g, np.ones(1), "one"), emit.float_constant(g, np.full(1, np.nan), "nan")
+    magnitude = g.add(ConditionSelect(), g.add(Nes(Scalar.f32(0)), y), magnitude, one)
+    negative = g.add(Lts(Scalar.f32(0)), x)
+    odd = emit.sub(g, y, emit.muls(g, g.add(Floor(), emit.muls(g, y, 0.5)), 2))
+    flipped = emit.mul(g, negative, g.add(Eqs(Scalar.f32(1)), odd))
+    signed = emit.mul(g, magnitude, emit.adds(g, emit.muls(g, flipped, -2), 1))
+    undefined = emit.mul(g, negative, g.add(Ne(), y, g.add(Floor(), y)))
+    return g.add(ConditionSelect(), undefined, nan, signed)
+
+
+# Sums
+
+
+def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array) -> Value:
+    """Multiply every vector along an axis by a constant matrix [extent, new extent]."""
+    shape = emit.extents(x)
+    order = [k for k in range(x.rank) if k != axis] + [axis]
+    lead = [shape[k] for k in order[:-1]]
+    rows = emit.reshape(g, emit.permute(g, x, order), (math.prod(lead), shape[axis]))
+    y = g.add(MatrixMul(), rows, emit.float_constant(g, np.ascontiguousarray(matrix), "matrix"))
+    return emit.permute(g, emit.reshape(g, y, (*lead, matrix.shape[1])), [order.index(k) for k in range(x.rank)])
+
+
+def cumulative_sum(g: Graph, x: Value, axis: int, *, exclusive: bool, reverse: bool) -> Value:
+    """Sum of the elements up to each one along an axis: a matmul with a triangular matrix of ones."""
+    ones = np.ones((emit.extents(x)[axis],) * 2, np.float32)
+    triangle = np.tril(ones, -1 if exclusive else 0) if reverse else np.triu(ones, 1 if exclusive else 0)
+    return multiply_along_axis(g, x, axis, triangle)
+
+
+# Windows
+
+
+def same_padding(extent: int, kernel: int, stride: int, dilation: int = 1) -> tuple[int, int]:
+    """Padding before and after an axis, so that a window operator has ``ceil(extent / stride)`` results."""
+    total = max((-(-extent // stride) - 1) * stride + dilation * (kernel - 1) + 1 - extent, 0)
+    return total // 2, total - total // 2
