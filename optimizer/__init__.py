@@ -1,4 +1,4 @@
-"""Rewriting graphs: rules and their engine, constant folding, chip forms, quantization, legalization for chips."""
+"""Graph rewriting: rules and their engine, constant folding, chip lowering, quantization and legalization."""
 
 from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors

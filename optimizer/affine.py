@@ -1,14 +1,14 @@
-"""Reading a node as y = k * x + b with one k and one b per index of an axis, and folding such a y into products.
+"""Reading of a node as y = k * x + b with one k and b per index of an axis, and folding into linear operators.
 
-Nodes that can be read so: batch_norm with given statistics (k = gamma / sqrt(var / s + epsilon) and
-b = beta - mean / s * k), a sum, difference, product or quotient with a constant that varies along that axis only, and
-the same with a scalar. Numbers are binary64; what goes into a constant is rounded once. The engine keeps NumPy from
-warning of what is no number: it is looked for here.
+Such nodes are batch_norm with constant statistics (k = gamma / sqrt(var / s + epsilon), b = beta - mean / s * k), add,
+sub, mul or div with a constant that varies along that axis only, and the same with a scalar. All values are computed
+in float64 and rounded once when they become a constant. The engine switches off NumPy's warnings about non-finite
+values; they are checked here.
 
-Folding, for a product with weights W and bias B:
-- behind it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
-- before it: (k * x + b) * W + B = x * (k * W) + (B + b * W), k per input channel. Padding adds zeros, which are not
-  k * 0 + b, so that b must be 0 where a convolution pads, and for every deconv, whose windows differ at the border.
+Folding into a linear operator with weights W and bias B:
+- after it: (x * W + B) * k + b = x * (W * k) + (B * k + b), k per output channel;
+- before it: (k * x + b) * W + B = x * (k * W) + (B + b * W), k per input channel. Padding adds zeros, not b, so that b
+  must be 0 where a conv pads, and for every deconv, whose windows differ at the edges.
 """
 
 import math
@@ -37,14 +37,14 @@ else:
 
 
 class Affine(NamedTuple):
-    """y = k * x + b, with one number each per index of the axis that was asked for."""
+    """y = k * x + b, with one element of k and b per index of an axis."""
 
     k: Vector
     b: Vector
 
 
 def is_affine(node: Node) -> bool:
-    """Whether a node is a candidate: one operand that is computed, all others constant."""
+    """Return True if exactly one operand is computed and all others are constant, as in y = k * x + b."""
     if Trait.AFFINE not in node.op.traits:
         return False
     if Trait.BINARY not in node.op.traits:
@@ -58,17 +58,17 @@ def _has_given_statistics(node: Node) -> bool:
 
 
 def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
-    """Read a node for which ``is_affine`` holds.
+    """Read a node for which ``is_affine`` is true.
 
     Returns:
-        k and b per index of ``axis`` of its operand, or why it cannot be said so.
+        k and b per index of ``axis`` of the operand, or the reason why the node has no such form.
     """
     (x,) = (value for value in node.inputs if value is not None and not value.is_constant)
     extent = x.shape[axis]
     if not isinstance(extent, int):
-        return Skip("the number of channels is not known before the model runs")
+        return Skip("the number of channels is dynamic")
     if not x.dtype.is_float or node.outputs[0].type != x.type:
-        return Skip("it is not an operation of floats that keeps the shape")
+        return Skip("it is not a float operator that keeps the shape")
     if isinstance(node.op, BatchNorm):
         return _of_batch_norm(graph, node, node.op) if axis == 1 else Skip("it normalizes along another axis")
     ones, zeros = np.ones(extent), np.zeros(extent)
@@ -78,7 +78,7 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
         constant, scalar_first = _constant(node)
         aligned = (1,) * (x.rank - constant.rank) + constant.array.shape
         if any(length != 1 for position, length in enumerate(aligned) if position != axis):
-            return Skip("the constant is not one number per channel")
+            return Skip("the constant is not a per-channel vector")
         c = np.broadcast_to(_vector(constant), (extent,)).copy()
     if isinstance(node.op, (Add, Adds)):
         return Affine(ones, c)
@@ -98,9 +98,9 @@ def _constant(node: Node) -> tuple[Value, bool]:
 
 def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
     if not op.use_global_stats:
-        return Skip("its statistics are computed while the model runs")
+        return Skip("its statistics are not constant")
     if any(value.uses or graph.is_output(value) for value in node.outputs[1:]):
-        return Skip("its statistics are read")
+        return Skip("its statistics have users")
     mean, variance, *rest = [None if value is None else _vector(value) for value in node.inputs[1:]]
     gamma, beta = (*rest, None, None)[:2]
     assert mean is not None and variance is not None
@@ -114,40 +114,40 @@ def _of_batch_norm(graph: Graph, node: Node, op: BatchNorm) -> Affine | Skip:
     return Affine(k, -mean * k + (0.0 if beta is None else beta))
 
 
-def fold_affine_after(graph: Graph, product: Node, affine: Affine, name: str | None = None) -> Value | Skip:
-    """A new product that gives k * y + b per output channel."""
-    if declined := _why_not(product):
+def fold_affine_after(graph: Graph, linear: Node, affine: Affine, name: str | None = None) -> Value | Skip:
+    """Return a new linear operator with the result k * y + b, per output channel."""
+    if declined := _why_not(linear):
         return declined
-    old_w = product.inputs[1]
+    old_w = linear.inputs[1]
     assert old_w is not None
-    if isinstance(product.op, Deconv):
+    if isinstance(linear.op, Deconv):
         # [ic, oc / groups, kh, kw]; the rows of a group share its output channels
-        per_group = static(old_w.shape)[0] // product.op.groups
-        factor = np.repeat(affine.k.reshape(product.op.groups, -1), per_group, axis=0)[:, :, None, None]
+        per_group = static(old_w.shape)[0] // linear.op.groups
+        factor = np.repeat(affine.k.reshape(linear.op.groups, -1), per_group, axis=0)[:, :, None, None]
     else:
-        factor = affine.k if isinstance(product.op, MatrixMul) else affine.k.reshape(-1, *(1,) * (old_w.rank - 1))
+        factor = affine.k if isinstance(linear.op, MatrixMul) else affine.k.reshape(-1, *(1,) * (old_w.rank - 1))
     w = _scaled(old_w, factor)
-    bias = affine.b if (old := _bias(product)) is None else old * affine.k + affine.b
-    return _rebuilt(graph, product, product.inputs[0], w, bias, name)
+    bias = affine.b if (old := _bias(linear)) is None else old * affine.k + affine.b
+    return _rebuilt(graph, linear, linear.inputs[0], w, bias, name)
 
 
-def fold_before(graph: Graph, product: Node, x: Value, affine: Affine) -> Value | Skip:
-    """A new product of x that gives what the old one gives for k * x + b, k and b per input channel."""
-    if declined := _why_not(product):
+def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> Value | Skip:
+    """Return a new linear operator on x with the result of the old one on k * x + b, per input channel."""
+    if declined := _why_not(linear):
         return declined
-    w, shifts = _weights(product), bool(affine.b.any())
-    bias = _bias(product)
-    if isinstance(product.op, MatrixMul):
+    w, shifts = _weights(linear), bool(affine.b.any())
+    bias = _bias(linear)
+    if isinstance(linear.op, MatrixMul):
         added, w = affine.b @ w, w * affine.k[:, None]
-    elif isinstance(product.op, Deconv):
+    elif isinstance(linear.op, Deconv):
         if shifts:
-            return Skip("a shift before a deconv is not the same at the border")
+            return Skip("a bias before a deconv would differ at the edges")
         added, w = affine.b, w * affine.k[:, None, None, None]
     else:
-        op = product.op
+        op = linear.op
         assert isinstance(op, (Conv, Conv3d))
         if shifts and any(op.pad if isinstance(op, Conv3d) else (op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
-            return Skip("a shift before padding is not the same at the border")
+            return Skip("a bias before a padding conv would differ at the edges")
         per_output, spatial = len(w) // op.groups, (1,) * (w.ndim - 2)
         k, b = (
             np.repeat(vector.reshape(op.groups, -1), per_output, axis=0).reshape(len(w), -1, *spatial)
@@ -156,25 +156,25 @@ def fold_before(graph: Graph, product: Node, x: Value, affine: Affine) -> Value 
         added, w = (w * b).reshape(len(w), -1).sum(axis=1), w * k
     if shifts:
         bias = added if bias is None else bias + added
-    return _rebuilt(graph, product, x, w, bias, None)
+    return _rebuilt(graph, linear, x, w, bias, None)
 
 
-def _why_not(product: Node) -> Skip | None:
-    _, w, *rest = product.inputs
+def _why_not(linear: Node) -> Skip | None:
+    _, w, *rest = linear.inputs
     assert w is not None
     if w.stored is not None or any(value is not None and value.stored is not None for value in rest):
         return Skip("the source file quantizes the weights")
     if any(value is not None and not value.is_constant for value in rest):
-        return Skip("its bias is computed while the model runs")
-    if not w.dtype.is_float or not product.outputs[0].dtype.is_float:
-        return Skip("the product is not float")
+        return Skip("its bias is not constant")
+    if not w.dtype.is_float or not linear.outputs[0].dtype.is_float:
+        return Skip("the linear operator is not float")
     return None
 
 
 def _rebuilt(
-    graph: Graph, product: Node, x: Value | None, w: Array, bias: Vector | None, name: str | None
+    graph: Graph, linear: Node, x: Value | None, w: Array, bias: Vector | None, name: str | None
 ) -> Value | Skip:
-    old_w, old_b = product.inputs[1], product.inputs[2] if len(product.inputs) > 2 else None
+    old_w, old_b = linear.inputs[1], linear.inputs[2] if len(linear.inputs) > 2 else None
     assert old_w is not None
     dtype = old_w.dtype.numpy
     w = w.astype(dtype, copy=False)
@@ -184,33 +184,33 @@ def _rebuilt(
     inputs = [x, graph.constant(w, old_w.name)]
     if b is not None:
         shape = (1, -1, *(1,) * (old_w.rank - 2))
-        bias_name = f"{product.outputs[0].name}:bias" if old_b is None else old_b.name
+        bias_name = f"{linear.outputs[0].name}:bias" if old_b is None else old_b.name
         inputs.append(graph.constant(b.reshape(shape), bias_name))
-    return graph.add(product.op, *inputs, name=name)
+    return graph.add(linear.op, *inputs, name=name)
 
 
 def _is_finite(array: Array) -> bool:
-    """Whether no element is infinite or no number: a sum of squares tells in one step, unless it is too large."""
+    """Return True if all elements are finite. A finite sum of squares shows it in one step."""
     flat = array.reshape(-1)
     return math.isfinite(flat.dot(flat)) or (math.isfinite(flat.min()) and math.isfinite(flat.max()))
 
 
 def _scaled(w: Value, factor: Vector) -> Array:
-    """Weights times a factor, in binary64 and rounded once; without a copy of all of them in binary64."""
+    """Multiply weights by a factor in float64, rounded once, without a float64 copy of the weights."""
     assert w.data is not None
     result: Array = np.empty(w.data.shape, w.dtype.numpy)
     np.multiply(w.data, factor, out=result, dtype=np.float64, casting="same_kind")
     return result
 
 
-def _weights(product: Node) -> Vector:
-    w = product.inputs[1]
+def _weights(linear: Node) -> Vector:
+    w = linear.inputs[1]
     assert w is not None
     return w.array.astype(np.float64)
 
 
-def _bias(product: Node) -> Vector | None:
-    value = product.inputs[2] if len(product.inputs) > 2 else None
+def _bias(linear: Node) -> Vector | None:
+    value = linear.inputs[2] if len(linear.inputs) > 2 else None
     return None if value is None else _vector(value)
 
 

@@ -1,4 +1,4 @@
-"""What the scores of attention are made of: a product of two tensors, factors, and masks that hide some of them."""
+"""The parts of attention scores: a matmul of two tensors, scales, and masks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.optimizer.engine import Skip
-from tpuconvert.optimizer.rules.tiles import repeats_ones, shortened
+from tpuconvert.optimizer.rules.tiles import repeats_unit_axes, shrink_repeats
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
@@ -19,38 +19,38 @@ from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import F32, Array
 
 HIDDEN = -(2.0**100)
-"""At or below this number, a mask leaves nothing of a score: of one up to 2^47, even where binary64 adds them."""
+"""A mask at or below this number hides a score of up to 2^47 completely, even if they are added in float64."""
 
 _MOST_MASKS = 4
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A mask that is a number where a condition holds (or where it does not), and 0 elsewhere."""
+class SelectMask:
+    """A mask that is a number where a condition is true (or false), and 0 elsewhere."""
 
     condition: Value
     hidden: float
-    where_it_holds: bool
+    where_true: bool
 
 
 class Scores:
-    """The operands of the product, the scale of the scores, their masks, and the nodes between.
+    """The operands of the matmul, the scale of the scores, their masks, and the nodes in between.
 
-    ``operands`` is empty where there is no such product. ``readers`` of the scores themselves are known to the caller.
+    ``operands`` is empty if there is no such matmul. The caller checks the users of the scores themselves.
     """
 
     def __init__(self, graph: Graph, scores: Value) -> None:
         self._graph = graph
         self._top = scores
         self.inner: list[Node] = []
-        self.masks: list[Value | Choice] = []
+        self.masks: list[Value | SelectMask] = []
         self.operands: list[Value] = []
         self.scale = 1.0
         unmasked: Value | None = scores
         while unmasked is not None and len(self.masks) < _MOST_MASKS:
             scores, unmasked = unmasked, self._unmasked(unmasked)
         node = self._alone(self._unscaled(scores), BatchMatmul)
-        if node is None or not _reads_rows(node):
+        if node is None or not _uses_transposed_keys(node):
             return
         self.inner.append(node)
         query, key = node.inputs
@@ -60,9 +60,9 @@ class Scores:
             self.operands = [self._plain(query, swaps=False) or query, rows]
 
     def _plain(self, value: Value, swaps: bool) -> Value | None:
-        """An operand without its factor, which may stand before a permute; with the last two axes swapped or not.
+        """Return an operand without its scale, which may be before a permute. Optionally swap the last two axes.
 
-        None where they are to be swapped, and there is no permute that could do it.
+        None if they are to be swapped and there is no permute to fold this into.
         """
         value = self._unscaled(value)
         permute = self._alone(value, Permute)
@@ -77,17 +77,17 @@ class Scores:
         return self._graph.add(Permute(order), x, name=f"{value.name}:rows" if swaps else f"{value.name}:unscaled")
 
     def _alone(self, value: Value, *ops: type[Op]) -> Node | None:
-        """The producer of a value that nobody else reads, if it is of some operators."""
+        """Return the producer of a value if this is its sole use and the producer has one of these operators."""
         node = value.producer
         is_alone = value is self._top or self._graph.is_sole_use(value)
         return node if node is not None and isinstance(node.op, ops) and is_alone else None
 
     def _unmasked(self, value: Value) -> Value | None:
-        """What a value is behind its last mask, which is noted; None where there is none."""
+        """Record the last mask of a value and return the value before it, or None if there is no mask."""
         node = self._alone(value, Add, ConditionSelect)
         if node is None:
             return None
-        found = _sum(node) if isinstance(node.op, Add) else _choice(node)
+        found = _read_add(node) if isinstance(node.op, Add) else _read_select(node)
         if found is None or found[0].type != value.type:
             return None
         self.inner.append(node)
@@ -95,7 +95,7 @@ class Scores:
         return found[0]
 
     def _unscaled(self, value: Value) -> Value:
-        """What a value is a multiple of; the factor joins the others."""
+        """Multiply the scale by the scalar of a mul or div and return its operand."""
         node = self._alone(value, Muls, Divs)
         if node is None or node.inputs[0] is None:
             return value
@@ -108,8 +108,8 @@ class Scores:
         return node.inputs[0]
 
 
-def _reads_rows(node: Node) -> bool:
-    """Whether a product is one with the rows of its second operand, or with what a permute makes columns of them."""
+def _uses_transposed_keys(node: Node) -> bool:
+    """Return True for a matmul with a transposed second operand, by its flag or by a permute before it."""
     if node.op == BatchMatmul(right_transpose=True):
         return True
     right = node.inputs[1]
@@ -119,80 +119,87 @@ def _reads_rows(node: Node) -> bool:
     return node.op == BatchMatmul() and permute is not None and isinstance(permute.op, Permute)
 
 
-def _sum(node: Node) -> tuple[Value, Value] | None:
-    """The scores and the mask of a sum."""
+def _read_add(node: Node) -> tuple[Value, Value] | None:
+    """The scores and the mask of an add."""
     first, second = node.inputs
     assert first is not None and second is not None
-    if _is_product(first):
+    if _contains_matmul(first):
         return first, second
-    return (second, first) if _is_product(second) else None
+    return (second, first) if _contains_matmul(second) else None
 
 
-def _is_product(value: Value | None, depth: int = 2 + _MOST_MASKS) -> bool:
-    """Whether there is a product with rows before a value, and only factors and masks between."""
+def _contains_matmul(value: Value | None, depth: int = 2 + _MOST_MASKS) -> bool:
+    """Return True if a value is computed by such a matmul, with only scales and masks in between."""
     node = None if value is None else value.producer
     if node is None or depth == 0:
         return False
     if isinstance(node.op, BatchMatmul):
-        return _reads_rows(node)
+        return _uses_transposed_keys(node)
     return isinstance(node.op, (Add, ConditionSelect, Divs, Muls)) and any(
-        _is_product(item, depth - 1) for item in node.inputs
+        _contains_matmul(item, depth - 1) for item in node.inputs
     )
 
 
-def _choice(node: Node) -> tuple[Value, Choice] | None:
-    """The scores and the mask of a choice between scores and a number."""
-    condition, *choices = node.inputs
+def _read_select(node: Node) -> tuple[Value, SelectMask] | None:
+    """The scores and the mask of a selection between scores and a number."""
+    condition, *branches = node.inputs
     assert condition is not None
-    for index, hidden in enumerate(choices):
-        scores = choices[1 - index]
+    for index, hidden in enumerate(branches):
+        scores = branches[1 - index]
         assert hidden is not None
-        if hidden.is_constant and hidden.array.size == 1 and hidden.array.flat[0] <= HIDDEN and _is_product(scores):
+        if (
+            hidden.is_constant
+            and hidden.array.size == 1
+            and hidden.array.flat[0] <= HIDDEN
+            and _contains_matmul(scores)
+        ):
             assert scores is not None
-            return scores, Choice(condition, float(hidden.array.flat[0]), where_it_holds=index == 0)
+            return scores, SelectMask(condition, float(hidden.array.flat[0]), where_true=index == 0)
     return None
 
 
-def joined_masks(graph: Graph, masks: list[Value | Choice], name: str, rank: int) -> Value | Skip | None:
-    """One mask for several: their sum, with what is constant at conversion time. None for none."""
+def merge_masks(graph: Graph, masks: list[Value | SelectMask], name: str, rank: int) -> Value | Skip | None:
+    """Add masks to one mask, computing the constant part at conversion time. Return None if there are none."""
     constant: Array | None = None
     computed: list[Value] = []
     for mask in masks:
         data = _data(mask)
         if data is None:
-            computed.append(mask if isinstance(mask, Value) else _chosen(graph, mask, f"{name}:mask"))
+            computed.append(mask if isinstance(mask, Value) else _mask_of_condition(graph, mask, f"{name}:mask"))
         else:
             with np.errstate(all="ignore"):
                 constant = data if constant is None else (constant + data).astype(np.float32)
     if constant is not None:
         if np.isnan(constant).any() or (constant == np.inf).any() or constant.size == 0:
-            return Skip("its mask holds what is no number, or plus infinity")
+            return Skip("its mask contains NaN or plus infinity")
         if (constant.max(axis=-1) == -np.inf).any():
             return Skip("its mask hides whole rows")
         shape = (1,) * (rank - constant.ndim) + constant.shape
-        computed.insert(0, graph.constant(np.ascontiguousarray(shortened(constant.reshape(shape))), f"{name}:mask"))
+        computed.insert(
+            0, graph.constant(np.ascontiguousarray(shrink_repeats(constant.reshape(shape))), f"{name}:mask")
+        )
     total: Value | None = None
     for mask in computed:
         total = mask if total is None else graph.add(Add(), total, mask, name=f"{name}:mask")
     return total
 
 
-def _data(mask: Value | Choice) -> Array | None:
-    """The numbers of a constant mask."""
+def _data(mask: Value | SelectMask) -> Array | None:
+    """The elements of a constant mask."""
     if isinstance(mask, Value):
         return mask.array if mask.is_constant and mask.dtype is F32 else None
     if not mask.condition.is_constant:
         return None
-    holds = mask.condition.array > 0
-    return np.where(holds if mask.where_it_holds else ~holds, np.float32(mask.hidden), np.float32(0))
+    is_true = mask.condition.array > 0
+    return np.where(is_true if mask.where_true else ~is_true, np.float32(mask.hidden), np.float32(0))
 
 
-def _chosen(graph: Graph, mask: Choice, name: str) -> Value:
-    """The mask of a condition, at the size that the condition has before it is expanded."""
+def _mask_of_condition(graph: Graph, mask: SelectMask, name: str) -> Value:
+    """The mask of a condition, at the size of the condition before it is broadcast."""
     condition = mask.condition
-    while repeats_ones(condition):
+    while repeats_unit_axes(condition):
         assert condition.producer is not None and condition.producer.inputs[0] is not None
         condition = condition.producer.inputs[0]
-    numbers = (mask.hidden, 0.0) if mask.where_it_holds else (0.0, mask.hidden)
-    choices = (graph.constant(np.full(1, number, np.float32), f"{name}:number") for number in numbers)
-    return graph.add(ConditionSelect(), condition, *choices, name=name)
+    numbers = (mask.hidden, 0.0) if mask.where_true else (0.0, mask.hidden)
+    branches = (graph.constant(np.full(1, number, np.float32), f"{name}:number") for number in numbers)
+    return graph.add(ConditionSelect(), condition, *branches, name=name)

@@ -1,4 +1,4 @@
-"""Between which numbers the elements of a value lie, as far as the few nodes before it say."""
+"""Bounds of the elements of a value, derived from the few nodes before it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.value_properties import is_truth
+from tpuconvert.optimizer.value_properties import is_boolean
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
@@ -22,19 +22,19 @@ _DEPTH = 8
 
 
 def is_finite(graph: Graph, value: Value) -> bool:
-    """Whether no element is infinite for any input; what is not a number may still come of what is not."""
+    """Return True if no element is infinite for any input. NaN may still result from NaN inputs."""
     low, high = bounds(graph, value)
     return low >= -_LARGEST and high <= _LARGEST
 
 
 def bounds(graph: Graph, value: Value, depth: int = _DEPTH) -> Bounds:
-    """Lower and upper bound; beyond the largest number of binary32 they are infinite."""
+    """Lower and upper bound of the elements. Bounds beyond the float32 range are infinite."""
     if value.is_constant:
         numbers = value.array
         return (float(numbers.min()), float(numbers.max())) if numbers.size and not np.isnan(numbers).any() else UNKNOWN
     if value.dtype.is_integer:
         return float(value.dtype.min), float(value.dtype.max)
-    if is_truth(graph, value):
+    if is_boolean(graph, value):
         return 0.0, 1.0
     node = value.producer
     if node is None or depth == 0 or any(item is None for item in node.inputs):
@@ -50,7 +50,7 @@ def bounds(graph: Graph, value: Value, depth: int = _DEPTH) -> Bounds:
 
 
 def _of_node(op: Op, found: list[Bounds]) -> Bounds:
-    """Bounds of a result from those of operands; a scalar has a number for both of its own."""
+    """Bounds of a result from the bounds of its operands."""
     low, high = min(a for a, _ in found), max(b for _, b in found)
     if isinstance(op, Add):
         return sum(a for a, _ in found), sum(b for _, b in found)
@@ -68,7 +68,7 @@ def _of_node(op: Op, found: list[Bounds]) -> Bounds:
 
 
 def _rounded(found: Bounds) -> Bounds:
-    """Beyond binary32 is infinite; what is not known is anything."""
+    """Make bounds beyond the float32 range infinite, and NaN unknown."""
     low, high = found
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN

@@ -1,8 +1,8 @@
-"""Float operators that a chip lacks, said with operators that it has: the first half of legalization.
+"""Lowering of float operators that a chip does not support to operators that it supports.
 
-The other half, ``optimizer.quantize.legalize``, makes the integer operators of a chip out of quantized nodes. A form is
-tried only on nodes that are illegal on the target chip; everything else stays as it is. The forms are rules of a stage
-of their own: ``rules.chip_lowering``, ``rules.interpolate_lowering``.
+This is the first half of legalization; the other half, ``optimizer.quantize.legalize``, lowers quantized nodes to
+integer operators. The rules are in ``rules.chip_lowering`` and ``rules.interpolate_lowering``. They are tried only on
+nodes that are illegal on the target chip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import F32, Chip
 
 STAGE = "chip lowering"
 
-_TIDY = (
+_SIMPLIFICATIONS = (
     "merge_adjacent_slices",
     "merge_reshapes",
     "remove_shape_noop",
@@ -26,24 +26,23 @@ _TIDY = (
     "merge_permutes",
     "simplify_data_movement",
 )
-"""Rules that put together what the expansion of neighbours has left: they move elements and know nothing of chips.
-They are tried in this order, which is that of their stages."""
+"""Rules that simplify the lowered nodes. They move elements only and are tried in this order."""
 
 
 def fit_to_chip(
     graph: Graph, chip: Chip, trace: Callable[[str], None] | None = None, disabled: Collection[str] = ()
 ) -> Trace:
-    """Replace nodes that a chip cannot run by forms that it can, in place.
+    """Replace nodes that a chip cannot run by supported operators, in place.
 
     Args:
         graph: optimized float graph, with or without quantization annotations.
         chip: the target.
-        trace: called with one line per form and outcome.
-        disabled: names of forms that are not to be used.
+        trace: called with one line per rule and outcome.
+        disabled: names of rules that do not run.
 
     Returns:
-        How often every form was used or declined, with the rules that tidy up behind them. A node without a form stays;
-        ``schema.legality`` tells it.
+        How often every rule fired or declined, including the rules that simplify the result. A node that no rule lowers
+        stays; ``schema.legality`` reports it.
     """
     counts = Trace()
 
@@ -52,7 +51,7 @@ def fit_to_chip(
         return is_float and check_use(node, chip).status is Status.ILLEGAL
 
     rules = [item.only(is_illegal) for item in rules_of(STAGE)]
-    rules += [rule_named(name) for name in _TIDY]
+    rules += [rule_named(name) for name in _SIMPLIFICATIONS]
     if run_rules(graph, [item for item in rules if item.name not in disabled], counts):
         graph.prune()
     if trace is not None:

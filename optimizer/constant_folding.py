@@ -1,10 +1,10 @@
-"""Evaluating nodes whose operands are all constant, under a byte cap.
+"""Constant folding: evaluation of nodes whose operands are all constant, up to a size limit.
 
 Nodes are evaluated with the arithmetic of the target chip, so that folding a node and running it give the same bytes.
-Frontends fold arithmetic on shapes while they read, in 64-bit integers as the source defines it; none is left here.
+Frontends have folded shape arithmetic already, in 64-bit integers as the source defines it.
 
-A constant that the source file quantizes keeps its integers: only operators that move elements are folded over it, and
-they move the integers too.
+A constant that the source file quantizes keeps its integers: only data movement operators are folded over it, and they
+move the integers too.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
 MOST_BYTES = 64 << 20
-"""A folded result larger than this would make the file larger than what it saves; the node stays."""
+"""Limit for a folded result: a larger one would enlarge the file more than the node is worth."""
 
 
 def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
-    """Replace nodes of constants by their results.
+    """Replace nodes whose operands are all constant by their results.
 
     Args:
-        graph: changed in place. Results that leave the graph stay results of a node.
-        most_bytes: cap per node.
-        chip: the target, whose arithmetic counts.
+        graph: changed in place. A node whose result is a graph output stays.
+        most_bytes: limit per node.
+        chip: the target, whose arithmetic is used.
 
     Returns:
-        The number of nodes folded, and one line for every node that was left because of the cap, because its operand
-        is quantized, or because it cannot be evaluated.
+        The number of folded nodes, and one line for every node that stays because of the limit, because its operand is
+        quantized, or because it cannot be evaluated.
     """
     folded = 0
     left = []
@@ -47,7 +47,7 @@ def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = C
         if size > most_bytes:
             left.append(f"'{node.name}' would be a constant of {size} bytes, the cap is {most_bytes}")
             continue
-        results = _evaluated(node, chip) if not _is_annotated(node) or _has_integers(node) else _moved(node)
+        results = _evaluate(node, chip) if not _is_annotated(node) or _has_integers(node) else _move(node)
         if isinstance(results, str):
             left.append(f"'{node.name}' {results}")
             continue
@@ -65,7 +65,7 @@ class _Result:
 
 def _is_candidate(graph: Graph, node: Node) -> bool:
     for value in node.inputs:
-        if value is not None and value.data is None:  # as nearly all have
+        if value is not None and value.data is None:  # true for nearly all nodes
             return False
     return (
         node.op.kind in (OpKind.TPU, OpKind.COMPOSITE)
@@ -91,7 +91,7 @@ def _has_integers(node: Node) -> bool:
     return all(value.dtype.is_integer and value.stored is None for value in values)
 
 
-def _evaluated(node: Node, chip: Chip) -> list[_Result] | str:
+def _evaluate(node: Node, chip: Chip) -> list[_Result] | str:
     try:
         with np.errstate(all="ignore"):
             arrays = node.op.evaluate(*(None if value is None else value.array for value in node.inputs), chip=chip)
@@ -101,12 +101,12 @@ def _evaluated(node: Node, chip: Chip) -> list[_Result] | str:
     return [_Result(np.ascontiguousarray(array), value.quant) for array, value in values]
 
 
-def _moved(node: Node) -> list[_Result] | str:
+def _move(node: Node) -> list[_Result] | str:
     """The result with its integers, for operators that move the elements of one operand."""
     x = node.inputs[0]
     if x is None or Trait.REARRANGES not in node.op.traits:
         return f"({node.op.name}) would lose the quantization of its operand or result"
-    quant = None if x.quant is None else _moved_params(node.op, x.quant, x, node.outputs[0].shape)
+    quant = None if x.quant is None else _move_params(node.op, x.quant, x, node.outputs[0].shape)
     if isinstance(quant, str):
         return quant
     if node.outputs[0].quant not in (None, quant):
@@ -116,7 +116,7 @@ def _moved(node: Node) -> list[_Result] | str:
     return [_Result(np.ascontiguousarray(data), quant, None if stored is None else np.ascontiguousarray(stored))]
 
 
-def _moved_params(op: Op, quant: QuantParams, x: Value, shape: Shape) -> QuantParams | str:
+def _move_params(op: Op, quant: QuantParams, x: Value, shape: Shape) -> QuantParams | str:
     axis = quant.axis
     if axis is None or isinstance(op, Copy):
         return quant

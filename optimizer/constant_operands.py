@@ -1,7 +1,8 @@
-"""Constants at operands that take none: folded where a node reads constants only, else made tensors by ``constdata``.
+"""Conversion of constants to tensors at operands that do not accept a constant.
 
-``constdata`` is free at run time. It has no FLOAT16, and on BM1682 nothing but FLOAT32: there a cast follows it, where
-FLOAT32 has all the values of the constant.
+Nodes with constant operands only are folded; other constants become tensors by ``constdata``, which costs nothing at
+run time. ``constdata`` does not support FLOAT16, and only FLOAT32 on BM1682: there a cast follows it, if float32
+represents all values of the constant.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from tpuconvert.schema.types import F32, Chip, TensorType
 
 
 def provide_tensors(graph: Graph, chip: Chip, disabled: Collection[str] = ()) -> int:
-    """Let operators read a tensor where they do not take a constant, in place.
+    """Replace constants by tensors at operands that do not accept a constant, in place.
 
     Args:
         graph: any graph.
         chip: the target.
-        disabled: names of passes that do not run; with ``fold_constants`` among them, nothing is folded.
+        disabled: names of passes that do not run; ``fold_constants`` among them switches off folding.
 
     Returns:
-        The number of operands that were changed. A constant that the chip cannot make a tensor of stays;
-        ``schema.legality`` reports it.
+        The number of changed operands. A constant that the chip cannot convert to a tensor stays; ``schema.legality``
+        reports it.
     """
     found = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
     if found and "fold_constants" not in disabled:
@@ -52,7 +53,7 @@ def provide_tensors(graph: Graph, chip: Chip, disabled: Collection[str] = ()) ->
 
 
 def _tensor(graph: Graph, constant: Value, chip: Chip, sources: tuple[Source, ...]) -> Value | None:
-    """The constant as a tensor; None where the chip has no operators for it."""
+    """The constant as a tensor, or None if the chip has no operators for it."""
     name = graph.unique(f"{constant.name}:tensor")
     if _has(Constdata(), chip, constant.type, constant.type):
         tensor = graph.add(Constdata(), constant, name=name, sources=sources)

@@ -1,7 +1,7 @@
-"""Computing things once: constants of equal bytes, and nodes of one operator on the same operands.
+"""Common subexpression elimination: merging of equal constants and of equal nodes.
 
-x + y = y + x, and so for products, comparisons for equality and logic of bits, and for maxima and minima of integers:
-their operands count as the same in either order. Of the zeros -0 and +0, a float maximum is the second.
+The operands of commutative operators count as equal in either order: add, mul, equality, bitwise logic, and maxima and
+minima of integers. A float maximum of -0 and +0 depends on the order.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from tpuconvert.schema.types import Array
 
 
 def share_constants(graph: Graph) -> int:
-    """Let readers of equal constants read one of them. Returns how many constants that saves.
+    """Merge equal constants. Return the number of constants that this saves.
 
-    Equal are type, bytes and annotation. Only readers of one operator, at one operand, come together: quantization
-    decides the scales of a weight for all its readers.
+    Constants are equal if type, bytes and annotation are. Only constants at the same operand of the same operator are
+    merged: quantization chooses one scale of a weight for all its users.
     """
     leaving = set(map(id, graph.outputs))
     by_sample: dict[bytes, list[Value]] = {}
@@ -29,7 +29,7 @@ def share_constants(graph: Graph) -> int:
 
 
 def _share_among(graph: Graph, values: list[Value]) -> int:
-    """As ``share_constants`` for some constants, few of which have the same bytes by chance."""
+    """Merge constants as in ``share_constants``, for a group with few accidental matches."""
     groups: dict[object, list[Value]] = {}
     merged = 0
     for value in values:
@@ -46,9 +46,9 @@ def _share_among(graph: Graph, values: list[Value]) -> int:
 
 
 def share_nodes(graph: Graph) -> int:
-    """Let readers of nodes that compute the same read one of them. Returns how many nodes that saves.
+    """Merge nodes that compute the same. Return the number of nodes that this saves.
 
-    A node whose result leaves the graph stays: every output has a value of its own.
+    A node whose result is a graph output stays: every output is a separate value.
     """
     known: dict[tuple[type[Op], tuple[int, ...]], list[Node]] = {}
     merged = 0
@@ -77,7 +77,7 @@ def _commutes(node: Node) -> bool:
 
 
 def _with_same_op(nodes: list[Node], op: Op) -> Node | None:
-    """The first node whose parameters are written the same: -0.0 equals 0.0, but is not the same."""
+    """The first node with identical attributes: -0.0 equals 0.0, but is not identical."""
     written = repr(op)
     return next((node for node in nodes if repr(node.op) == written), None)
 
@@ -93,7 +93,7 @@ def _sample(data: Array) -> bytes:
     flat = data.reshape(-1)
     sample = flat[:8].tobytes() + flat[flat.size // 2 : flat.size // 2 + 8].tobytes()
     if data.nbytes >= WORTH_IT:
-        forget_pages(data)  # a system may have mapped megabytes around the few bytes
+        forget_pages(data)  # the system may have mapped megabytes around these bytes
     return sample
 
 

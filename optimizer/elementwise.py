@@ -1,4 +1,4 @@
-"""Operators that compute every element of their result from one element each of their operands."""
+"""Facts about element-wise operators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The rule engine: rules are patterns with a replacement; the engine does the bookkeeping.
+"""The rule engine: rules match and build, the engine does the bookkeeping.
 
-A rule is a function of the graph and a match that returns what replaces the root's results, or a ``Skip`` with the
-reason. The engine replaces the uses, hands over names, annotations and sources, checks that types and annotations did
-not change, and removes what nobody reads any more. Rules of one stage run until none fires.
+A rule is a function of the graph and a match that returns the replacement of the root's results, or a ``Skip`` with the
+reason. The engine replaces the uses, passes on names, annotations and sources, checks that types and annotations did
+not change, and removes dead nodes. The rules of a stage run until none fires.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 _FIRINGS_PER_NODE = 50
-"""A rule set that fires more often than this, per node of the graph, does not come to an end."""
+"""Rules that fire more often than this per node of the graph do not terminate."""
 
 
 def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Trace, most: int | None = None) -> int:
-    """Apply rules until none fires, or until ``most`` have: the same graph gives the same firings in the same order.
+    """Apply rules until none fires, or until ``most`` have fired. Equal graphs give equal firings in the same order.
 
     Returns:
-        How many fired.
+        The number of firings.
 
     Raises:
-        InternalError: when the rules do not come to an end, or one changes a type or an annotation.
+        InternalError: the rules do not terminate, or one changes a type or an annotation.
     """
     candidates = rules if isinstance(rules, Candidates) else Candidates(rules)
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
@@ -60,7 +60,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}
-    with np.errstate(all="ignore"):  # rules compute with constants, and look at what comes of it
+    with np.errstate(all="ignore"):  # rules check the results of their arithmetic
         while queue and fired != most:
             node = queue.popleft()
             waiting.remove(node)
@@ -70,7 +70,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
                 continue
             fired += 1
             if fired > budget:
-                raise InternalError(f"the rules do not come to an end: {trace.fired.most_common(3)}")
+                raise InternalError(f"the rules do not terminate: {trace.fired.most_common(3)}")
             fresh = [other for other in dict.fromkeys(affected) if other in graph and other not in waiting]
             queue.extend(fresh)
             waiting.update(fresh)
@@ -132,7 +132,7 @@ def _may_match(pattern: Pattern, op: type[Op], origins: Sequence[Origin]) -> boo
 def _apply_first(
     graph: Graph, node: Node, pairs: Pairs, trace: Trace, memory: dict[object, object]
 ) -> list[Node] | None:
-    """Apply the first rule that fires; returns the nodes worth another look, or None."""
+    """Apply the first rule that fires. Return the nodes to visit again, or None if none fired."""
     for item, pattern in pairs:
         found = match(pattern, node, graph)
         if found is None:
@@ -164,7 +164,7 @@ def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Ski
 def _replace(
     graph: Graph, item: RewriteRule, node: Node, results: Results, added: list[Node], trace: Trace
 ) -> list[Node]:
-    """Put results in the place of a node's, remove what is unread now; returns the nodes worth another look."""
+    """Replace the results of a node and remove dead nodes. Return the nodes to visit again."""
     affected = list(added)
     replaced: list[tuple[str, Value]] = []
     pairs = results.items() if isinstance(results, Mapping) else zip(node.outputs, results, strict=True)
@@ -172,7 +172,7 @@ def _replace(
     for old, new in pairs:
         if new is None:
             if old.uses or graph.is_output(old):
-                raise InternalError(f"rule {item.name} drops '{old.name}', which is read")
+                raise InternalError(f"rule {item.name} drops '{old.name}', which has users")
             continue
         is_new = new.producer is not None and new.producer in added
         _check(item, old, new, is_new)
@@ -183,9 +183,9 @@ def _replace(
         graph.replace_uses(old, new)
         if old.producer is not None:
             producers[old.producer] = None
-    neighbours, freed = _remove_unread(graph, producers, trace)
+    neighbours, freed = _remove_unused(graph, producers, trace)
     for name, new in replaced:
-        if graph.find(name) is None and _may_be_called(new, name, added):
+        if graph.find(name) is None and _may_take_name(new, name, added):
             graph.rename(new, name)
     _keep_constant_names(graph, added, freed)
     return affected + neighbours
@@ -205,11 +205,11 @@ def _known_extents_differ(old: Value, new: Value) -> bool:
     return old.shape != new.shape and any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
 
 
-def _may_be_called(value: Value, name: str, added: list[Node]) -> bool:
-    """Whether a value may take over a name.
+def _may_take_name(value: Value, name: str, added: list[Node]) -> bool:
+    """Return True if a value may take over the name of the value that it replaces.
 
-    A new one may. One that was there before may only when its own name says no more than which operator made it: the
-    other names are those of the source's tensors.
+    A new value may. An existing one may only if its name was derived from its operator: other names are tensors of the
+    source.
     """
     if value.producer is None:
         return False
@@ -217,12 +217,12 @@ def _may_be_called(value: Value, name: str, added: list[Node]) -> bool:
     return value.producer in added or stem in (value.producer.op.name, name)
 
 
-def _remove_unread(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[list[Node], set[str]]:
-    """Remove nodes and, upwards, everything that only they read.
+def _remove_unused(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[list[Node], set[str]]:
+    """Remove nodes without users and, upwards, all nodes that only they used.
 
     Returns:
-        The neighbours worth another look (producers that stay, and readers that have become the only one), and the
-        names of the constants that went.
+        The neighbors to visit again (remaining producers, and users that have become the sole user), and the names of
+        the removed constants.
     """
     neighbours: list[Node] = []
     freed: set[str] = set()
@@ -242,13 +242,13 @@ def _remove_unread(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[l
 
 
 def _remove(graph: Graph, node: Node) -> set[str]:
-    """Remove a node whose results nobody reads, and the constants that only it read; returns their names."""
+    """Remove a node without users and the constants that only it used. Return the names of these constants."""
     graph.remove(node)
     return {value.name for value in dict.fromkeys(node.inputs) if value is not None and graph.discard(value)}
 
 
 def _keep_constant_names(graph: Graph, added: list[Node], freed: set[str]) -> None:
-    """Let constants that were made from others of the same name, which are gone, have that name."""
+    """Give constants that were computed from removed constants of the same name that name."""
     for node in added:
         for value in node.inputs if node in graph else ():
             stem = value.name.rpartition(".")[0] if value is not None and value.is_constant else ""

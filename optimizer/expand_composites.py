@@ -1,4 +1,4 @@
-"""Replacing composite operators by the operators of the set that they consist of."""
+"""Expansion of composite operators into TPU operators."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from tpuconvert.schema.types import Chip
 def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) -> int:
     """Replace composite nodes by their expansions, in place.
 
-    Results keep their names and annotations, the new nodes the sources of the composite; what is new in between is
-    named after the composite's first result.
+    Results keep their names and annotations. The new nodes get the sources of the composite; new inner values are named
+    after the first result of the composite.
 
     Args:
         graph: any graph.
-        only: which of the composite nodes to replace; by default all.
+        only: selects the composite nodes to replace; by default all.
 
     Returns:
         The number of composite nodes that were replaced.
 
     Raises:
-        ShapeError: when an expansion has to know an extent that is symbolic (see ``is_expandable``).
-
+        ShapeError: an expansion depends on a symbolic extent (see ``is_expandable``).
     """
     expanded = 0
-    # What a composite of a plugin consists of may be composite again.
+    # The expansion of a plugin's composite may contain composites.
     while wanted := [node for node in graph.nodes if _is_wanted(node, only)]:
         for node in wanted:
             _expand(graph, node)
@@ -42,7 +41,7 @@ def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) 
 
 
 def is_expandable(node: Node) -> bool:
-    """Whether a node is composite and can be expanded for the types of its operands."""
+    """Return True if a node is composite and can be expanded for the types of its operands."""
     if not isinstance(node.op, Composite):
         return False
     types = [None if value is None else value.type for value in node.inputs]
@@ -54,7 +53,7 @@ def is_expandable(node: Node) -> bool:
 
 
 def expand_where_illegal(graph: Graph, chip: Chip) -> int:
-    """Expand the composites that the chip cannot run, so that other forms can take the place of what it lacks."""
+    """Expand the composites that the chip cannot run, so that their parts can be lowered."""
     return expand_composites(graph, lambda node: check_use(node, chip).status is Status.ILLEGAL and is_expandable(node))
 
 
@@ -80,6 +79,6 @@ def _expand(graph: Graph, node: Node) -> None:
 
 
 def _inner(nodes: list[Node], outer: set[Value | None]) -> list[Value]:
-    """The values that were made along with nodes, each once: their results and constants."""
+    """The values that nodes introduce, each once: their results and constants."""
     values = dict.fromkeys(value for node in nodes for value in (*node.inputs, *node.outputs))
     return [value for value in values if value is not None and value not in outer]

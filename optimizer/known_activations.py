@@ -1,11 +1,11 @@
-"""Which activation a function of one number is, however it is spelled.
+"""Identification of the activation that a unary function equals, independent of its form.
 
-The function is evaluated in binary32 at 1,500 points from -10^4 to 10^4, dense around zero. It is taken for an
-activation when it differs nowhere by more than ``_TOLERANCE`` * max(1, |x|), which is what erf by its polynomial needs.
-The closest two of the activations, both forms of GELU, differ by 200 times as much, and no exact formula of a few
-operators comes that close to another one by accident.
+The function is evaluated in float32 at 1,500 points from -10^4 to 10^4, dense around zero. It is identified with an
+activation if the difference is at most ``_TOLERANCE`` * max(1, |x|) everywhere, which the polynomial form of erf needs.
+The two closest activations, both forms of GELU, differ by 200 times as much, and no exact formula of a few operators
+comes this close to another one by accident.
 
-A point where the function overflows says nothing: ln(1 + exp(x)) is infinite above 88, where softplus is x.
+Points where the function overflows are ignored: ln(1 + exp(x)) is infinite above 88, where softplus is x.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEWEST_FINITE = 1000
 
 
 def activation_of(x: Value, nodes: Sequence[Node]) -> CompositeActivation | None:
-    """The activation that nodes make of a value: functions of elements, in an order in which they can run."""
+    """The activation that element-wise nodes, given in topological order, compute of a value."""
     y = _evaluate(x, nodes)
     if y is None:
         return None
@@ -55,7 +55,7 @@ def _points() -> Array:
 
 
 def _evaluate(x: Value, nodes: Sequence[Node]) -> Array | None:
-    """The function at all points; None when an operand along the way is not a function of x."""
+    """Evaluate the function at all points. Return None if an operand is not a function of x."""
     known: dict[Value, Array] = {x: _points().astype(np.float32)}
     with np.errstate(all="ignore"):
         for node in nodes:
@@ -80,7 +80,7 @@ _KNOWN: tuple[CompositeActivation, ...] = (
 
 
 def _silus(nodes: Sequence[Node]) -> list[CompositeActivation]:
-    """The function x * sigmoid(alpha * x), for the factors that occur."""
+    """The functions x * sigmoid(alpha * x) for the factors that occur."""
     factors = [node.op for node in nodes if isinstance(node.op, (Muls, Divs))]
     alphas = [op.scalar.value if isinstance(op, Muls) else 1 / (op.scalar.value or np.inf) for op in factors]
     return [Silu(float(np.float32(alpha))) for alpha in alphas if np.isfinite(alpha)]

@@ -1,4 +1,4 @@
-"""The written order of the optimizer's passes."""
+"""The passes of the optimizer and their order."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")
-"""Rule stages in running order. All of them run again until a whole round changes nothing."""
+"""The stages of the optimizer in order. They run in rounds until a round changes nothing."""
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One walk over the graph: a function of the whole graph, or the rules of a stage.
+    """One pass: a function of the whole graph, or the rules of a stage.
 
-    ``run`` changes a graph, notes in the trace what it did, and returns how much that was. With a number as its third
-    argument it stops after so many firings, where it consists of rules. ``rules`` are their names.
+    ``run`` changes a graph, records what it did in the trace, and returns the number of changes. The third argument
+    limits the number of firings of a stage. ``rules`` are the names of the rules.
     """
 
     name: str
@@ -35,27 +35,27 @@ class Pass:
 
 
 class Observer:
-    """Called around every pass; this one does nothing."""
+    """Called before and after every pass. This base class does nothing."""
 
     def before(self, step: Pass, graph: Graph) -> None:
-        """The pass is about to run."""
+        """Called before a pass."""
 
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
-        """The pass has changed the graph, by firing these rules; or by itself, and then ``fired`` has its own name."""
+        """Called after a pass that changed the graph; ``fired``: the rules that fired, or the name of the pass."""
 
     def finished(self) -> None:
-        """All passes have come to an end."""
+        """Called after the last pass."""
 
 
 def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pass]:
-    """The passes in running order, without those and without the rules that are named in ``disabled``.
+    """The passes in the order in which they run, without disabled passes and rules.
 
     Args:
         disabled: names of rules and passes.
-        chip: the target, whose arithmetic folds constants.
+        chip: the target, whose arithmetic is used to fold constants.
 
     Raises:
-        UsageError: a name that there is not, with the nearest that there is.
+        UsageError: a name does not exist; the message has the nearest that does.
     """
     check_names(disabled)
     found = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
@@ -63,10 +63,10 @@ def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pas
 
 
 def check_names(names: Collection[str]) -> None:
-    """See that all rules and passes of these names exist.
+    """Check that all rules and passes of these names exist.
 
     Raises:
-        UsageError: one does not; the message has the nearest that does.
+        UsageError: a name does not exist; the message has the nearest that does.
     """
     known = known_names() if names else ()
     for name in names:
@@ -92,12 +92,12 @@ def resolve_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def known_names() -> list[str]:
-    """The names of all passes and rules, those of later stages included."""
+    """The names of all passes and rules, including those of later stages."""
     return [*(step.name for step in _whole()), *STAGES, *rule_names()]
 
 
 class PassRow(TypedDict):
-    """A line of ``tpuconvert passes``: a pass, or one rule of it; its place in the running order and what it does."""
+    """One row of ``tpuconvert passes``: a pass or one of its rules, its position in the order, and its description."""
 
     order: int
     name: str
@@ -106,9 +106,9 @@ class PassRow(TypedDict):
 
 
 def describe_passes() -> list[PassRow]:
-    """All passes in running order, with the rules of each in the order in which they are tried.
+    """All passes in the order in which they run, with the rules of each in the order in which they are tried.
 
-    The last stages belong to the conversion for a chip, and to quantization.
+    The last stages belong to the lowering for a chip and to quantization.
     """
     rows = [
         PassRow(order=order, name=step.name, rule="", about=_first_sentence(step.run))
@@ -129,7 +129,7 @@ def _first_sentence(function: Callable[..., object]) -> str:
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
     """The error for a rule or pass that does not exist."""
-    import difflib  # for whoever has mistyped something
+    import difflib  # 5 ms, only for this error
 
     alike = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
@@ -144,20 +144,20 @@ def optimize(
     disabled: Collection[str] = (),
     observers: Sequence[Observer] = (),
 ) -> Trace:
-    """Simplify a float graph in place; what it computes stays the same up to float rounding.
+    """Simplify a float graph in place. Its results stay the same up to float rounding.
 
     Args:
         graph: with or without quantization annotations; annotated values keep theirs.
         trace: called with one line per rule and outcome.
-        chip: the target: what is computed of constants is what this chip computes.
-        disabled: names of rules and passes that are not to run.
+        chip: the target, whose arithmetic is used to fold constants.
+        disabled: names of rules and passes that do not run.
         observers: called around every pass, in this order.
 
     Returns:
-        How often every rule fired or was skipped.
+        How often every rule fired or declined.
 
     Raises:
-        InternalError: when the rules do not come to an end.
+        InternalError: the rules do not terminate.
         UsageError: an unknown name in ``disabled``.
     """
     counts = Trace()
@@ -194,13 +194,13 @@ def _run(step: Pass, graph: Graph, counts: Trace, observers: Sequence[Observer])
 
 
 def _remove_dead_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
-    """Nodes and constants that no output depends on go."""
+    """Remove nodes and constants that no output depends on."""
     return _counted(_DEAD, counts, graph.prune())
 
 
 def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
     def fold(graph: Graph, counts: Trace, _most: int | None) -> int:
-        """Nodes of constants become constants, as long as those are not too large."""
+        """Replace nodes of constants by their results, up to a size limit."""
         folded, left = fold_constants(graph, chip=chip)
         for reason in left:
             counts.note("fold_constants", reason)
@@ -210,12 +210,12 @@ def _folding(chip: Chip) -> Callable[[Graph, Trace, int | None], int]:
 
 
 def _share_constants(graph: Graph, counts: Trace, _most: int | None) -> int:
-    """Constants of equal bytes become one."""
+    """Merge constants with equal bytes."""
     return _counted("share_constants", counts, share_constants(graph))
 
 
 def _share_nodes(graph: Graph, counts: Trace, _most: int | None) -> int:
-    """Nodes of one operator on the same operands become one."""
+    """Merge nodes with the same operator and operands."""
     return _counted("share_nodes", counts, share_nodes(graph))
 
 
@@ -228,7 +228,7 @@ _DEAD = "remove_dead_nodes"
 
 
 def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
-    """Passes over the whole graph. Dead nodes are removed first and last, the rest every round."""
+    """Passes over the whole graph. Dead nodes are removed first and last, the other passes run in every round."""
     return (
         Pass(_DEAD, _remove_dead_nodes),
         Pass("fold_constants", _folding(chip)),
@@ -239,6 +239,6 @@ def _whole(chip: Chip = Chip.BM1686) -> tuple[Pass, ...]:
 
 def _stage(stage: str, disabled: Collection[str]) -> Pass:
     rules = [item for item in rules_of(stage) if item.name not in disabled]
-    candidates = Candidates(rules)  # of all rounds
+    candidates = Candidates(rules)  # shared by all rounds
     names = tuple(item.name for item in rules)
     return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)

@@ -1,9 +1,9 @@
-"""What a reshape does to axes, and which operators can do without knowing.
+"""The effect of a reshape on axes, and the operators that can be computed on either side of it.
 
-A reshape cuts the axes of a tensor into runs of equal products: [2, 3, 4, 5] -> [6, 4, 5] has the runs (2, 3) -> (6),
-(4) -> (4) and (5) -> (5). A run of one axis on both sides is an axis that the reshape keeps. Axes of one element belong
-to no run: they come and go. An operator can be computed in the shape behind the reshape as well as in the one before
-where it works element by element, or along kept axes only.
+A reshape divides the axes of a tensor into runs of equal products: [2, 3, 4, 5] -> [6, 4, 5] has the runs (2, 3) ->
+(6), (4) -> (4) and (5) -> (5). A run of one axis on both sides is an axis that the reshape keeps. Unit axes belong to
+no run. An operator can be computed after the reshape as well as before it if it is element-wise, or works along kept
+axes only.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tpuconvert.schema.ops.softmax import Softmax
 Extents = tuple[int, ...]
 
 INDIFFERENT = OperatorSet(Trait.UNARY, Trait.BINARY, Trait.ALONG_AXES)
-"""Operators that may be computed in another shape if the axes that they work along are kept."""
+"""Operators that may be computed in another shape if the axes that they work along are kept_axis."""
 
 
 @dataclass(frozen=True)
 class Regrouping:
-    """A reshape: the runs of axes longer than 1 before and behind it, and the ranks."""
+    """A reshape: the runs of axes longer than 1 before and after it, and both ranks."""
 
     before: Extents
     after: Extents
@@ -35,7 +35,7 @@ class Regrouping:
 
     @staticmethod
     def of(before: Extents, after: Extents) -> Regrouping | None:
-        """The regrouping of a reshape between two shapes without extents of 0; None where it makes no sense of them."""
+        """The regrouping of a reshape between two shapes without extents of 0, or None if no runs divide both."""
         left = [axis for axis, extent in enumerate(before) if extent != 1]
         right = [axis for axis, extent in enumerate(after) if extent != 1]
         runs: list[tuple[Extents, Extents]] = []
@@ -54,12 +54,12 @@ class Regrouping:
                 own, products = ([], []), [1, 1]
         return Regrouping(before, after, tuple(runs))
 
-    def kept(self, axis: int) -> int | None:
-        """The axis behind the reshape that is this one before it; None where it is joined, cut, or of one element."""
+    def kept_axis(self, axis: int) -> int | None:
+        """The axis after the reshape that equals this one before it, or None if it is a unit axis or not kept."""
         return next((after[0] for before, after in self.runs if before == (axis,) and len(after) == 1), None)
 
     def shape(self, before: Extents) -> Extents | None:
-        """The shape behind, of a tensor of a shape before that differs along kept axes at most, or has ones in a run.
+        """The shape after the reshape of a tensor with a shape that differs along kept axes, or has unit axes in a run.
 
         None for other shapes.
         """
@@ -67,13 +67,13 @@ class Regrouping:
             return None
         found = [1] * len(self.after)
         seen = set()
-        for axes, behind in self.runs:
+        for axes, targets in self.runs:
             seen |= set(axes)
             extents = tuple(before[axis] for axis in axes)
-            if len(axes) == len(behind) == 1:
-                found[behind[0]] = extents[0]
+            if len(axes) == len(targets) == 1:
+                found[targets[0]] = extents[0]
             elif extents == tuple(self.before[axis] for axis in axes):
-                for axis in behind:
+                for axis in targets:
                     found[axis] = self.after[axis]
             elif any(extent != 1 for extent in extents):
                 return None
@@ -82,25 +82,25 @@ class Regrouping:
         return tuple(found)
 
     def operator(self, node: Node) -> Op | None:
-        """What a node of ``INDIFFERENT`` is behind the reshape; None where it works along an axis that is not kept."""
+        """The operator of an ``INDIFFERENT`` node after the reshape, or None if it needs an axis that is not kept."""
         op = node.op
         if Trait.ALONG_AXES not in op.traits:
             return op
         if isinstance(op, Extract):
             return self._extract(op, node)
         if isinstance(op, Reduce):
-            axes = [self.kept(axis % len(self.before)) for axis in op.axis_list[: op.axis_num]]
+            axes = [self.kept_axis(axis % len(self.before)) for axis in op.axis_list[: op.axis_num]]
             if not op.keep_dims or None in axes:
                 return None
             return Reduce(tuple(sorted(axis for axis in axes if axis is not None)), op.method)
         axis = op.attributes()["axis"] % len(self.before)
-        moved = self.kept(axis)
+        moved = self.kept_axis(axis)
         if moved is None:
             return None
         if isinstance(op, (LayerNorm, RmsNorm)) and (axis + 1, moved + 1) != (len(self.before), len(self.after)):
             return None
         if isinstance(op, Softmax) and node.output.quant is not None and axis == 1 != moved:
-            return None  # quantized, it has an integer form along axis 1 only
+            return None  # quantized softmax has an integer form along axis 1 only
         return dataclasses.replace(op, axis=moved)
 
     def _extract(self, op: Extract, node: Node) -> Extract | None:
@@ -109,10 +109,10 @@ class Regrouping:
         if x is None or shape is None:
             return None
         start, end, stride = [0] * len(shape), list(shape), [1] * len(shape)
-        for axis, cut in enumerate(zip(op.start, op.end, op.stride, strict=True)):
-            moved = self.kept(axis)
+        for axis, box in enumerate(zip(op.start, op.end, op.stride, strict=True)):
+            moved = self.kept_axis(axis)
             if moved is not None:
-                start[moved], end[moved], stride[moved] = cut
-            elif cut != (0, x.shape[axis], 1):
+                start[moved], end[moved], stride[moved] = box
+            elif box != (0, x.shape[axis], 1):
                 return None
         return Extract(tuple(start), tuple(end), tuple(stride))

@@ -1,9 +1,9 @@
-"""What a chain of moving operators does, as arithmetic on positions.
+"""The effect of a chain of data movement operators, as a strided view.
 
-A tensor that was made of another one by reshapes, permutes, slices and channel shuffles is a view of it: its element
-i has the position ``offset + sum(digit_k * stride_k)`` there, where the digits are those of i, written with one extent
-per digit. An axis consists of some digits, outermost first; a reshape regroups them, a permute reorders the axes, a
-slice changes extent, stride and offset. Two chains that give the same view of one tensor do the same.
+A tensor that results from another one by reshapes, permutes, slices and channel shuffles is a view of it: the element
+with index i is at position ``offset + sum(digit_k * stride_k)``, where the digits are those of i in a mixed radix with
+one extent per digit. An axis consists of some digits, outermost first. A reshape regroups the digits, a permute
+reorders the axes, a slice changes extent, stride and offset. Two chains with equal views of one tensor are equivalent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Axis = tuple[Digit, ...]
 
 @dataclass(frozen=True)
 class View:
-    """Axes as digits, and the position of the first element."""
+    """The digits of all axes, and the position of the first element."""
 
     axes: tuple[Axis, ...]
     offset: int = 0
@@ -36,55 +36,55 @@ class View:
     def of(shape: Sequence[int]) -> View:
         """A tensor as a view of itself."""
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        return View(tuple(_joined([digit]) for digit in zip(shape, strides, strict=True)))
+        return View(tuple(_merge_digits([digit]) for digit in zip(shape, strides, strict=True)))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents."""
+        """The extents."""
         return tuple(math.prod(extent for extent, _ in axis) for axis in self.axes)
 
     @property
     def digits(self) -> Axis:
-        """The digits of all axes, those that count on from each other as one."""
-        return _joined(digit for axis in self.axes for digit in axis)
+        """The digits of all axes, contiguous ones merged."""
+        return _merge_digits(digit for axis in self.axes for digit in axis)
 
     def after(self, node: Node) -> View | None:
-        """The view after a node with the trait ``VIEWS``, or None, as where a reshape cuts through a digit."""
+        """The view after a node with the trait ``VIEWS``, or None, for example if a reshape splits a digit unevenly."""
         return self.through(node.op, node.output.type.static_shape)
 
     def through(self, op: Op, shape: Sequence[int]) -> View | None:
-        """The view behind an operator that gives a shape."""
+        """The view after an operator with a result of this shape."""
         if isinstance(op, Copy):
             return self
         if isinstance(op, Permute):
             return View(tuple(self.axes[axis] for axis in op.order), self.offset)
         if isinstance(op, Extract):
-            return self._cut(op)
+            return self._slice(op)
         if isinstance(op, ChannelShuffle):
             (groups, members) = op.groups, self.shape[1] // op.groups
-            parts = _grouped(self.axes[1], (groups, members))
-            return None if parts is None else self._with_axis(1, _joined((*parts[1], *parts[0])))
+            parts = _split_digits(self.axes[1], (groups, members))
+            return None if parts is None else self._with_axis(1, _merge_digits((*parts[1], *parts[0])))
         if Trait.RESHAPES not in op.traits:
             return None
-        axes = _grouped(self.digits, shape)
+        axes = _split_digits(self.digits, shape)
         return None if axes is None else View(axes, self.offset)
 
     def _with_axis(self, axis: int, digits: Axis, offset: int = 0) -> View:
         return View((*self.axes[:axis], digits, *self.axes[axis + 1 :]), self.offset + offset)
 
-    def _cut(self, op: Extract) -> View | None:
+    def _slice(self, op: Extract) -> View | None:
         view = self
         for axis, (start, end, stride) in enumerate(zip(op.start, op.end, op.stride, strict=True)):
             if (start, end, stride) != (0, self.shape[axis], 1):
-                cut = _cut_digits(self.axes[axis], start, -(-(end - start) // stride), stride)
-                if cut is None:
+                part = _slice_digits(self.axes[axis], start, -(-(end - start) // stride), stride)
+                if part is None:
                     return None
-                view = view._with_axis(axis, *cut)
+                view = view._with_axis(axis, *part)
         return view
 
 
-def _joined(digits: Iterable[Digit]) -> Axis:
-    """The same digits without those of one value, and with neighbours that count on from each other as one."""
+def _merge_digits(digits: Iterable[Digit]) -> Axis:
+    """Remove digits of extent 1 and merge contiguous neighbors."""
     found: list[Digit] = []
     for extent, stride in digits:
         if extent == 1:
@@ -96,8 +96,8 @@ def _joined(digits: Iterable[Digit]) -> Axis:
     return tuple(found)
 
 
-def _grouped(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:
-    """The digits as axes of these extents; None where an extent ends within a digit that it does not divide."""
+def _split_digits(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:
+    """The digits as axes of these extents, or None if an extent ends within a digit that it does not divide."""
     left = list(digits[::-1])
     axes = []
     for extent in shape:
@@ -117,11 +117,11 @@ def _grouped(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:
                 missing = 1
             else:
                 return None
-        axes.append(_joined(own))
+        axes.append(_merge_digits(own))
     return None if left else tuple(axes)
 
 
-def _cut_digits(axis: Axis, start: int, count: int, step: int) -> tuple[Axis, int] | None:
+def _slice_digits(axis: Axis, start: int, count: int, step: int) -> tuple[Axis, int] | None:
     """``count`` indices of an axis, and the position of the first."""
     if count == 1:
         offset = 0
@@ -134,5 +134,5 @@ def _cut_digits(axis: Axis, start: int, count: int, step: int) -> tuple[Axis, in
     if not rest:
         return ((count, stride * step),), start * stride
     if step == 1 and start % inner == 0 and count % inner == 0:
-        return _joined([(count // inner, stride), *rest]), start // inner * stride
+        return _merge_digits([(count // inner, stride), *rest]), start // inner * stride
     return None

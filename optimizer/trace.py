@@ -1,4 +1,4 @@
-"""What the optimizer did and what it left, for ``--trace``."""
+"""Record of what the optimizer did and declined, for ``--trace``."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tpuconvert.schema.graph import Node
 
 
 class Trace:
-    """How often every rule fired, and which matches it declined for which reason.
+    """How often every rule fired, and which matches it declined, with the reason.
 
-    A match that is looked at several times counts once, and no longer once its node is gone or the rule has fired on
-    it: what is left is what the graph still holds. ``last`` is the rule that fired last, and the name of its node.
+    A match that is tried several times counts once. It no longer counts after its node is removed or the rule has fired
+    on it: only nodes that remain are reported. ``last`` is the rule that fired last and the name of its node.
     """
 
     def __init__(self) -> None:
@@ -34,19 +34,19 @@ class Trace:
         self._declined.get(node, {}).pop(rule, None)
 
     def decline(self, rule: str, node: Node, reason: str) -> None:
-        """Note that a rule left a node as it is."""
+        """Record the reason why a rule did not change a node."""
         self._declined.setdefault(node, {})[rule] = reason
 
     def note(self, rule: str, reason: str) -> None:
-        """Note something that a pass left, said in full; the same sentence counts once."""
+        """Record what a pass did not do, as a full sentence. Equal sentences count once."""
         self._notes[rule, reason] = None
 
     def forget(self, node: Node) -> None:
-        """A node is gone."""
+        """Drop the records of a removed node."""
         self._declined.pop(node, None)
 
     def lines(self) -> list[str]:
-        """One line per rule and outcome, in alphabetical order."""
+        """One line per rule and outcome, sorted."""
         rows = [(rule, f"fired {count}") for rule, count in self.fired.items() if count]
         rows += [(rule, f"skipped {count}: {reason}") for (rule, reason), count in self.skipped.items()]
         return [f"{rule}: {outcome}" for rule, outcome in sorted(rows)]

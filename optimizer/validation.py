@@ -1,11 +1,11 @@
-"""Proving passes harmless while they run: ``--validate``.
+"""Validation of the passes while they run: ``--validate``.
 
-The graph is run on samples before and after every pass that changed it. Where an output differs by more than the
-tolerance, the pass is repeated on copies of the graph before it, each time with fewer firings, until the one is found
-that made the difference: rules fire in the same order on the same graph. What is no rule is a pass over the whole
-graph, which is told by its name and the first tensor that came out differently.
+The graph is run on samples before and after every pass that changed it. If an output differs by more than the
+tolerance, the pass is repeated on copies of the graph before it, each time with fewer firings, to find the firing that
+made the difference: rules fire in the same order on the same graph. A pass that consists of no rules is reported by its
+name and the first tensor that differs.
 
-A quantized source is compared as the real numbers that it stands for, with the saturations of its scales.
+A quantized source is compared in dequantized values, with the saturation of its scales.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Feed = Mapping[str, Array]
 Results = list[dict[str, Array]]
 
 TOLERANCE = 1e-4
-"""Of the range of an output: rounding to binary32 in another order stays far below, a wrong rewrite does not."""
+"""Fraction of the range of an output. Another order of float32 rounding stays far below, a wrong rewrite does not."""
 
 
 _SHARE = 0.01
-"""Of the largest number: a range below that is rounding rather than information."""
+"""Fraction of the largest magnitude below which a range is considered rounding noise."""
 
 
 @dataclass(frozen=True)
 class _Program:
-    """A graph with the chip whose arithmetic counts, which is what a session runs."""
+    """A graph and the chip whose arithmetic a session uses."""
 
     graph: Graph
     chip: Chip
@@ -50,15 +50,15 @@ class _Difference:
 
 
 class Validator(Observer):
-    """Runs the graph around every pass.
+    """Runs the graph before and after every pass.
 
     Args:
-        feeds: samples; random ones, those of the user, or both.
-        tolerance: how far an output may move in one pass, as a part of its range.
-        chip: the target, whose arithmetic the graph is run with.
+        feeds: samples: random ones, those of the user, or both.
+        tolerance: the largest difference of an output in one pass, as a fraction of its range.
+        chip: the target whose arithmetic is used.
 
     Attributes:
-        checked: how many runs of a pass were compared.
+        checked: the number of runs of a pass that were compared.
     """
 
     def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE, *, chip: Chip = Chip.BM1686) -> None:
@@ -70,16 +70,16 @@ class Validator(Observer):
         self.checked = 0
 
     def before(self, step: Pass, graph: Graph) -> None:
-        """Keep the graph as it is, with what it computes."""
+        """Keep a copy of the graph and its outputs."""
         if self._before is None:
             self._before = copied(graph)
             self._expected = self._run(self._before)
 
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
-        """Compare.
+        """Compare the outputs with those before the pass.
 
         Raises:
-            ThresholdError: naming the rule and the node, when the pass changed what the graph computes.
+            ThresholdError: the pass changed an output; the error names the rule and the node.
         """
         assert self._before is not None, "a pass ends that did not begin"
         copy = copied(graph)
@@ -91,7 +91,7 @@ class Validator(Observer):
         self._before, self._expected = copy, results
 
     def _run(self, graph: Graph) -> Results:
-        """The outputs. Legalization into real numbers makes a graph of its own, so that a copy is left as it is."""
+        """Run the graph. Legalization of a quantized graph to float works on a copy."""
         is_annotated = any(value.quant is not None for value in graph.values)
         with Session(_Program(as_float(copied(graph)) if is_annotated else graph, self._chip)) as session:
             return [session.run(feed) for feed in self._feeds]
@@ -106,7 +106,7 @@ class Validator(Observer):
         return worst
 
     def _blame(self, step: Pass, before: Graph, found: _Difference) -> ThresholdError:
-        rule, node = self._bisected(step, before) if step.rules else (step.name, self._first_changed(step, before))
+        rule, node = self._bisect(step, before) if step.rules else (step.name, self._first_changed(step, before))
         return ThresholdError(
             f"{'rule' if step.rules and rule != step.name else 'pass'} '{rule}' changes output '{found.output}' by "
             f"{found.of_range:.2g} of its range; {self._tolerance:.2g} is allowed",
@@ -115,8 +115,8 @@ class Validator(Observer):
             hint=f"this is a mistake in the rewrite; --disable-rule {rule} converts without it",
         )
 
-    def _bisected(self, step: Pass, before: Graph) -> tuple[str, str]:
-        """The firing between the last good and the first bad number of firings."""
+    def _bisect(self, step: Pass, before: Graph) -> tuple[str, str]:
+        """Find the firing between the last good and the first bad number of firings."""
         trace = Trace()
         step.run(copied(before), trace, None)
         good, bad = 0, sum(trace.fired.values())
@@ -133,7 +133,7 @@ class Validator(Observer):
         return trace.last if trace.last[0] else (step.name, "")
 
     def _first_changed(self, step: Pass, before: Graph) -> str:
-        """The first tensor, in running order, that both graphs have and that differs."""
+        """The first tensor, in topological order, that is in both graphs and differs."""
         graph = copied(before)
         step.run(graph, Trace(), None)
         expected = _tensors(_Program(before, self._chip), self._feeds[0])
@@ -144,7 +144,7 @@ class Validator(Observer):
 
 
 def distance(want: Array, found: Array) -> float:
-    """The largest difference as a part of the range of ``want``; infinite where shape or what is a number differ."""
+    """The largest difference as a fraction of the range of ``want``; infinite if shapes or NaN positions differ."""
     if want.shape != found.shape:
         return np.inf
     if want.size == 0 or np.array_equal(want, found, equal_nan=want.dtype.kind == "f"):

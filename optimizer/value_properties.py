@@ -1,4 +1,4 @@
-"""What the few nodes before a value say about its elements: whether they can be negative, or are 0 and 1 only."""
+"""Properties of the elements of a value, derived from the few nodes before it: non-negative, or Boolean."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEPTH = 4
 
 
 def is_never_negative(value: Value, depth: int = _DEPTH) -> bool:
-    """True when every element is 0 or more for every input (or not a number); False when that is not known."""
+    """Return True if every element is known to be 0 or more, or NaN, for every input."""
     node = value.producer
     if node is None:
         return value.is_constant and bool((value.array >= 0).all())
@@ -25,8 +25,8 @@ def _is_square(node: Node) -> bool:
     return isinstance(node.op, Mul) and node.inputs[0] is node.inputs[1]
 
 
-def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
-    """True when every element is 0 or 1: constants, comparisons, inputs of booleans, and what is made of them."""
+def is_boolean(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
+    """Return True if every element is known to be 0 or 1, as for comparisons and what is computed from them."""
     if value.is_constant:
         return bool(((value.array == 0) | (value.array == 1)).all())
     node = value.producer
@@ -35,5 +35,5 @@ def is_truth(graph: Graph, value: Value, depth: int = _DEPTH) -> bool:
     if Trait.COMPARISON in node.op.traits:
         return True
     if (node.op.only_moves_data or Trait.KEEPS_BOOLEAN in node.op.traits) and depth > 0:
-        return all(operand is not None and is_truth(graph, operand, depth - 1) for operand in node.inputs)
+        return all(operand is not None and is_boolean(graph, operand, depth - 1) for operand in node.inputs)
     return False

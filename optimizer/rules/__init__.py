@@ -1,1 +1,1 @@
-"""The rewrite rules, which register themselves. There is no list to edit: `_table` is made from them."""
+"""Rewrite rules. Every module of this folder is imported; a decorated function is a rule."""

@@ -1,13 +1,12 @@
-"""Activations that the source spells out become one operator: silu, hard_swish, gelu, softplus, mish.
+"""Recognition of decomposed activations: silu, hard_swish, gelu, softplus, mish.
 
-There are too many spellings to list: GELU alone is x/2 * (1 + erf(x/sqrt(2))), x * (1 + erf) / 2, x * (erf/2 + 1/2),
-each with quotients or products, and erf is a polynomial of sixteen operators with three orders of operands. What they
-have in common is that all of their operators work on one element at a time and start from one value x, so that the
-whole is a function y = f(x) of one number. Such functions are compared, not their spellings:
+There are too many forms to list: GELU alone is x/2 * (1 + erf(x/sqrt(2))), x * (1 + erf) / 2, x * (erf/2 + 1/2), each
+with divisions or multiplies, and erf is a polynomial of sixteen operators with three orders of operands. All of them
+are element-wise functions y = f(x) of one value x. The functions are compared, not their forms:
 
-- A cone is a node together with operands of its operands, all of them functions of elements, down to the one value x
-  that everything else in it depends on. Cones of one x are tried from the smallest on.
-- f is compared with the activations at many points: ``optimizer.known_activations``.
+- A cone is a node together with element-wise nodes before it, down to the one value x that everything else in it
+  depends on. The cones of a node are tried from the smallest to the largest.
+- f is compared with the known activations at many points: ``optimizer.known_activations``.
 """
 
 from __future__ import annotations
@@ -28,24 +27,24 @@ from tpuconvert.schema.types import F32
 FUNCTIONS = OperatorSet(Trait.UNARY, Trait.BINARY)
 
 _MOST_NODES = 32
-"""No cone is larger; the longest known spelling, GELU with the polynomial of erf, has 22."""
+"""Limit of the size of a cone. The longest known form, GELU with the polynomial of erf, has 22."""
 
 
 @dataclass(frozen=True)
 class _Cone:
-    """Nodes in an order in which they can run, and the value that they are a function of."""
+    """Nodes in topological order, and the value that they are a function of."""
 
     x: Value
     nodes: tuple[Node, ...]
 
 
 def _ends_a_cone(node: Node) -> bool:
-    """Whether there is something to compare: what fails here is not worth a line in the trace."""
+    """Return True if the node ends a cone. Other nodes are not reported in the trace."""
     return _may_end_an_activation(node) and next(_cones(node), None) is not None
 
 
 def _may_end_an_activation(node: Node) -> bool:
-    """The last operators of all spellings: something of two values, a factor behind a product, a logarithm."""
+    """Return True for the last operator of a known form: a binary one, a scalar after a multiply, or a logarithm."""
     if node.outputs[0].dtype is not F32:
         return False
     if isinstance(node.op, (Mul, Add, Div)):
@@ -64,8 +63,8 @@ def _may_end_an_activation(node: Node) -> bool:
     sees_annotations=True,
 )
 def recognize_activation(graph: Graph, m: Match) -> Replacement:
-    """A cone that computes a known activation becomes that."""
-    from tpuconvert.optimizer.known_activations import activation_of  # most networks have none in pieces
+    """Replace a cone that computes a known activation by this activation."""
+    from tpuconvert.optimizer.known_activations import activation_of  # most networks have none decomposed
 
     reason = "no known function of one value"
     for cone in _cones(m.op):
@@ -74,9 +73,9 @@ def recognize_activation(graph: Graph, m: Match) -> Replacement:
             continue
         inner = cone.nodes[:-1]
         if any(rounds(node) for node in inner):
-            reason = "the source file quantizes what lies inside"
+            reason = "the source file quantizes an inner value"
         elif any(graph.is_output(node.outputs[0]) or set(node.outputs[0].users) - set(cone.nodes) for node in inner):
-            reason = "what lies inside has other users"
+            reason = "an inner value has other users"
         else:
             sources = tuple(dict.fromkeys(source for node in cone.nodes for source in node.sources))
             return graph.add(found, cone.x, sources=sources)
@@ -98,21 +97,21 @@ def _cones(root: Node) -> Iterator[_Cone]:
 
 
 def _elementwise_ancestors(root: Node) -> list[Node]:
-    """The nearest functions of elements upwards from a node, in an order in which they can run."""
+    """The nearest element-wise nodes from a node upwards, in topological order."""
     found: dict[Node, None] = {root: None}
     level = [root]
     while level and len(found) < _MOST_NODES:
         above = [value.producer for node in level for value in node.inputs if value is not None]
         level = [node for node in dict.fromkeys(above) if node is not None and node not in found]
-        level = [node for node in level if _is_of_elements(node, root)][: _MOST_NODES - len(found)]
+        level = [node for node in level if _is_elementwise(node, root)][: _MOST_NODES - len(found)]
         found.update(dict.fromkeys(level))
     order: dict[Node, None] = {}
     _visit(root, found, order)
     return list(order)
 
 
-def _is_of_elements(node: Node, root: Node) -> bool:
-    """Whether a node works on elements of one shape, with single numbers as its only constants."""
+def _is_elementwise(node: Node, root: Node) -> bool:
+    """Return True if a node is element-wise on one shape, with scalars as its only constants."""
     return node.op in FUNCTIONS and all(
         value is None or (value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type)
         for value in (*node.inputs, node.outputs[0])
@@ -120,7 +119,7 @@ def _is_of_elements(node: Node, root: Node) -> bool:
 
 
 def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:
-    """Operands first. No deeper than the number of wanted nodes."""
+    """Visit the operands first, no deeper than the number of wanted nodes."""
     for value in node.inputs:
         if value is not None and value.producer in wanted and value.producer not in order:
             _visit(value.producer, wanted, order)

@@ -1,8 +1,4 @@
-"""Identities of arithmetic on floats, each exact or off by one rounding.
-
-x + x = 2x, x * x = square(x), max(x, x) = min(x, x) = x; c - (d - x) = x + (c - d), c / (d / x) = x * (c / d);
-x + (-1)y = x - y; sqrt(x^2) = |x|; 1 / sqrt(y) = rsqrt(y); 0 * x = 0 for integers.
-"""
+"""Arithmetic identities of float operators. Each is exact or differs by one rounding."""
 
 from __future__ import annotations
 
@@ -35,21 +31,21 @@ def _is(kind: ActiveType) -> Callable[[Node], bool]:
 
 @rule(p(Add, "x", "x", name="op", where=_is_float), stage="canonicalize", formerly="sum_of_same")
 def replace_self_add_by_muls(graph: Graph, m: Match) -> Replacement:
-    """X + x = 2 * x."""
+    """``x + x -> 2 * x``."""
     return graph.add(Muls(Scalar.f32(2)), m.x)
 
 
 @rule(p(Mul, "x", "x", name="op", where=_is_float), stage="fuse", formerly="product_of_same")
 def replace_self_multiply_by_square(graph: Graph, m: Match) -> Replacement:
-    """X * x = square(x)."""
+    """``x * x -> square(x)``."""
     return graph.add(Active(ActiveType.ACTIVE_SQUARE), m.x)
 
 
 @rule(p((Max, Min), "x", "x", name="op"), stage="canonicalize", formerly="extremum_of_same")
 def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
-    """max(x, x) = min(x, x) = x."""
+    """``max(x, x) -> x`` and ``min(x, x) -> x``."""
     if may_round_integers(m.op):
-        return Skip("INT32 is rounded to binary32 on some chips")
+        return Skip("INT32 is computed in float32 on some chips")
     return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")
 
 
@@ -59,10 +55,10 @@ def remove_self_min_max(graph: Graph, m: Match) -> Replacement:
     formerly="merge_differences",
 )
 def merge_rsubs(graph: Graph, m: Match) -> Replacement:
-    """C - (d - x) = x + (c - d)."""
+    """``c - (d - x) -> x + (c - d)``."""
     c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
     if not math.isfinite(c - d) or (c != d and abs(c - d) < _CANCELS * max(abs(c), abs(d))):
-        return Skip("the numbers cancel each other, which may be meant to round")
+        return Skip("the constants nearly cancel, which may be meant to round")
     return graph.add(Adds(Scalar.f32(c - d)), m.x)
 
 
@@ -72,11 +68,11 @@ def merge_rsubs(graph: Graph, m: Match) -> Replacement:
     formerly="merge_quotients",
 )
 def merge_rdivs(graph: Graph, m: Match) -> Replacement:
-    """C / (d / x) = x * (c / d)."""
+    """``c / (d / x) -> x * (c / d)``."""
     c, d = m.outer.op.scalar.value, m.inner.op.scalar.value
     factor = c / d if d else math.inf
     if not _SMALLEST <= abs(factor) <= _LARGEST:
-        return Skip("the quotient of the numbers is beyond the range of binary32")
+        return Skip("the quotient of the constants is beyond the range of float32")
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
@@ -86,10 +82,10 @@ def _is_zero_of_integers(node: Node) -> bool:
 
 @rule(p(Muls, "x", name="op", where=_is_zero_of_integers), stage="canonicalize", formerly="integer_product_with_zero")
 def fold_integer_multiply_by_zero(graph: Graph, m: Match) -> Replacement:
-    """0 * x = 0 for integers: some exporters make the zeros of a shape like this."""
+    """``0 * x -> 0`` for integers. Some exporters compute zeros of a given shape like this."""
     result = m.op.output
     if graph.is_output(result) or result.quant is not None or not result.type.is_static:
-        return Skip("it leaves the graph, is quantized, or its shape is not known before the model runs")
+        return Skip("it is a graph output, is quantized, or its shape is dynamic")
     return graph.constant(np.zeros(result.type.static_shape, result.dtype.numpy), f"{result.name}:zeros")
 
 
@@ -109,13 +105,13 @@ NEGATED = p((Muls, Rsubs), "y", name="negated", sole_user=True, where=_negates)
     formerly="sum_with_negative",
 )
 def fuse_negation_into_sub(graph: Graph, m: Match) -> Replacement:
-    """X + (-1) * y = x - y."""
+    """``x + (-1) * y -> x - y``."""
     return graph.add(Sub(), m.x, m.y)
 
 
 @rule(p(Sub, "x", NEGATED, name="op", where=_is_float), stage="fuse", formerly="difference_with_negative")
 def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
-    """X - (-1) * y = x + y."""
+    """``x - (-1) * y -> x + y``."""
     return graph.add(Add(), m.x, m.y)
 
 
@@ -130,7 +126,7 @@ def fuse_negation_into_add(graph: Graph, m: Match) -> Replacement:
     formerly="root_of_square",
 )
 def replace_sqrt_of_square_by_abs(graph: Graph, m: Match) -> Replacement:
-    """sqrt(x^2) = |x|, which neither overflows nor vanishes."""
+    """``sqrt(x^2) -> |x|``, which neither overflows nor underflows."""
     return graph.add(Active(ActiveType.ACTIVE_ABSVAL), m.x)
 
 
@@ -139,7 +135,7 @@ ROOT = p(Active, "y", name="root", sole_user=True, where=_is(ActiveType.ACTIVE_S
 
 @rule(p(Rdivs, ROOT, name="op", where=_is_float), stage="fuse", formerly="reciprocal_of_root")
 def fuse_reciprocal_sqrt(graph: Graph, m: Match) -> Replacement:
-    """1 / sqrt(y) = rsqrt(y)."""
+    """``1 / sqrt(y) -> rsqrt(y)``."""
     if m.op.op.scalar.value != 1:
         return Skip("the dividend is not 1")
     return graph.add(Active(ActiveType.ACTIVE_RSQRT), m.y)
@@ -161,5 +157,5 @@ RECIPROCAL = p(
     formerly="product_as_quotient",
 )
 def fuse_reciprocal_into_div(graph: Graph, m: Match) -> Replacement:
-    """X * (1 / y) = x / y."""
+    """``x * (1 / y) -> x / y``."""
     return graph.add(Div(), m.x, m.y)

@@ -1,20 +1,20 @@
-"""Attention in pieces becomes one operator.
+"""Recognition of decomposed attention: softmax(query @ key' * scale + mask) @ value.
 
-softmax(query @ key' * scale + mask) @ value: two batched products with a softmax along the last axis between them. The
-scale may be a product or a quotient, before or behind the first product, or 1.
+These are two batch matmuls with a softmax along the last axis between them. The scale may be a multiply or a division,
+before or after the first matmul, or 1.
 
-A mask is a sum, or a choice: choose(c, scores, low) = scores + choose(c, 0, low) where low is minus infinity, or so low
-that no sum with a score differs from it. Masks one after the other are added first, at the size that they have for one
-head. They may be constant or computed.
+A mask is an addition or a selection: where(c, scores, low) = scores + where(c, 0, low), if low is minus infinity or so
+low that adding a score does not change it. Several masks are added first, at the size that they have for one head. They
+may be constant or computed.
 
-A row that a mask hides as a whole, with minus infinity, is the one difference: its softmax has no numbers (NaN), the
-composite gives zeros, as does the softmax with a guard that some sources write, in one of two ways:
+A row that is masked entirely with minus infinity is the one difference: its softmax is NaN, while the composite returns
+zeros. So does a guarded softmax, which some sources write in one of two ways:
 
-    powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest));    choose(w != w, 0, w), w = softmax(x).
+    powers / (sum + (sum == 0)), powers = exp(x - max(largest, lowest));    where(w != w, 0, w), w = softmax(x).
 
-A constant mask that hides a whole row is left to the pieces. One that is computed may hide a row in some runs and none
-in others: it is taken for one that means zeros there, since no source asks for NaN, and what would keep it costs a pass
-over the mask in every run (docs/numerics.md says so to the user).
+With a constant mask that hides a whole row, attention stays decomposed. A computed mask may hide a row in some runs
+only: it is assumed that zeros are wanted, since no source needs NaN, and preserving NaN would cost a pass over the mask
+in every run (documented in docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import dataclasses
 import math
 
 from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.attention_scores import HIDDEN, Scores, joined_masks
+from tpuconvert.optimizer.attention_scores import HIDDEN, Scores, merge_masks
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -79,36 +79,36 @@ POWERS = p(Active, p(Sub, "scores", LOWEST, name="shifted", sole_user=True), nam
 SUMS = p(Reduce, POWERS, name="sums", where=_is_total)
 GUARDED = p(Add, SUMS, p(Eqs, SUMS, name="empty", sole_user=True, where=_is_zero), name="guarded", sole_user=True)
 PLAIN = p(Softmax, "scores", name="softmax", where=_is_along_rows)
-NO_NUMBER = p(Ne, PLAIN, PLAIN, name="guarded", sole_user=True)
+IS_NAN = p(Ne, PLAIN, PLAIN, name="guarded", sole_user=True)
 WEIGHTS = (
     dataclasses.replace(PLAIN, sole_user=True),
     p(Div, POWERS, GUARDED, name="softmax", sole_user=True),
-    p(ConditionSelect, NO_NUMBER, "ZERO", PLAIN, name="choice", sole_user=True),
+    p(ConditionSelect, IS_NAN, "ZERO", PLAIN, name="choice", sole_user=True),
 )
 
 
 @rule(*(p(BatchMatmul, weights, "value", name="product", where=_is_plain) for weights in WEIGHTS), stage="fuse")
 def recognize_attention(graph: Graph, m: Match) -> Replacement:
-    """softmax(query @ key' * scale + mask) @ value."""
+    """``softmax(query @ key' * scale + mask) @ value -> attention(query, key, value, mask)``."""
     is_guarded = m.binds("guarded")
     if m.binds("choice") and m.ZERO.array.any():
-        return Skip("what stands for no number is not 0")
+        return Skip("the replacement of NaN is not 0")
     if m.binds("choice") and (len(m.softmax.output.uses) > 3 or graph.is_output(m.softmax.output)):
         return Skip("softmax has other users")
     if set(m.scores.users) - set(m.nodes.values()) or graph.is_output(m.scores):
         return Skip("the scores have other users")
     found = Scores(graph, m.scores)
     if not found.operands:
-        return Skip("the scores are no product with the rows of the keys")
+        return Skip("the scores are not a matmul with transposed keys")
     inner = [*(node for node in m.nodes.values() if node is not m.product), *found.inner]
     if any(rounds(item) for item in inner):
-        return Skip("the source file quantizes what lies inside")
+        return Skip("the source file quantizes an inner value")
     operands: list[Value] = [*found.operands, m.value]
     if not math.isfinite(found.scale) or {value.rank for value in operands} != {m.scores.rank}:
-        return Skip("its operands have no common rank, or the scale is no number")
+        return Skip("its operands differ in rank, or the scale is not a number")
     if is_guarded and not found.masks:
-        return Skip("its softmax has a guard, and nothing is hidden")
-    mask = joined_masks(graph, found.masks, m.product.output.name, m.scores.rank)
+        return Skip("its softmax is guarded, but there is no mask")
+    mask = merge_masks(graph, found.masks, m.product.output.name, m.scores.rank)
     if isinstance(mask, Skip):
         return mask
     operands += [] if mask is None else [mask]

@@ -1,7 +1,7 @@
-"""Casts after casts.
+"""Merging and removal of casts.
 
-cast(cast(x)) is one cast where the first of them keeps every number: from a type to one that holds all its values.
-Then the second sees what x is, rounds and saturates as it would alone, and nothing is left of both where it casts back.
+``cast(cast(x)) -> cast(x)`` if the first cast is lossless. The second cast then sees the values of x, and rounds and
+saturates them as it would alone. Both are removed if the second one casts back to the type of x.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F16, F32, Chip, DType
 
 _DIGITS = {F32: 24, F16: 11}
-"""Integers of so many bits have a floating-point number each."""
+"""Number of bits up to which a floating-point type represents every integer exactly."""
 
 
 def is_lossless_cast(narrow: DType, wide: DType) -> bool:
-    """Whether every number of one type is one of the other."""
+    """Return True if one type represents every value of the other exactly."""
     if narrow is wide:
         return True
     if narrow.is_float:
@@ -31,7 +31,7 @@ def is_lossless_cast(narrow: DType, wide: DType) -> bool:
 
 @rule(p(Cast, p(Cast, "x", name="first"), name="second"), stage="canonicalize")
 def merge_casts(graph: Graph, m: Match) -> Replacement:
-    """cast(cast(x)) = cast(x) where the first keeps every number."""
+    """``cast(cast(x)) -> cast(x)`` if the first cast is lossless."""
     if not is_lossless_cast(m.x.dtype, m.first.output.dtype):
         return Skip("the first cast rounds or saturates")
     if is_interchangeable(m.x, m.second.output):
@@ -39,12 +39,12 @@ def merge_casts(graph: Graph, m: Match) -> Replacement:
     if m.x.dtype is m.second.output.dtype:
         return Skip("it changes the quantization")
     if any(_takes(chip, m.first) and _takes(chip, m.second) and not _takes(chip, m.second, m.x) for chip in Chip):
-        return Skip("a chip has both casts, and none from the first type to the last")
+        return Skip("a chip has both casts, but not the merged one")
     return graph.add(m.second.op, m.x)
 
 
 def _takes(chip: Chip, cast: Node, x: Value | None = None) -> bool:
-    """Whether a chip has a cast, of another operand where that is given."""
+    """Return True if a chip supports a cast, optionally with another operand."""
     operand = x or cast.inputs[0]
     assert operand is not None
     return check(cast.op, chip, [operand.type], [cast.output.type]).status is not Status.ILLEGAL
@@ -57,5 +57,5 @@ def _keeps_type(node: Node) -> bool:
 
 @rule(p(Cast, "x", name="op", where=_keeps_type), stage="canonicalize")
 def remove_same_cast(graph: Graph, m: Match) -> Replacement:
-    """A cast to the type that is there does nothing."""
+    """Remove a cast to the type that its operand already has."""
     return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")

@@ -1,7 +1,8 @@
-"""A standardization in the form of a factor and a shift becomes the standardized value, times a factor, plus a shift.
+"""Recovery of ``x - mean(x)`` from a scale and bias.
 
-x * r + (b - mean(x) * r) = (x - mean(x)) * r + b. TensorFlow writes normalizations that way, with r = g / sqrt(variance
-+ epsilon); in the other form the rules of layer_norm and group_norm find them: ((x - mean(x)) / sqrt(...)) * g + b.
+``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``. TensorFlow writes normalizations in the first form, with
+``r = g / sqrt(variance + epsilon)``. The rules that recognize normalizations expect the second form,
+``((x - mean(x)) / sqrt(...)) * g + b``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def _is_float(node: Node) -> bool:
 
 
 def _either(op: type[Mul] | type[Add], first: Pattern | str, second: Pattern | str, name: str) -> tuple[Pattern, ...]:
-    """Both orders of operands."""
+    """Both orders of the operands."""
     return (
         p(op, first, second, name=name, sole_user=True, where=_is_float),
         p(op, second, first, name=name, sole_user=True, where=_is_float),
@@ -44,23 +45,23 @@ def _patterns() -> Iterator[Pattern]:
 
 @rule(*_patterns(), stage="canonicalize", formerly="gather_centred_value")
 def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
-    """X * r + (b - mean(x) * r) = (x - mean(x)) * r + b, with the factors of r one after the other."""
+    """``x * r + (b - mean(x) * r) -> (x - mean(x)) * r + b``, multiplying by the factors of r one after the other."""
     factors = _factors(m.r)
     if factors is None:
         return Skip("the factor is not 1 / sqrt(...), alone or times a constant")
     mean: Value = m.mean.output
     centred = next((user.outputs[0] for user in mean.users if user.op == Sub() and user.inputs == (m.x, mean)), None)
     if centred is None:
-        return Skip("the centred value is computed nowhere")
+        return Skip("x - mean(x) is not computed elsewhere")
     for factor in factors:
         centred = graph.add(Mul(), centred, factor, name=f"{m.sum.name}:centred")
     if centred.type != m.sum.output.type:
-        return Skip("the shift expands it")
+        return Skip("adding b changes the shape")
     return graph.add(Add(), centred, m.b)
 
 
 def _factors(r: Value) -> list[Value] | None:
-    """What r is a product of: the reciprocal of the root first, then what it is multiplied with."""
+    """The factors of r: the reciprocal of the root first, then the other one."""
     node = r.producer
     if node is None:
         return None

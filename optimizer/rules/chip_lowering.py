@@ -1,13 +1,13 @@
-"""Float operators that a chip lacks, said with operators that it has: the forms of ``optimizer.chip_lowering``.
+"""Lowering of float operators that a chip does not support to operators that it supports.
 
-| operator | form |
+| operator | lowered to |
 |---|---|
 | axpy | muls, add |
-| batch_norm with given statistics | mul and add per channel |
+| batch_norm with constant statistics | per-channel mul and add |
 | ceil, floor, round | active with the function of that name |
-| clshift, crshift | the slices from one place on, then those before it |
-| interpolate | upsample, index_select or constant matrices: ``resize_forms`` |
-| lshift, rshift | the slices that stay, with zeros on one side |
+| clshift, crshift | two slices in the other order, concatenated |
+| interpolate | upsample, index_select or matmul: ``interpolate_lowering`` |
+| lshift, rshift | a slice, padded with zeros on one side |
 | rdivs | div with a constant of one element |
 | softmax | exp(x - max(x)) / sum(exp(x - max(x))) with two reductions |
 """
@@ -37,14 +37,14 @@ from tpuconvert.schema.types import Scalar
 
 @rule(p(Axpy, "x", name="op"), stage="chip lowering", formerly="axpy_as_sum")
 def lower_axpy_to_mul_add(graph: Graph, m: Match) -> Replacement:
-    """Scaling and adding in two operators, which round as the one does."""
+    """``axpy(x, y) -> a * x + y`` as two operators, which round like the one."""
     scaled = graph.add(Muls(m.op.op.scalar), m.x, name=f"{m.op.name}:scaled")
     return graph.add(Add(), scaled, m.op.inputs[1])
 
 
 @rule(p(BatchNorm, "x", name="op"), stage="chip lowering", formerly="normalization_as_product_and_sum")
 def lower_batch_norm_to_mul_add(graph: Graph, m: Match) -> Replacement:
-    """A product and a sum with constants [1, C, 1, 1]."""
+    """``batch_norm(x) -> k * x + b`` with constants of shape [1, C, 1, 1]."""
     affine = read_affine(graph, m.op, 1)
     if isinstance(affine, Skip):
         return affine
@@ -58,20 +58,20 @@ def lower_batch_norm_to_mul_add(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(Rounding, "x", name="op"), stage="chip lowering", formerly="rounding_as_activation")
 def lower_rounding_to_activation(graph: Graph, m: Match) -> Replacement:
-    """The activation of the same name computes the same."""
+    """``round(x) -> active(x)``, and likewise for floor and ceil."""
     return graph.add(Active(ActiveType[f"ACTIVE_{m.op.op.name.upper()}"]), m.x)
 
 
 @rule(p(Rdivs, "x", name="op"), stage="chip lowering", formerly="reciprocal_as_quotient")
 def lower_rdivs_to_div(graph: Graph, m: Match) -> Replacement:
-    """The dividend as a tensor of one element, which the division expands."""
+    """``c / x -> div(C, x)`` with a constant of one element, which is broadcast."""
     scalar = np.full((1,) * m.x.rank, m.op.op.scalar.value, dtype=np.float32)
     return graph.add(Div(), graph.constant(scalar, f"{m.op.name}:dividend"), m.x)
 
 
 @rule(p(Softmax, "x", name="op"), stage="chip lowering", formerly="softmax_as_quotient")
 def lower_softmax_to_exp_div(graph: Graph, m: Match) -> Replacement:
-    """The definition, with the largest element taken away first so that no power overflows."""
+    """``softmax(x) -> exp(x - max(x)) / sum(exp(x - max(x)))``. Subtracting the maximum prevents overflow."""
     name, axis = m.op.name, m.op.op.axis % m.x.rank
     largest = graph.add(Reduce((axis,), ReduceMethodType.REDUCE_MAX), m.x, name=f"{name}:max")
     centred = graph.add(Sub(), m.x, largest, name=f"{name}:centred")
@@ -82,10 +82,10 @@ def lower_softmax_to_exp_div(graph: Graph, m: Match) -> Replacement:
 
 @rule(p((Clshift, Crshift), "x", name="op"), stage="chip lowering", formerly="rotation_as_slices")
 def lower_channel_rotation_to_slices(graph: Graph, m: Match) -> Replacement:
-    """The slices of axis 1 from one place on, and then those before it."""
+    """Split axis 1 in two and concatenate the slices in the other order."""
     channels = m.x.shape[1]
     if not m.x.type.is_static or 0 in m.x.shape:
-        return Skip("its shape is not known before the model runs")
+        return Skip("its shape is dynamic")
     first = (m.op.op.num if isinstance(m.op.op, Clshift) else -m.op.op.num) % channels
     if first == 0:
         return graph.add(Copy(), m.x)
@@ -94,17 +94,17 @@ def lower_channel_rotation_to_slices(graph: Graph, m: Match) -> Replacement:
 
 @rule(p((Lshift, Rshift), "x", name="op"), stage="chip lowering", formerly="shift_as_border")
 def lower_channel_shift_to_pad(graph: Graph, m: Match) -> Replacement:
-    """The slices of axis 1 that stay, with zeros where others came in."""
+    """Slice the channels that remain, and pad with zeros on the other side."""
     channels = m.x.shape[1]
     if not m.x.type.is_static or 0 in m.x.shape:
-        return Skip("its shape is not known before the model runs")
+        return Skip("its shape is dynamic")
     count = min(m.op.op.num, channels)
     if count == channels:
         return graph.add(Muls(Scalar.f32(0)), m.x)
     is_left = isinstance(m.op.op, Lshift)
     kept = _slices(graph, m, count, channels) if is_left else _slices(graph, m, 0, channels - count)
-    border = (0, 0, *((0, count) if is_left else (count, 0)), *(0, 0) * (m.x.rank - 2))
-    return graph.add(Pad(Scalar.f32(0), border), kept)
+    paddings = (0, 0, *((0, count) if is_left else (count, 0)), *(0, 0) * (m.x.rank - 2))
+    return graph.add(Pad(Scalar.f32(0), paddings), kept)
 
 
 def _slices(graph: Graph, m: Match, begin: int, end: int) -> Value:

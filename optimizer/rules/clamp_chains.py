@@ -1,6 +1,7 @@
-"""Activations that only limit their operand, one after the other, are one.
+"""Merging of operators that only clamp their operand.
 
-relu, maxs, mins and clamp are intervals; applying two of them is the intersection where it is not empty.
+``relu``, ``maxs``, ``mins`` and ``clamp`` clamp to an interval. Two of them in a row clamp to the intersection, if it
+is not empty.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def _is_limit(node: Node) -> bool:
     formerly="merge_limits",
 )
 def merge_clamps(graph: Graph, m: Match) -> Replacement:
-    """limit(limit(x)) = one limit.
+    """``clamp(clamp(x)) -> clamp(x)``.
 
-    Rounding to a grid keeps the order of numbers: where both results are on one grid, rounding once is the same.
+    Rounding to a scale is monotone: if both results have the same scale, rounding once gives the same values.
     """
     if m.inner.output.quant is not None and m.inner.output.quant != m.outer.output.quant:
         return Skip("the source file quantizes the result of inner")
@@ -39,7 +40,7 @@ def merge_clamps(graph: Graph, m: Match) -> Replacement:
     assert inner is not None and outer is not None
     low, high = max(inner[0], outer[0]), min(inner[1], outer[1])
     if low > high:
-        return Skip("the intervals do not meet")
+        return Skip("the intervals are disjoint")
     return graph.add(_limit(low, high), m.x)
 
 
@@ -49,7 +50,7 @@ def merge_clamps(graph: Graph, m: Match) -> Replacement:
     formerly="spell_as_relu",
 )
 def replace_max_by_relu(graph: Graph, m: Match) -> Replacement:
-    """max(x, 0) is relu."""
+    """``max(x, 0) -> relu(x)``."""
     return graph.add(Active(ActiveType.ACTIVE_RELU), m.x)
 
 

@@ -1,16 +1,16 @@
-"""Conditions and the choices they make, in fewer operators.
+"""Simplification of comparisons and selections.
 
-A truth is 0 or 1: what a comparison gives, or an input of booleans. For a truth c:
+For a Boolean tensor c, which contains 0 and 1 only:
 
-- c != 0 is c; (x == s) == 0 is x != s, and the other way round;
-- choose(c == 0, a, b) = choose(c, b, a).
+- ``c != 0 -> c``; ``(x == s) == 0 -> x != s``; ``(x != s) == 0 -> x == s``;
+- ``where(c == 0, a, b) -> where(c, b, a)``.
 
-For any number x:
+For any x:
 
-- k - x == 0 means x == k, and so do x - k == 0 and x + (-k) == 0: a difference of two binary32 numbers is 0 for equal
-  ones only. So does "not equal", also for what is not a number;
-- choose(x != 0, a, x) = choose(x != 0, a, 0) and choose(x == 0, x, a) = choose(x == 0, 0, a): masks that exporters
-  fill at what is not 0.
+- ``k - x == 0 -> x == k``, and likewise for ``x - k``, ``x + (-k)`` and for ``!=``. This is exact, NaN included: a
+  difference of two float32 numbers is 0 only if they are equal;
+- ``where(x != 0, a, x) -> where(x != 0, a, 0)`` and ``where(x == 0, x, a) -> where(x == 0, 0, a)``: masks that
+  exporters fill where the mask is not 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.value_properties import is_truth
+from tpuconvert.optimizer.value_properties import is_boolean
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
@@ -38,9 +38,9 @@ def _with_zero(node: Node) -> bool:
 
 @rule(p(Nes, "x", name="op", where=_with_zero), stage="canonicalize", formerly="truth_of_truth")
 def remove_boolean_test(graph: Graph, m: Match) -> Replacement:
-    """C != 0 is c, for a truth."""
-    if not is_truth(graph, m.x):
-        return Skip("its operand may be another number than 0 and 1")
+    """``c != 0 -> c`` for a Boolean tensor c."""
+    if not is_boolean(graph, m.x):
+        return Skip("its operand may differ from 0 and 1")
     return m.x if m.x.quant == m.op.output.quant else Skip("it changes the quantization")
 
 
@@ -54,7 +54,7 @@ INNER = p((TensorComparison, ScalarComparison), name="inner", sole_user=True, wh
 
 @rule(p(Eqs, INNER, name="op", where=_with_zero), stage="canonicalize", formerly="negated_comparison")
 def fold_negation_into_comparison(graph: Graph, m: Match) -> Replacement:
-    """(x == y) == 0 is x != y, and the other way round."""
+    """``(x == y) == 0 -> x != y`` and ``(x != y) == 0 -> x == y``."""
     inner: Op = m.inner.op
     if isinstance(inner, (Eqs, Nes)):
         other = Nes if isinstance(inner, Eqs) else Eqs
@@ -68,9 +68,9 @@ def fold_negation_into_comparison(graph: Graph, m: Match) -> Replacement:
     formerly="choice_of_negated",
 )
 def swap_select_branches(graph: Graph, m: Match) -> Replacement:
-    """choose(c == 0, a, b) = choose(c, b, a), for a truth."""
-    if not is_truth(graph, m.c):
-        return Skip("its condition may be another number than 0 and 1")
+    """``where(c == 0, a, b) -> where(c, b, a)`` for a Boolean tensor c."""
+    if not is_boolean(graph, m.c):
+        return Skip("its condition may differ from 0 and 1")
     return graph.add(ConditionSelect(), m.c, m.b, m.a)
 
 
@@ -85,7 +85,7 @@ def swap_select_branches(graph: Graph, m: Match) -> Replacement:
     formerly="comparison_of_difference",
 )
 def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
-    """K - x == 0 is x == k, and so on."""
+    """``k - x == 0 -> x == k``, and the like for ``x - k``, ``x + k`` and ``!=``."""
     number = m.difference.op.scalar.value
     if not np.isfinite(number):
         return Skip("the number is not finite")
@@ -99,9 +99,9 @@ def fold_offset_into_comparison(graph: Graph, m: Match) -> Replacement:
     formerly="choice_of_what_is_zero",
 )
 def replace_select_branch_by_zero(graph: Graph, m: Match) -> Replacement:
-    """choose(x != 0, a, x) = choose(x != 0, a, 0)."""
+    """``where(x != 0, a, x) -> where(x != 0, a, 0)``."""
     if m.x.is_constant:
         return Skip("it is constant")
     zero = graph.constant(np.zeros(1, np.float32), f"{m.op.output.name}:zero")
-    choices = (m.a, zero) if isinstance(m.test.op, Nes) else (zero, m.a)
-    return graph.add(ConditionSelect(), m.test.output, *choices)
+    branches = (m.a, zero) if isinstance(m.test.op, Nes) else (zero, m.a)
+    return graph.add(ConditionSelect(), m.test.output, *branches)

@@ -1,16 +1,16 @@
-"""Chains of operators that only move elements, in fewer operators.
+"""Simplification of chains of data movement operators.
 
-Reshapes, permutes, slices and channel shuffles in any order make a view of the tensor they begin with: see
-``optimizer.strided_view``. The same view is looked for in shorter forms, cheapest first:
+Reshapes, permutes, slices and channel shuffles in any order compute a strided view of their operand: see
+``optimizer.strided_view``. The rule looks for cheaper forms of the same view, in this order:
 
 - the tensor itself, or a reshape of it;
-- a slice, then a reshape where the shape asks for it: taking every other channel is exported as
-  reshape, permute, reshape, slice, reshape;
-- a channel shuffle, exported as reshape, permute, reshape, then a reshape;
-- a permute, with a reshape before and behind where the axes ask for it.
+- a slice, then a reshape if needed: selecting every other channel is exported as reshape, permute, reshape, slice,
+  reshape;
+- a channel shuffle, then a reshape: exported as reshape, permute, reshape;
+- a permute, with a reshape before and after it if needed.
 
-Nodes have weights (reshape 1, slice and shuffle 2, permute 3: ``Op.rewrite_weight``), and a chain is only
-replaced by a lighter one, or by a shorter one of the same weight; nodes that others read too do not count as saved.
+A chain is replaced only by a form of lower cost (``Op.rewrite_weight``: reshape 1, slice and shuffle 2, permute 3), or
+by a shorter one of equal cost. Nodes with other users do not count as saved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Form = list[Op]
 
 
 def _chain(node: Node) -> list[Node]:
-    """Moving nodes upwards from one, the last one first."""
+    """The data movement nodes from a node upwards, the last one first."""
     found = [node]
     while len(found) < _LONGEST:
         value = found[-1].inputs[0]
@@ -71,7 +71,7 @@ def _ends_a_chain(node: Node) -> bool:
     formerly="shorten_moves",
 )
 def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
-    """A chain of reshapes, permutes, slices and channel shuffles becomes the lightest one that does the same."""
+    """Replace a chain of reshapes, permutes, slices and channel shuffles by the cheapest equivalent."""
     chain = _chain(m.last)
     best: tuple[int, Value, Form] | None = None
     saved = 0
@@ -81,18 +81,18 @@ def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
         saved += node.op.rewrite_weight if is_alone else 0
         x = node.inputs[0]
         assert x is not None
-        form = _lightest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
+        form = _cheapest(x.type.static_shape, chain[length - 1 :: -1]) if length > 1 else None
         if form is not None:
             gain = saved - sum(op.rewrite_weight for op in form)
             is_better = gain > best[0] if best is not None else gain > 0 or (gain == 0 and len(form) < length)
             if is_better:
                 best = gain, x, form
     if best is None:
-        return Skip("no lighter form is known")
-    return _built(graph, m.last, best[1], best[2])
+        return Skip("no cheaper form is known")
+    return _build(graph, m.last, best[1], best[2])
 
 
-def _built(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
+def _build(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
     quant = x.quant
     if not form:
         return x if quant == last.output.quant else graph.add(Copy(), x)
@@ -104,8 +104,8 @@ def _built(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
     return x
 
 
-def _lightest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
-    """The first of the known forms that gives the view that the nodes make of a tensor of this shape."""
+def _cheapest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
+    """The first form that gives the same view as the nodes, for an operand of this shape."""
     wanted: View | None = View.of(shape)
     for node in nodes:
         wanted = None if wanted is None else wanted.after(node)
@@ -127,7 +127,7 @@ def _view_of(shape: tuple[int, ...], form: Form) -> View | None:
 
 
 def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
-    """Forms that may give a view; what they really give is checked by the caller."""
+    """Forms that may give a view. The caller checks what they give."""
     target = wanted.shape
     last: Form = [Reshape(target)]
     if shape == target:
@@ -148,11 +148,11 @@ def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
     if shuffle is not None:
         yield [shuffle]
         yield [shuffle, *last]
-    yield from _permuted(shape, parts, turned, target)
+    yield from _permute_form(shape, parts, turned, target)
 
 
 def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
-    """The slice that begins at the offset and takes the digits of a view, from the innermost axis on."""
+    """The slice that begins at the offset of a view and steps through its digits, from the innermost axis outwards."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     start = [wanted.offset // stride % extent for stride, extent in zip(strides, shape, strict=True)]
     count, step = [1] * len(shape), [1] * len(shape)
@@ -177,7 +177,7 @@ def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
 
 
 def _shuffle(shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...]) -> ChannelShuffle | None:
-    """Two neighbouring parts of axis 1 change places."""
+    """Exchange two neighboring parts of axis 1."""
     if not 2 <= len(shape) < _MOST_AXES:
         return None
     first = 0 if shape[0] == 1 else 1
@@ -188,10 +188,10 @@ def _shuffle(shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, .
     return ChannelShuffle(parts[first]) if is_axis else None
 
 
-def _permuted(
+def _permute_form(
     shape: tuple[int, ...], parts: tuple[int, ...], order: tuple[int, ...], target: tuple[int, ...]
 ) -> Iterator[Form]:
-    """A permute of the tensor, or of a reshape of it into the parts that move as one."""
+    """A permute of the tensor, or of a reshape of it into the groups of axes that move together."""
     last: Form = [Reshape(target)]
     for before in (shape, (*parts, *(1,) * (len(target) - len(parts)))):
         first: Form = [] if before == shape else [Reshape(before)]

@@ -1,11 +1,11 @@
-"""Forms that are shorter in float than quantization likes them: they are taken apart again before it begins.
+"""Decomposition of operators whose parts quantize better than the whole.
 
-- Attention: its products have integer forms, which the composite has not. Where its mask may be minus infinity in a
-  whole row, the composite gives zeros: softmax, which has no numbers there, gets a mask of numbers, and its results
-  times 0 where there was none above the lowest.
-- Nearest enlargement of one axis by a whole factor, which selects slices by constant indices: index_select works on
-  float only, a tile moves integers.
-- max(x, slopes * x): the two sides of a rectifier have scales of their own, and the slopes' factor one per channel.
+- Attention: its matmuls have integer forms, the composite operator has not. If the mask may be minus infinity in a
+  whole row, the composite returns zeros for it, but softmax returns NaN: the mask is then clamped to finite numbers,
+  and the result is multiplied by 0 in rows without a larger element.
+- Nearest upsampling of one axis by an integer factor, which selects slices by constant indices: index_select is float
+  only, tile supports integers.
+- ``max(x, slopes * x)``: both sides of a PReLU get separate scales, and the slopes become per-channel scales.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tpuconvert.schema.types import F32, Scalar
 
 @rule(p(Attention, name="op"), stage="decompose", formerly="attention_in_pieces")
 def decompose_attention(graph: Graph, m: Match) -> Replacement:
-    """Attention is two batched products with a softmax between them."""
+    """``attention(q, k, v) -> softmax(q @ k' * scale + mask) @ v``."""
     query, key, value, *rest = m.op.inputs
     mask = rest[0] if rest else None
     assert query is not None
     if not isinstance(query.shape[-1], int):
-        return Skip("the size of a query is not known before the model runs")
+        return Skip("the size of a query is dynamic")
     name = m.op.output.name
     visible: Value | None = None
     if mask is not None and not is_finite(graph, mask):
-        mask, visible = _guarded(graph, mask, name)
+        mask, visible = _finite_mask(graph, mask, name)
     factor = 1 / math.sqrt(query.shape[-1]) if m.op.op.scale is None else m.op.op.scale
     scores = graph.add(BatchMatmul(right_transpose=True), query, key, name=f"{name}:product")
     if factor != 1:
@@ -57,13 +57,13 @@ def decompose_attention(graph: Graph, m: Match) -> Replacement:
 
 
 _LOWEST = -(2.0**126)
-"""A number that no score differs from when it is added, and that stays finite then."""
+"""A finite number so low that adding a score does not change it."""
 
 
-def _guarded(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]:
-    """A mask without minus infinity, and 1 for the rows in which it was not everywhere, 0 for the others.
+def _finite_mask(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]:
+    """A mask without minus infinity, and 0 for rows that were minus infinity throughout, otherwise 1.
 
-    No factor is needed for a constant that hides no whole row.
+    The second result is None for a constant mask that hides no whole row.
     """
     if mask.is_constant:
         numbers = np.maximum(mask.array, np.float32(_LOWEST))
@@ -81,9 +81,9 @@ def _guarded(graph: Graph, mask: Value, name: str) -> tuple[Value, Value | None]
     formerly="maximum_in_pieces",
 )
 def decompose_prelu(graph: Graph, m: Match) -> Replacement:
-    """max(x, SLOPES * x) = relu(x) + SLOPES * min(x, 0), for slopes up to 1."""
+    """``max(x, SLOPES * x) -> relu(x) + SLOPES * min(x, 0)`` for slopes up to 1."""
     if m.x.is_constant or not (m.SLOPES.array <= 1).all() or m.op.output.type != m.x.type:
-        return Skip("it is no rectifier")
+        return Skip("it is not a PReLU")
     name = m.op.output.name
     positive = graph.add(Active(ActiveType.ACTIVE_RELU), m.x, name=f"{name}:positive")
     negative = graph.add(Mins(Scalar.f32(0)), m.x, name=f"{name}:negative")
@@ -92,9 +92,9 @@ def decompose_prelu(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(IndexSelect, "x", "INDEX", name="op"), stage="decompose")
 def decompose_repeated_selection(graph: Graph, m: Match) -> Replacement:
-    """``index_select(x, [0, 0, 1, 1, ...]) -> reshape(tile(reshape(x)))``: every slice of an axis, several times."""
+    """``index_select(x, [0, 0, 1, 1, ...]) -> reshape(tile(reshape(x)))`` if every slice is repeated equally often."""
     if not m.x.type.is_static or 0 in m.x.shape or not m.x.dtype.is_float:
-        return Skip("the operand is no float tensor of static shape with elements")
+        return Skip("the operand is not a non-empty float tensor of static shape")
     axis, shape, index = m.op.op.dim % m.x.rank, m.x.type.static_shape, m.INDEX.array
     count, remainder = divmod(index.size, shape[axis])
     if remainder or count < 2 or not np.array_equal(index, np.repeat(np.arange(shape[axis]), count)):

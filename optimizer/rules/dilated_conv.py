@@ -1,8 +1,8 @@
-"""A convolution between space_to_batch and batch_to_space is a dilated convolution.
+"""Fusion of a convolution between space_to_batch and batch_to_space into a dilated convolution.
 
-With blocks of (a, b), the samples that space_to_batch makes hold every a-th row and b-th column, so that the kernel's
-neighbours are a rows and b columns apart in the image. The zeros that space_to_batch puts around the image are padding,
-and what batch_to_space cuts off is padding that was not needed.
+With blocks of (a, b), every sample that space_to_batch produces contains every a-th row and b-th column, so that the
+elements of the kernel are a rows and b columns apart in the image. The zeros that space_to_batch adds are padding;
+batch_to_space crops the padding that was not needed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ BLOCKS = p(SpaceToBatch, "x", name="blocks", sole_user=True)
     formerly="fuse_dilated_convolution",
 )
 def fuse_dilated_conv(graph: Graph, m: Match) -> Replacement:
-    """batch_to_space(conv(space_to_batch(x))) with equal blocks."""
+    """``batch_to_space(conv(space_to_batch(x))) -> conv(x)`` with dilation, for equal blocks."""
     op, blocks, space = m.conv.op, m.blocks.op, m.space.op
     if blocks.block_size != space.block_size:
         return Skip("the blocks differ")
     if (op.stride_h, op.stride_w, op.dh, op.dw) != (1, 1, 1, 1):
-        return Skip("the convolution has strides or dilations of its own")
+        return Skip("the conv itself has strides or dilations")
     if any((op.pad_h_t, op.pad_h_b, op.pad_w_l, op.pad_w_r)):
-        return Skip("the convolution pads every block")
+        return Skip("the conv pads every block")
     if m.blocks.output.quant not in (None, m.x.quant) or m.conv.output.quant not in (None, m.space.output.quant):
         return Skip("the source file changes the quantization between them")
     top, bottom, left, right = (pad - crop for pad, crop in zip(blocks.pad, space.crop_size, strict=True))
     if min(top, bottom, left, right) < 0:
-        return Skip("more is cut off than was padding")
+        return Skip("it crops more than was padded")
     dilated = dataclasses.replace(
         op,
         dh=blocks.block_size[0],

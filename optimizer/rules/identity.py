@@ -1,6 +1,6 @@
-"""Nodes that change nothing, and shape changes in one spelling.
+"""Removal of no-ops, and canonicalization of shape changes.
 
-Every squeeze and expand_dims becomes a reshape where one can say it, so that rules about reshapes see all of them.
+Every squeeze and expand_dims that a reshape can express becomes one, so that rules for reshapes apply to all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.tile import Repetition
 
 @rule(p(Copy, "x", name="copy"), stage="canonicalize")
 def remove_copy(graph: Graph, m: Match) -> Replacement:
-    """copy(x) = x."""
+    """``copy(x) -> x``."""
     return _as_operand(m.x, m.copy)
 
 
@@ -33,15 +33,15 @@ def _is_neutral(node: Node) -> bool:
 
 @rule(p((Adds, Subs, Muls, Divs), "x", name="op", where=_is_neutral), stage="canonicalize")
 def remove_neutral_scalar(graph: Graph, m: Match) -> Replacement:
-    """X + 0 = x - 0 = x * 1 = x / 1 = x."""
+    """``x + 0 -> x``, ``x - 0 -> x``, ``x * 1 -> x`` and ``x / 1 -> x``."""
     if may_round_integers(m.op):
-        return Skip("INT32 is rounded to binary32 on some chips")
+        return Skip("INT32 is computed in float32 on some chips")
     return _as_operand(m.x, m.op)
 
 
 def _keeps_shape(node: Node) -> bool:
     (x,) = node.inputs
-    # Extents that depend on data begin with "?" and may differ though they are spelled alike.
+    # Data-dependent extents begin with "?" and may differ in spite of equal names.
     return x is not None and x.shape == node.output.shape and not any("?" in str(extent) for extent in x.shape)
 
 
@@ -51,50 +51,50 @@ def _keeps_shape(node: Node) -> bool:
     formerly="remove_same_shape",
 )
 def remove_shape_noop(graph: Graph, m: Match) -> Replacement:
-    """These operators do nothing when they keep the shape: no padding, the whole range, one repetition."""
+    """Remove a reshape, pad, extract, tile or the like that keeps the shape."""
     return _as_operand(m.x, m.op)
 
 
 @rule(p(Concat, "x", name="op", where=lambda node: len(node.inputs) == 1), stage="canonicalize")
 def remove_single_concat(graph: Graph, m: Match) -> Replacement:
-    """concat(x) = x."""
+    """``concat(x) -> x``."""
     return _as_operand(m.x, m.op)
 
 
 @rule(p((Squeeze, ExpandDims), "x", name="op"), stage="canonicalize", formerly="spell_as_reshape")
 def convert_squeeze_to_reshape(graph: Graph, m: Match) -> Replacement:
-    """Squeeze and expand_dims are reshapes."""
+    """``squeeze(x) -> reshape(x)`` and ``expand_dims(x) -> reshape(x)``."""
     return reshape_like(graph, m.x, m.op.output)
 
 
 @rule(p(Reshape, p(Reshape, "x", name="first"), name="second"), stage="canonicalize")
 def merge_reshapes(graph: Graph, m: Match) -> Replacement:
-    """reshape(reshape(x)) = reshape(x)."""
+    """``reshape(reshape(x)) -> reshape(x)``."""
     return reshape_like(graph, m.x, m.second.output)
 
 
-def _moves_only_ones(node: Node) -> bool:
+def _moves_only_unit_axes(node: Node) -> bool:
     (x,) = node.inputs
     assert x is not None and isinstance(node.op, Permute)
     order = [axis for axis in node.op.order if x.shape[axis] != 1]
     return order == sorted(order)
 
 
-@rule(p(Permute, "x", name="op", where=_moves_only_ones), stage="canonicalize", formerly="permute_of_ones")
+@rule(p(Permute, "x", name="op", where=_moves_only_unit_axes), stage="canonicalize", formerly="permute_of_ones")
 def convert_unit_permute_to_reshape(graph: Graph, m: Match) -> Replacement:
-    """A permute that keeps the order of the axes that are longer than 1 moves no element."""
+    """``permute(x) -> reshape(x)`` if the order of the axes longer than 1 does not change."""
     if m.x.type == m.op.output.type:
         return m.x if is_interchangeable(m.x, m.op.output) else graph.add(Copy(), m.x)
     return reshape_like(graph, m.x, m.op.output)
 
 
 def reshape_like(graph: Graph, x: Value, like: Value, name: str | None = None) -> Replacement:
-    """X in the shape of another value, as long as a reshape can say it."""
+    """Reshape x to the shape of another value, or decline if a reshape cannot express it."""
     if 0 in like.shape:
-        return Skip("it has no elements")  # an extent of 0 means another thing to reshape
+        return Skip("it has no elements")  # an extent of 0 has a special meaning for reshape
     params = reshape_params(x.shape, like.shape)
     if params is None:
-        return Skip("its shape is not known before the model runs")
+        return Skip("its shape is dynamic")
     return graph.add(Reshape(params), x, name=name)
 
 

@@ -1,8 +1,8 @@
-"""interpolate for chips that do not have it, where sizes are static.
+"""Lowering of interpolate on chips that do not support it, for static sizes.
 
-A resize is linear in the pixels and treats rows and columns apart: y = R x C with two constant matrices, which are what
-the operator makes of unit images. Where every result pixel is one pixel of x (nearest), a matrix only selects: that is
-upsample where it repeats every pixel, index_select everywhere else. Otherwise each axis is a matrix product.
+A resize is linear in the pixels and separable: ``y = R @ x @ C`` with two constant matrices, which are the results of
+the operator for unit images. If every result pixel equals one source pixel (nearest), a matrix only selects: this is
+upsample if it repeats every pixel, otherwise index_select. In all other cases each axis becomes a matmul.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _SWAP = (0, 1, 3, 2)
 
 @rule(p(Interpolate, "x", name="op"), stage="chip lowering", formerly="resize_without_interpolate")
 def lower_interpolate(graph: Graph, m: Match) -> Replacement:
-    """Upsample, index_select or a matrix product per axis."""
+    """Lower to upsample, index_select or one matmul per axis."""
     x, name = m.x, m.op.outputs[0].name
     if not x.type.is_static or 0 in x.shape:
-        return Skip("its size is not known before the model runs")
+        return Skip("its size is dynamic")
     height, width = m.op.outputs[0].type.static_shape[2:]
     rows = _matrix(m.op.op, x.type.static_shape[2], height)
     columns = _matrix(m.op.op, x.type.static_shape[3], width)
@@ -60,9 +60,9 @@ def lower_interpolate(graph: Graph, m: Match) -> Replacement:
 
 
 def _matrix(op: Interpolate, extent: int, result: int) -> Matrix:
-    """[extent, result]: how much of every source pixel is in every result pixel, along either axis.
+    """The [source extent, result extent] matrix of interpolation weights along one axis.
 
-    Row r of the unit image has its pixel in column r; the rows keep their number, so that they keep their places.
+    Row r of the unit image has its pixel in column r. The number of rows stays the same, so that rows are not mixed.
     """
     unit = np.eye(extent, dtype=np.float32).reshape(1, 1, extent, extent)
     (weights,) = dataclasses.replace(op, size=(extent, result), scale_factor=()).reference(unit)
@@ -71,7 +71,7 @@ def _matrix(op: Interpolate, extent: int, result: int) -> Matrix:
 
 
 def _selection(matrix: Matrix) -> npt.NDArray[np.int32] | None:
-    """For every result pixel the source pixel that it is, or None when one is a mixture."""
+    """The source pixel of every result pixel, or None if a result pixel is a mixture."""
     if not ((matrix == 1).sum(axis=0) == 1).all() or not ((matrix != 0).sum(axis=0) == 1).all():
         return None
     picked: npt.NDArray[np.int32] = matrix.argmax(axis=0).astype(np.int32)
@@ -83,7 +83,7 @@ def _repeats(picked: npt.NDArray[np.int32], factor: int) -> bool:
 
 
 def _product(graph: Graph, x: Value, matrix: Matrix, name: str) -> Value:
-    """The last axis of x times a matrix."""
+    """Multiply the last axis of x by a matrix."""
     *front, extent = x.type.static_shape
     flat = graph.add(Reshape((int(np.prod(front)), extent)), x, name=f"{name}.flat")
     mixed = graph.add(MatrixMul(), flat, graph.constant(matrix, f"{name}.weights"), name=f"{name}.mixed")

@@ -1,11 +1,11 @@
-"""Layer normalization that the source spells out becomes one operator.
+"""Recognition of decomposed layer normalization.
 
-With c = x - mean(x) over the last axes and v = mean(c * c) over the same,
+With c = x - mean(x) over the last axes and v = mean(c * c) over the same axes,
 
     layer_norm(x) = c / sqrt(v + epsilon) * scale + bias.
 
-The quotient may be a product with rsqrt, and the square a product of c with itself. Factor and shift that come after
-it join it when they vary along the normalized axes only; those that fold into a product behind it have gone there
+The division may be a multiply by rsqrt, and the square ``c * c``. A scale and bias that follow are
+folded into it if they vary along the normalized axes only; otherwise they were folded into a following linear operator
 before.
 """
 
@@ -58,7 +58,7 @@ SHIFTED = tuple(
 )
 
 
-def _spellings() -> list[Pattern]:
+def _equivalent_patterns() -> list[Pattern]:
     found = []
     for shifted in SHIFTED:
         reciprocal = p(Active, shifted, name="root", where=_is_reciprocal_root, sole_user=True)
@@ -71,9 +71,9 @@ def _spellings() -> list[Pattern]:
     return found
 
 
-@rule(*_spellings(), stage="canonicalize")
+@rule(*_equivalent_patterns(), stage="canonicalize")
 def recognize_layer_norm(graph: Graph, m: Match) -> Replacement:
-    """(x - mean) / sqrt(mean((x - mean)^2) + epsilon)."""
+    """``(x - mean) / sqrt(mean((x - mean)^2) + epsilon) -> layer_norm(x)``."""
     rank = m.x.rank
     axes = sorted(axis % rank for axis in m.mean.op.axis_list)
     if axes != sorted(axis % rank for axis in m.variance.op.axis_list):
@@ -103,7 +103,7 @@ def _has_no_bias(node: Node) -> bool:
     formerly="layer_norm_with_scale",
 )
 def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
-    """layer_norm(x) * C."""
+    """``layer_norm(x) * C -> layer_norm(x, C)``."""
     scale = _own_extents(graph, m)
     return scale if isinstance(scale, Skip) else graph.add(_with_positive_axis(m), m.x, scale)
 
@@ -115,7 +115,7 @@ def fold_scale_into_layer_norm(graph: Graph, m: Match) -> Replacement:
     formerly="layer_norm_with_bias",
 )
 def fold_bias_into_layer_norm(graph: Graph, m: Match) -> Replacement:
-    """layer_norm(x) * SCALE + C."""
+    """``layer_norm(x, scale) + C -> layer_norm(x, scale, C)``."""
     bias = _own_extents(graph, m)
     return bias if isinstance(bias, Skip) else graph.add(_with_positive_axis(m), m.x, m.SCALE, bias)
 

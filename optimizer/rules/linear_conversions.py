@@ -1,13 +1,13 @@
-"""Products in the form that needs the fewest operators around them.
+"""Conversion of linear operators to the form that needs the fewest operators around it.
 
-- A batched product whose right matrix is one constant for all batches is a product of all rows: [..., M, K] @ [K, N]
-  = reshape(reshape([..., M, K], [rows, K]) @ [K, N]).
-- A fully connected layer between reshapes from [N, C, 1, 1] and back to it is a 1x1 convolution: on a plane of one
-  element, both sum over the channels.
-- So are several of them with functions of one element between, as in the gates of squeeze and excitation; where a
-  reduction over the plane drops its axes before them, it keeps them.
-- A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back to it is a fully connected
-  layer: its weights [N, K, 1, 1], transposed.
+- A batch matmul whose right operand is one constant matrix for all batches is a matmul of all rows: ``[..., M, K] @
+  [K, N] -> reshape(reshape([..., M, K], [rows, K]) @ [K, N])``.
+- A fully connected layer between reshapes from [N, C, 1, 1] and back is a 1x1 convolution, since both sum over the
+  channels.
+- So are several of them with element-wise unary operators in between, as in squeeze-and-excitation gates. A reduction
+  before them that drops the spatial axes keeps them then.
+- A 1x1 convolution without groups, padding or strides between reshapes from [M, K] and back is a fully connected layer
+  with the transposed weights.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LONGEST = 12
 
 @rule(p(BatchMatmul, "x", "W", name="product"), stage="canonicalize", formerly="batches_as_rows")
 def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
-    """A batched product with one constant matrix is a product of all rows."""
+    """``batch_matmul(x, W) -> matmul(x, W)`` for one constant matrix W."""
     op, result = m.product.op, m.product.output
     if m.W.stored is not None or math.prod(m.W.array.shape[:-2]) != 1 or m.x.is_constant:
-        return Skip("there is not one plain matrix for all batches")
+        return Skip("the constant is not one matrix for all batches")
     if op.left_transpose:
-        return Skip("its rows are columns")
+        return Skip("its left operand is transposed")
     if not m.x.type.is_static or not result.type.is_static or 0 in m.x.shape or 0 in result.shape:
-        return Skip("its shape is not known before the model runs")
+        return Skip("its shape is dynamic")
     inner = m.x.type.static_shape[-1]
     matrix = m.W.array.reshape(m.W.array.shape[-2:])
     w = graph.constant(np.ascontiguousarray(matrix.T if op.right_transpose else matrix), m.W.name)
@@ -51,8 +51,8 @@ def convert_batch_matmul_to_matmul(graph: Graph, m: Match) -> Replacement:
     return graph.add(Reshape(result.type.static_shape), product)
 
 
-def _moved(graph: Graph, value: Value, order: tuple[int, ...], shape: tuple[int, ...]) -> Value:
-    """Constant weights in another order of axes."""
+def _permute_weights(graph: Graph, value: Value, order: tuple[int, ...], shape: tuple[int, ...]) -> Value:
+    """Constant weights with permuted axes."""
 
     def move(data: Array) -> Array:
         return np.ascontiguousarray(data.reshape(data.shape[:2]).transpose(order).reshape(shape))
@@ -77,7 +77,7 @@ FLATTENED = p(Reshape, "x", name="before", sole_user=True)
     formerly="product_as_convolution",
 )
 def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
-    """A fully connected layer from [N, C, 1, 1] to [N, K, 1, 1] is a 1x1 convolution."""
+    """``matmul(x, W) -> conv(x)`` from [N, C, 1, 1] to [N, K, 1, 1] with a 1x1 kernel."""
     bias = m.B
     declined = _not_plain(m) or (None if m.product.op == MatrixMul() else "it is no plain product")
     if declined:
@@ -85,18 +85,18 @@ def convert_matmul_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     inner, outer = m.W.array.shape
     samples = m.product.output.shape[0]
     if m.x.shape != (samples, inner, 1, 1) or m.after.output.shape != (samples, outer, 1, 1):
-        return Skip("it does not lead from one plane of one element to another")
+        return Skip("it does not map [N, C, 1, 1] to [N, K, 1, 1]")
     if m.W.stored is not None or (bias is not None and bias.stored is not None):
         return Skip("the source file quantizes the weights")
-    w = _moved(graph, m.W, (1, 0), (outer, inner, 1, 1))
+    w = _permute_weights(graph, m.W, (1, 0), (outer, inner, 1, 1))
     operands = [w] if bias is None else [w, _vector(graph, bias, 4)]
     return graph.add(Conv(), m.x, *operands)
 
 
 def _gate(node: Node) -> list[Node]:
-    """Fully connected layers and functions upwards from a reshape to what makes a matrix of planes, the last one first.
+    """The matmuls and unary operators from a reshape upwards to the matrix that they start from, the last one first.
 
-    Empty where they are not all of one reader, or there is but a single layer, which has a rule of its own.
+    Empty if one of them has several users, or if there is only one matmul, which ``convert_matmul_to_conv1x1`` handles.
     """
     found: list[Node] = []
     value = node.inputs[0]
@@ -113,7 +113,7 @@ def _gate(node: Node) -> list[Node]:
 
 
 def _why(product: Node) -> str | None:
-    """Why a fully connected layer has no form as a 1x1 convolution."""
+    """The reason why a fully connected layer cannot be a 1x1 convolution."""
     x, w, *rest = product.inputs
     constants = [value for value in (w, *rest) if value is not None]
     if x is None or product.op != MatrixMul() or not x.dtype.is_float or not x.type.is_static:
@@ -135,26 +135,29 @@ def _ends_a_gate(node: Node) -> bool:
     formerly="gate_as_convolutions",
 )
 def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
-    """Fully connected layers and functions between them, from [N, C, 1, 1] to [N, K, 1, 1], are 1x1 convolutions."""
+    """Convert a chain of matmuls and unary operators from [N, C, 1, 1] to [N, K, 1, 1] to 1x1 convs."""
     *layers, first = _gate(m.after)
     x = first.inputs[0]
     assert x is not None
     samples, channels = first.output.shape[0], first.output.shape[-1]
     if m.after.output.shape != (*m.last.output.shape, 1, 1):
-        return Skip("it does not lead to planes of one element")
+        return Skip("its result is not [N, K, 1, 1]")
     if any(rounds(node) or graph.is_output(node.output) for node in (first, *layers)):
-        return Skip("the source file quantizes what lies inside, or it leaves the graph")
+        return Skip("the source file quantizes an inner value, or it is a graph output")
     if isinstance(first.op, Reduce):
         x = graph.add(dataclasses.replace(first.op, keep_dims=True), x, name=f"{first.name}:plane")
     if x.shape != (samples, channels, 1, 1):
-        return Skip("it does not begin with planes of one element")
+        return Skip("its operand is not [N, C, 1, 1]")
     for node in reversed(layers):
         name = f"{node.name}:plane"
         if isinstance(node.op, MatrixMul):
             w, *bias = node.inputs[1:]
             assert w is not None
             inner, outer = w.array.shape
-            operands = [_moved(graph, w, (1, 0), (outer, inner, 1, 1)), *(_vector(graph, value, 4) for value in bias)]
+            operands = [
+                _permute_weights(graph, w, (1, 0), (outer, inner, 1, 1)),
+                *(_vector(graph, value, 4) for value in bias),
+            ]
             x = graph.add(Conv(), x, *operands, name=name)
         else:
             x = graph.add(node.op, x, name=name)
@@ -167,20 +170,20 @@ def convert_gate_matmuls_to_conv1x1(graph: Graph, m: Match) -> Replacement:
     formerly="convolution_as_product",
 )
 def convert_conv1x1_to_matmul(graph: Graph, m: Match) -> Replacement:
-    """A 1x1 convolution from [M, K] to [M, N] by way of four axes is a fully connected layer."""
+    """``conv(x) -> matmul(x, W)`` from [M, K] to [M, N] for a 1x1 kernel."""
     bias = m.B
     declined = _not_plain(m) or (None if m.product.op == Conv() else "it is no plain convolution")
     if declined:
         return Skip(declined)
     if m.W.array.shape[2:] != (1, 1) or m.before.output.shape[2:] != (1, 1):
-        return Skip("it reads more than one element of a plane")
+        return Skip("its kernel covers more than one element")
     outer, inner = m.W.array.shape[:2]
     samples = m.product.output.shape[0]
     if m.x.shape != (samples, inner) or m.after.output.shape != (samples, outer):
-        return Skip("it does not lead from one matrix to another")
+        return Skip("it does not map one matrix to another")
     if m.W.stored is not None or (bias is not None and bias.stored is not None):
         return Skip("the source file quantizes the weights")
-    w = _moved(graph, m.W, (1, 0), (inner, outer))
+    w = _permute_weights(graph, m.W, (1, 0), (inner, outer))
     operands = [w] if bias is None else [w, _vector(graph, bias, 2)]
     return graph.add(MatrixMul(), m.x, *operands)
 

@@ -1,10 +1,10 @@
-"""Normalizations in pieces become rms_norm and group_norm.
+"""Recognition of decomposed rms_norm, instance norm and group_norm.
 
-- rms_norm: x / sqrt(mean(x^2) + epsilon) over the last axes, then a factor of those axes' extents.
-- The L2 norm x / sqrt(sum(x^2) + e) of n elements is rms_norm with epsilon e / n and the factor 1 / sqrt(n), since
-  sum = n * mean. With a maximum in the place of the sum, x / max(sqrt(sum(x^2)), d), it is another function and stays.
-- instance normalization is layer_norm over the axes behind the channels, and then one factor and shift per channel:
-  group_norm with as many groups as channels. With other groups, the channels of each are joined by a reshape around it.
+- rms_norm: x / sqrt(mean(x^2) + epsilon) over the last axes, then a scale with the extents of those axes.
+- The L2 norm x / sqrt(sum(x^2) + e) of n elements is rms_norm with epsilon e / n and scale 1 / sqrt(n), because
+  sum = n * mean. x / max(sqrt(sum(x^2)), d) is a different function and stays.
+- Instance norm is layer_norm over the axes after the channels, then a per-channel scale and bias: group_norm with as
+  many groups as channels. With fewer groups, a reshape before it joins the channels of each group.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SQUARES = (
 )
 
 
-def _spellings() -> list[Pattern]:
+def _equivalent_patterns() -> list[Pattern]:
     found = []
     for square in SQUARES:
         power = p(Reduce, square, name="power", where=_is_mean_or_sum, sole_user=True)
@@ -74,9 +74,9 @@ def _spellings() -> list[Pattern]:
     return found
 
 
-@rule(*_spellings(), stage="canonicalize")
+@rule(*_equivalent_patterns(), stage="canonicalize")
 def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
-    """X / sqrt(mean(x^2) + epsilon), or with a sum."""
+    """``x / sqrt(mean(x^2) + epsilon) -> rms_norm(x)``, also with a sum."""
     rank = m.x.rank
     axes = sorted(axis % rank for axis in m.power.op.axis_list[: m.power.op.axis_num])
     if axes != list(range(axes[0], rank)):
@@ -88,7 +88,7 @@ def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
         return graph.add(RmsNorm(axes[0], epsilon), m.x)
     extents = m.x.shape[axes[0] :]
     if not all(isinstance(extent, int) for extent in extents) or 0 in extents:
-        return Skip("the number of elements is not known before the model runs")
+        return Skip("the number of elements is dynamic")
     count = math.prod(int(extent) for extent in extents)
     factors = np.full(extents, 1 / math.sqrt(count), np.float32)
     return graph.add(RmsNorm(axes[0], epsilon / count), m.x, graph.constant(factors, f"{m.quotient.name}:factors"))
@@ -99,10 +99,10 @@ RMS = p(RmsNorm, "x", name="norm", sole_user=True)
 
 @rule(p(Mul, RMS, "C", name="op"), p(Mul, "C", RMS, name="op"), stage="canonicalize", formerly="rms_norm_with_scale")
 def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
-    """rms_norm(x) * C, where C has the extents of the normalized axes."""
+    """``rms_norm(x) * C -> rms_norm(x, C)`` if C has the extents of the normalized axes."""
     old = m.norm.inputs[1] if len(m.norm.inputs) > 1 else None
     if old is not None and not old.is_constant:
-        return Skip("its factors are computed while the model runs")
+        return Skip("its scale is not constant")
     constant: Value = m.C
     wanted = m.x.shape[m.norm.op.axis % m.x.rank :]
     if constant.stored is not None or constant.dtype is not F32 or m.op.output.type != m.x.type:
@@ -114,7 +114,7 @@ def fold_scale_into_rms_norm(graph: Graph, m: Match) -> Replacement:
     data = np.broadcast_to(constant.array.reshape(shape[len(lead) :]), wanted)
     scale = data if old is None else old.array.astype(np.float64) * data
     if not np.isfinite(scale).all() or np.abs(scale).max(initial=0.0) > np.finfo(np.float32).max:
-        return Skip("the joined factors are beyond the range of binary32")
+        return Skip("the merged scales are beyond the range of float32")
     joined = graph.constant(np.ascontiguousarray(scale, np.float32), constant.name)
     return graph.add(RmsNorm(m.norm.op.axis % m.x.rank, m.norm.op.epsilon), m.x, joined)
 
@@ -132,7 +132,7 @@ INSTANCE = p(LayerNorm, "x", name="norm", where=_is_bare, sole_user=True)
 
 @rule(p(Mul, INSTANCE, "C", name="op"), p(Mul, "C", INSTANCE, name="op"), stage="canonicalize")
 def recognize_instance_norm(graph: Graph, m: Match) -> Replacement:
-    """layer_norm over all axes behind the channels, times one factor per channel."""
+    """``layer_norm(x) * C -> group_norm(x, C)`` over all axes after the channels, with a per-channel scale."""
     channels = m.x.shape[1] if m.x.rank > 2 else None
     if m.norm.op.axis % m.x.rank != 2 or not isinstance(channels, int) or channels == 0:
         return Skip("it does not normalize the planes of channels")
@@ -146,7 +146,7 @@ GROUPED = p(LayerNorm, BEFORE, name="norm", where=_is_bare, sole_user=True)
 
 @rule(p(Reshape, GROUPED, name="after"), stage="canonicalize")
 def recognize_group_norm(graph: Graph, m: Match) -> Replacement:
-    """layer_norm of channels that a reshape joins to groups, and reshaped back."""
+    """``reshape(layer_norm(reshape(x))) -> group_norm(x)`` if the reshape joins channels to groups."""
     inner = m.before.output.shape
     if m.after.output.type != m.x.type or m.x.rank < 3 or not m.x.type.is_static or 0 in m.x.shape:
         return Skip("the second reshape does not undo the first")
@@ -163,7 +163,7 @@ SCALED = p(GroupNorm, "x", "SCALE?", name="norm", where=_has_no_bias, sole_user=
     p(Mul, BARE, "C", name="op"), p(Mul, "C", BARE, name="op"), stage="canonicalize", formerly="group_norm_with_scale"
 )
 def fold_scale_into_group_norm(graph: Graph, m: Match) -> Replacement:
-    """group_norm(x) * C, with one number per channel."""
+    """``group_norm(x) * C -> group_norm(x, C)`` for a per-channel scale."""
     scale = _per_channel(graph, m, m.x.shape[1])
     return scale if isinstance(scale, Skip) else graph.add(m.norm.op, m.x, scale)
 
@@ -175,7 +175,7 @@ def fold_scale_into_group_norm(graph: Graph, m: Match) -> Replacement:
     formerly="group_norm_with_bias",
 )
 def fold_bias_into_group_norm(graph: Graph, m: Match) -> Replacement:
-    """group_norm(x) + C, with one number per channel."""
+    """``group_norm(x) + C -> group_norm(x, bias=C)`` for a per-channel bias."""
     bias = _per_channel(graph, m, m.x.shape[1])
     if isinstance(bias, Skip):
         return bias
@@ -189,5 +189,5 @@ def _per_channel(graph: Graph, m: Match, channels: object) -> Value | Skip:
         return Skip("the constant is not a plain one")
     aligned = (1,) * (m.x.rank - constant.rank) + constant.array.shape
     if not isinstance(channels, int) or aligned != (1, channels, *(1,) * (m.x.rank - 2)):
-        return Skip("the constant is not one number per channel")
+        return Skip("the constant is not a per-channel vector")
     return graph.constant(constant.array.reshape(channels), constant.name)

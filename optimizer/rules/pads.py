@@ -1,9 +1,9 @@
-"""A border of constants before a convolution or a pooling becomes its own padding.
+"""Folding of constant pads into convolutions and poolings.
 
-- A border around a border of the same number is one border.
-- conv and an average that counts padding see zeros in their padding: a border of zeros is the same.
-- The maximum passes over its padding. A border of the lowest numbers is the same; a border of zeros is where no element
-  is negative. In both cases every window must hold an element of the image.
+- Nested pads with one value are one pad.
+- Convolutions, and averages that count padding, treat their padding as zeros: a pad with zeros is the same.
+- The maximum ignores its padding. A pad with the lowest number is the same; so is a pad with zeros if no element is
+  negative. In both cases every window must contain an element of the image.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from tpuconvert.schema.ops.pool import Pool, PoolType
 _LOWEST = float(np.finfo(np.float32).min)
 
 
-def _is_constant_border(node: Node) -> bool:
+def _is_constant_pad(node: Node) -> bool:
     return isinstance(node.op, Pad) and node.op.pad_mode is PadType.PAD_CONSTANT and node.outputs[0].dtype.is_float
 
 
-BORDER = p(Pad, "x", name="pad", where=_is_constant_border)
+PAD = p(Pad, "x", name="pad", where=_is_constant_pad)
 
 
 @rule(
-    p(Conv, BORDER, name="conv"),
-    p(Conv, p(Permute, BORDER, name="permute", sole_user=True), name="conv"),
+    p(Conv, PAD, name="conv"),
+    p(Conv, p(Permute, PAD, name="permute", sole_user=True), name="conv"),
     stage="fold",
     formerly="merge_pad_into_convolution",
 )
 def fold_pad_into_conv(graph: Graph, m: Match) -> Replacement:
-    """conv(pad(x)) is a conv with more padding; a permute may stand between."""
+    """``conv(pad(x)) -> conv(x)`` with more padding. A permute may be in between."""
     paddings, pad, op = m.pad.op.paddings, m.pad.op, m.conv.op
     if m.binds("permute"):
         order = m.permute.op.order
         paddings = tuple(paddings[2 * axis + side] for axis in order for side in (0, 1))
     if pad.pad_val.value != 0:
-        return Skip("the border is not zero")
+        return Skip("the pad value is not zero")
     if any(paddings[:4]):
-        return Skip("it pads samples or channels")
+        return Skip("it pads the batch or channel axis")
     x = m.x
     if m.binds("permute"):
         x = graph.add(m.permute.op, x, name=f"{m.permute.output.name}:unpadded")
@@ -63,26 +63,26 @@ def fold_pad_into_conv(graph: Graph, m: Match) -> Replacement:
     return graph.add(padded, x, *m.conv.inputs[1:])
 
 
-@rule(p(Pad, p(Pad, "x", name="inner", where=_is_constant_border, sole_user=True), name="outer"), stage="canonicalize")
+@rule(p(Pad, p(Pad, "x", name="inner", where=_is_constant_pad, sole_user=True), name="outer"), stage="canonicalize")
 def merge_pads(graph: Graph, m: Match) -> Replacement:
-    """pad(pad(x)) with one number is one border."""
+    """``pad(pad(x)) -> pad(x)`` if the pad values are equal."""
     inner, outer = m.inner.op, m.outer.op
     if outer.pad_mode is not PadType.PAD_CONSTANT or outer.pad_val != inner.pad_val:
-        return Skip("the borders hold different numbers")
+        return Skip("the pad values differ")
     paddings = tuple(a + b for a, b in zip(inner.paddings, outer.paddings, strict=True))
     return graph.add(dataclasses.replace(outer, paddings=paddings), m.x)
 
 
-@rule(p(Pool, BORDER, name="pool"), stage="fold", formerly="merge_pad_into_pooling")
+@rule(p(Pool, PAD, name="pool"), stage="fold", formerly="merge_pad_into_pooling")
 def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
-    """pool(pad(x)) is a pool with padding, where both see the same numbers."""
+    """``pool(pad(x)) -> pool(x)`` with padding, if the result is the same."""
     op, pad = m.pool.op, m.pad.op
     if any(pad.paddings[:4]):
-        return Skip("it pads samples or channels")
+        return Skip("it pads the batch or channel axis")
     if op.is_global_pooling or op.is_ceil_mode or op.ensure_pool_image:
-        return Skip("the windows of the pooling depend on what is padding")
+        return Skip("the pooling result depends on which elements are padding")
     if any((op.pad_h, op.pad_w, op.pad_h_offset, op.pad_w_offset)):
-        return Skip("the pooling has padding of its own")
+        return Skip("the pooling itself pads")
     declined = _differs_in_average(m) if op.pooling_type == PoolType.AVE else _differs_in_maximum(m)
     if declined:
         return Skip(declined)
@@ -99,14 +99,14 @@ def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
 
 
 def _differs_in_average(m: Match) -> str:
-    return "" if m.pad.op.pad_val.value == 0 else "the border is not zero"
+    return "" if m.pad.op.pad_val.value == 0 else "the pad value is not zero"
 
 
 def _differs_in_maximum(m: Match) -> str:
     op, value = m.pool.op, m.pad.op.pad_val.value
     top, bottom, left, right = m.pad.op.paddings[4:]
     if max(top, bottom) >= op.kernel_h or max(left, right) >= op.kernel_w:
-        return "a window can lie in the border"
+        return "a window can be entirely in the padding"
     if value <= _LOWEST or (value == 0 and is_never_negative(m.x)):
         return ""
-    return "the border can be larger than the image"
+    return "the padding can be larger than the image"

@@ -1,7 +1,7 @@
-"""A permutation that swaps the last two axes of a matrix product's operand becomes a property of the product.
+"""Folding of a permute that swaps the last two axes into the transpose flag of a matmul.
 
-Reading a matrix by columns costs no copy. Only for products of two computed operands: weights are permuted when the
-model is converted.
+Reading a matrix by columns needs no copy. Only for two computed operands: constant weights are permuted at conversion
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _swaps_last_axes(node: Node) -> bool:
     formerly="transposed_left",
 )
 def fold_permute_into_left_operand(graph: Graph, m: Match) -> Replacement:
-    """permute(a) @ b reads a by columns."""
+    """``permute(a) @ b -> a' @ b`` with the transpose flag."""
     op = m.product.op
     return graph.add(dataclasses.replace(op, left_transpose=not op.left_transpose), m.a, m.b)
 
@@ -38,6 +38,6 @@ def fold_permute_into_left_operand(graph: Graph, m: Match) -> Replacement:
     formerly="transposed_right",
 )
 def fold_permute_into_right_operand(graph: Graph, m: Match) -> Replacement:
-    """A @ permute(b) reads b by columns."""
+    """``a @ permute(b) -> a @ b'`` with the transpose flag."""
     op = m.product.op
     return graph.add(dataclasses.replace(op, right_transpose=not op.right_transpose), m.a, m.b)

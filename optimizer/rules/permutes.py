@@ -1,8 +1,8 @@
-"""Moving permutes towards the outputs until they meet their inverse and cancel.
+"""Sinking of permutes towards the outputs, until they meet their inverse and cancel.
 
-A channel-last source brings a permute before and one after every layout-sensitive node. An operator that works element
-by element, or whose axes can be renamed, does not care about the order of axes: op(permute(x)) = permute(op'(x)). Every
-rule moves a permute one node towards the outputs, so that they come to an end.
+A channels-last source has a permute before and after every layout-sensitive node. Element-wise operators, and operators
+whose axes can be renamed, commute with a permute: ``op(permute(x)) -> permute(op'(x))``. Every rule moves a permute one
+node towards the outputs, which is why they terminate.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ PERMUTED = p(Permute, "x", name="permute")
 
 
 def inverse(order: Order) -> Order:
-    """The order that undoes ``order``."""
+    """The inverse of a permutation."""
     return tuple(order.index(axis) for axis in range(len(order)))
 
 
 def per_axis(values: tuple[int, ...], order: Order, each: int = 1) -> tuple[int, ...]:
-    """Values per axis of a permuted tensor (``each`` of them), as values per axis of the tensor before."""
+    """Reorder per-axis values (``each`` per axis) of a permuted tensor to the axes of the tensor before the permute."""
     back = inverse(order)
     return tuple(values[each * back[axis] + index] for axis in range(len(order)) for index in range(each))
 
 
 def _before_name(name: str, order: Order) -> str:
-    """The name of what becomes the tensor of a given name by a permute: the channel-first twin says so."""
+    """The name of the tensor whose permute has this name."""
     return f"{name}:nchw" if order == (0, 2, 3, 1) else f"{name}:permuted"
 
 
 def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Value) -> Value:
-    """permute(op(inputs)), the inner value with the annotation of the result. Both nodes keep their own sources."""
+    """Return ``permute(op(inputs))``. The inner value gets the annotation of the result; both keep their sources."""
     node = old.producer
     assert node is not None
     with graph.source(*node.sources):
@@ -67,7 +67,7 @@ def _sink(graph: Graph, order: Order, op: Op, inputs: tuple[Value, ...], old: Va
 
 @rule(p(Permute, p(Permute, "x", name="first"), name="second"), stage="layout")
 def merge_permutes(graph: Graph, m: Match) -> Replacement:
-    """permute(permute(x)) is one permute, or nothing when they undo each other."""
+    """``permute(permute(x)) -> permute(x)``, or x if they cancel."""
     order = tuple(m.first.op.order[axis] for axis in m.second.op.order)
     if order != tuple(range(len(order))):
         return graph.add(Permute(order), m.x)
@@ -76,7 +76,7 @@ def merge_permutes(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(Trait.UNARY, PERMUTED, name="op"), stage="layout", formerly="sink_through_unary")
 def sink_permute_through_unary(graph: Graph, m: Match) -> Replacement:
-    """f(permute(x)) = permute(f(x)) for functions of one element."""
+    """``f(permute(x)) -> permute(f(x))`` for element-wise unary operators."""
     return _sink(graph, m.permute.op.order, m.op.op, (m.x,), m.op.output)
 
 
@@ -87,11 +87,11 @@ def sink_permute_through_unary(graph: Graph, m: Match) -> Replacement:
     formerly="sink_through_binary",
 )
 def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
-    """f(permute(x), permute(y)) = permute(f(x, y)); a constant is permuted back at conversion time."""
+    """``f(permute(x), permute(y)) -> permute(f(x, y))``. A constant operand is permuted at conversion time."""
     order = m.permute.op.order
     operands = _all_before(graph, m.op, order)
     if operands is None:
-        return Skip("the other operand is not permuted alike")
+        return Skip("the other operand has no equal permute")
     return _sink(graph, order, m.op.op, operands, m.op.output)
 
 
@@ -106,7 +106,7 @@ def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | N
 
 
 def _before(graph: Graph, value: Value, order: Order) -> Value | None:
-    """What ``value`` is the permute of, when that costs nothing."""
+    """The value of which ``value`` is the permute, if that needs no additional node."""
     producer = value.producer
     if producer is not None and isinstance(producer.op, Permute) and producer.op.order == order:
         return None if rounds(producer) else producer.inputs[0]
@@ -127,12 +127,12 @@ def _before(graph: Graph, value: Value, order: Order) -> Value | None:
 
 @rule(p(Concat, name="op", reads=Permute), stage="layout", formerly="sink_through_concat")
 def sink_permute_through_concat(graph: Graph, m: Match) -> Replacement:
-    """A concatenation of operands that are all permuted alike, along the renamed axis."""
+    """``concat(permute(x), permute(y)) -> permute(concat(x, y))`` along the renamed axis."""
     producers = [value.producer for value in m.op.inputs if value.producer is not None]
     order = next(producer.op.order for producer in producers if isinstance(producer.op, Permute))
     operands = _all_before(graph, m.op, order)
     if operands is None:
-        return Skip("the operands are not all permuted alike")
+        return Skip("the operands do not all have the same permute")
     return _sink(graph, order, rename_axes(m.op.op, order), operands, m.op.output)
 
 
@@ -179,7 +179,7 @@ def _(op: Reduce, order: Order) -> Op:
 
 @rule(p(Reduce, PERMUTED, name="op"), stage="layout", formerly="sink_through_reduce")
 def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
-    """A reduction along renamed axes; without kept axes the others are permuted among themselves."""
+    """``reduce(permute(x)) -> permute(reduce(x))`` along the renamed axes."""
     order, op = m.permute.op.order, m.op.op
     axes = [axis % len(order) for axis in op.axis_list[: op.axis_num]]
     renamed = rename_axes(op, order)
@@ -192,7 +192,7 @@ def sink_permute_through_reduce(graph: Graph, m: Match) -> Replacement:
 
 
 def _parts_go_on(node: Node) -> bool:
-    """Whether the permutes of the parts will move on or vanish: parts that stop them would only make them many."""
+    """Return True if the permutes of the results would sink further or cancel; otherwise there would only be more."""
     (x,) = node.inputs
     if x is None or x.producer is None or not isinstance(x.producer.op, Permute):
         return False
@@ -200,7 +200,7 @@ def _parts_go_on(node: Node) -> bool:
 
 
 def permutes_go_on(permuted: Iterable[Value], order: Order) -> bool:
-    """Whether permutes of one order, each with one of these results, all move on or vanish."""
+    """Return True if permutes of one order, with these results, all sink further or cancel."""
     return all(
         _moves_nothing(value, order) or all(_lets_permutes_pass(user.op) for user in value.users) for value in permuted
     )
@@ -219,7 +219,7 @@ def _moves_nothing(permuted: Value, order: Order) -> bool:
 
 @rule(p(Split, PERMUTED, name="op", where=_parts_go_on), stage="layout", formerly="sink_through_split")
 def sink_permute_through_split(graph: Graph, m: Match) -> Replacement:
-    """A split along the renamed axis, one permute per part."""
+    """``split(permute(x)) -> permute(split(x))``: one permute per result."""
     order = m.permute.op.order
     parts = graph.add_all(
         rename_axes(m.op.op, order), m.x, names=[_before_name(value.name, order) for value in m.op.outputs]
@@ -237,9 +237,9 @@ FLATTENED = p(Reshape, PERMUTED, name="reshape", sole_user=True)
 
 @rule(p(MatrixMul, FLATTENED, "W", name="product"), stage="layout", formerly="absorb_permute_into_weights")
 def fold_permute_into_weights(graph: Graph, m: Match) -> Replacement:
-    """A fully connected layer on a permuted, flattened tensor: permute the rows of the weights instead.
+    """Fold a permute before a flatten and a fully connected layer into the weights.
 
-    reshape(permute(x), [N, K]) @ W = reshape(x, [N, K]) @ W', rows of W' in the order of x's elements.
+    ``reshape(permute(x), [N, K]) @ W -> reshape(x, [N, K]) @ W'`` with the rows of W in the order of the elements of x.
     """
     order = m.permute.op.order
     shape, flat = m.permute.output.shape, m.reshape.output.shape

@@ -1,9 +1,9 @@
-"""Bringing a float graph into the form in which quantization does best. It stays a float graph.
+"""Rewrites that prepare a float graph for quantization. It stays a float graph.
 
-- A normalization or a constant factor per channel that no product took up becomes a depthwise 1x1 convolution, whose
-  rescale takes one factor per channel.
+- A batch norm or a constant per-channel scale that was not folded into a linear operator becomes a depthwise 1x1
+  convolution, whose requantization has one scale per channel.
 - A mean over height and width becomes global average pooling.
-- Every product with constant weights gets a bias, which bias correction can then change.
+- Every linear operator with constant weights gets a bias, which bias correction can change.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tpuconvert.schema.types import Array
     formerly="normalization_as_depthwise",
 )
 def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
-    """batch_norm with given statistics: y = k * x + b per channel."""
+    """``batch_norm(x) -> depthwise_conv(x)`` for constant statistics."""
     op = m.op.op
     if not op.use_global_stats or any(value.uses or graph.is_output(value) for value in m.op.outputs[1:]):
-        return Skip("its statistics are computed or read while the model runs")
+        return Skip("its statistics are not constant, or have users")
     factor = 0.0 if op.scale == 0 else 1.0 / op.scale
     k = 1.0 / np.sqrt(m.VAR.array.astype(np.float64) * factor + op.epsilon)
     if m.GAMMA is not None:
@@ -52,17 +52,17 @@ def convert_batch_norm_to_depthwise(graph: Graph, m: Match) -> Replacement:
     formerly="factor_as_depthwise",
 )
 def convert_scale_to_depthwise(graph: Graph, m: Match) -> Replacement:
-    """A constant factor per channel of a four-dimensional tensor."""
+    """``x * K -> depthwise_conv(x)`` for a per-channel scale K of a 4-D tensor."""
     shape = m.K.array.shape
     channels = m.x.shape[1] if m.x.rank == 4 else None
     if m.x.is_constant or not isinstance(channels, int) or shape != (1, channels, 1, 1):
-        return Skip("the constant is not one number per channel")
+        return Skip("the constant is not a per-channel vector")
     return _depthwise(graph, m.x, m.K.array.reshape(-1), None)
 
 
 @rule(p(Reduce, "x", name="op"), stage="prepare quantization", formerly="mean_as_pooling")
 def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
-    """A mean over the two spatial axes of NCHW."""
+    """``mean(x) -> global_average_pool(x)`` for a mean over the two spatial axes of NCHW."""
     op = m.op.op
     axes = sorted(axis % m.x.rank for axis in op.axis_list)
     if op.method != ReduceMethodType.REDUCE_MEAN or m.x.rank != 4 or axes != [2, 3]:
@@ -80,11 +80,11 @@ def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     formerly="product_with_bias",
 )
 def add_zero_bias(graph: Graph, m: Match) -> Replacement:
-    """A bias of zeros where there is none."""
+    """Add a bias of zeros to a linear operator without bias."""
     if m.B is not None:
         return Skip("it has a bias")
     channels = m.op.output.shape[1]
-    assert isinstance(channels, int)  # constant weights decide it
+    assert isinstance(channels, int)  # given by the constant weights
     shape = (1, channels, *(1,) * (m.op.output.rank - 2))
     return graph.add(m.op.op, m.x, m.W, graph.constant(np.zeros(shape, np.float32), f"{m.op.output.name}:bias"))
 

@@ -1,9 +1,9 @@
-"""Reductions: one after the other, along axes of one element, and followed by the reshape that drops their axes.
+"""Simplification of reductions: nested ones, unit axes, and a following reshape that drops the reduced axes.
 
-- Sums, products, maxima and minima along one axis and then along others are one along all; so are means, because
-  every partial mean has the same number of elements.
-- Along axes that have one element, every reduction is a reshape.
-- A reshape that only drops the axes that a reduction kept is a reduction that does not keep them.
+- Sums, products, maxima and minima over one axis and then over others are one reduction over all; so are means, because
+  all partial means have the same number of elements.
+- A reduction over unit axes is a reshape.
+- A reshape that only drops the kept axes of a reduction is folded into the reduction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _axes(node: Node) -> list[int]:
     stage="canonicalize",
 )
 def merge_reduces(graph: Graph, m: Match) -> Replacement:
-    """reduce(reduce(x)) by one method is one reduction along all their axes."""
+    """``reduce(reduce(x)) -> reduce(x)`` over the axes of both."""
     inner, outer = m.inner.op, m.outer.op
     if inner.method != outer.method:
         return Skip("the methods differ")
@@ -47,7 +47,7 @@ def merge_reduces(graph: Graph, m: Match) -> Replacement:
         return Skip("the first reduces all axes")
     axes = tuple(sorted({*first, *(left[axis] for axis in second)}))
     if len(axes) == m.x.rank and not inner.keep_dims:
-        return Skip("nothing is left of the axes")
+        return Skip("no axis is left")
     return graph.add(Reduce(axes, inner.method, keep_dims=inner.keep_dims), m.x)
 
 
@@ -58,7 +58,7 @@ def _reduces_nothing(node: Node) -> bool:
 
 @rule(p(Reduce, "x", name="op", where=_reduces_nothing), stage="canonicalize", formerly="reduce_of_ones")
 def remove_unit_reduce(graph: Graph, m: Match) -> Replacement:
-    """A reduction along axes of one element changes the shape at most."""
+    """``reduce(x) -> reshape(x)`` if the reduced axes are unit axes."""
     if m.x.type == m.op.output.type:
         return m.x if m.x.quant == m.op.output.quant else Skip("it changes the quantization")
     return reshape_like(graph, m.x, m.op.output)
@@ -70,7 +70,7 @@ def remove_unit_reduce(graph: Graph, m: Match) -> Replacement:
     formerly="drop_reduced_axes",
 )
 def fold_reshape_into_reduce(graph: Graph, m: Match) -> Replacement:
-    """A reshape that drops the axes a reduction kept is part of the reduction."""
+    """``reshape(reduce(x)) -> reduce(x)`` if the reshape drops the kept axes."""
     if not m.reduce.op.keep_dims:
         return Skip("the reduction keeps no axes")
     dropped = dataclasses.replace(m.reduce.op, keep_dims=False)

@@ -1,6 +1,6 @@
-"""Functions that change nothing any more.
+"""Removal of activations that do not change any value.
 
-|x|, and limits from below at or under 0, of what is never negative; rounding of what is rounded.
+These are |x|, and a lower limit of 0 or less, if x is never negative; and rounding of values that are rounded already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _is_float(node: Node) -> bool:
 
 
 def _changes_nothing(node: Node) -> bool:
-    """Limits that what is never negative cannot pass, its absolute value, rounding of what is rounded."""
+    """Return True for a limit or absolute value of a non-negative operand, and for rounding of integers."""
     (x,) = node.inputs
     if x is None or not _is_float(node):
         return False
@@ -43,5 +43,5 @@ def _rounds_to_integers(node: Node) -> bool:
 
 @rule(p(Trait.LUT, "x", name="op", where=_changes_nothing), stage="fuse", formerly="remove_useless_function")
 def remove_redundant_activation(graph: Graph, m: Match) -> Replacement:
-    """|x| and max(x, 0) of what is never negative, and rounding of what is rounded, are x."""
+    """``|x| -> x`` and ``max(x, 0) -> x`` for x >= 0, and ``round(round(x)) -> round(x)``."""
     return m.x if is_interchangeable(m.x, m.op.output) else Skip("it changes the quantization")

@@ -1,7 +1,7 @@
-"""Reshapes around functions of one element meet: reshape(f(g(reshape(x)))) = reshape(f(g(x))).
+"""Hoisting of unary operators above a reshape: ``reshape(f(g(reshape(x)))) -> reshape(f(g(x)))``.
 
-Such pairs come from operators that exist for four axes only. The inner reshape goes, and the outer one too where the
-shape is that of x again.
+Such pairs result from operators that exist for 4-D tensors only. The inner reshape is removed, and the outer one too if
+it restores the shape of x.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LONGEST = 16
 
 
 def _chain(node: Node) -> list[Node]:
-    """The functions between a reshape and the reshape before them, the last one first; empty when there is none."""
+    """The unary operators between a reshape and the one before it, the last one first; empty if there is no chain."""
     found: list[Node] = []
     value = node.inputs[0]
     while value is not None and len(value.uses) == 1 and len(found) <= _LONGEST:
@@ -44,10 +44,10 @@ def _ends_a_chain(node: Node) -> bool:
     formerly="meet_reshapes",
 )
 def hoist_unary_chain_above_reshape(graph: Graph, m: Match) -> Replacement:
-    """A chain of functions of one element between two reshapes is computed in the shape before."""
+    """``reshape(f(reshape(x))) -> reshape(f(x))`` for a chain f of element-wise unary operators."""
     chain = _chain(m.reshape)
     if not all(graph.is_sole_use(node.outputs[0]) for node in chain):
-        return Skip("a value between them leaves the graph")
+        return Skip("a value between them is a graph output")
     inner = chain[-1].inputs[0]
     assert inner is not None and inner.producer is not None
     (x,) = inner.producer.inputs

@@ -1,20 +1,18 @@
-"""Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left.
+"""Moving of regions of operators across a reshape, if this leaves fewer reshapes.
 
-A fully connected layer wants rows [M, C], and what the source writes is [N, S, C] with M = N * S: between the layers of
-a transformer stand sums, normalizations and functions in three axes, and before and behind each layer a reshape. With r
-the reshape from one shape to the other, for functions of one element, for sums and their like, and for operators that
-work along an axis that r keeps:
+A fully connected layer expects rows [M, C], and the source writes [N, S, C] with M = N * S: between the layers of a
+transformer there are adds, normalizations and activations of rank 3, with a reshape before and after each layer. For a
+reshape r, and for element-wise operators and operators that work along an axis that r keeps,
 
-    r(f(x)) = f'(r(x)),    r(f(x, y)) = f(r(x), r(y)),
+    r(f(x)) = f'(r(x)),    r(f(x, y)) = f'(r(x), r(y)),
 
-f' being f along the axis that r makes of its own. So a whole region of such operators can be computed behind r. That
-takes a reshape for every value that enters it, but none where it comes out of a reshape that has the wanted shape
-before; and a reshape back for every value that others read, but none where those are reshapes themselves. The rule
-fires where fewer are left than there were.
+with f' working along the corresponding axis. So a whole region of such operators can be computed in the shape after r.
+This needs a reshape for every value that enters the region, except for the result of a reshape from the wanted shape;
+and a reshape back for every value that is used outside, unless its user is that reshape. The rule fires if fewer
+reshapes remain.
 
-Chains of functions between two reshapes have a rule of their own, which needs to know less of the shapes:
-``reshape_pairs``. So has what only moves elements (``moves``): a region is looked for beside a reshape of what is
-computed, or of what something is computed from.
+Chains of unary operators between two reshapes are handled by ``reshape_pairs``, which needs fewer conditions on the
+shapes. Data movement operators are handled by ``data_movement``: a region starts at an operator that computes.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
 from tpuconvert.schema.ops.shape_change import Reshape
 
 _LARGEST = 256
-"""Nodes of a region. What is longer is done in parts, each with the reshapes that are left between them."""
+"""The largest number of nodes of a region. Larger regions are processed in parts, with reshapes between them."""
 
 
 def _regroups(node: Node) -> bool:
@@ -44,15 +42,15 @@ def _regroups(node: Node) -> bool:
 
 
 def _may_start_region(node: Node) -> bool:
-    """Slices and splits may be inside a region, which starts at an operator that computes something."""
+    """Return True for an operator that computes. Slices and splits may be inside a region only."""
     return node.op in INDIFFERENT and not isinstance(node.op, (Extract, Split))
 
 
-def _is_made_by_region(value: Value) -> bool:
+def _may_contain_producer(value: Value) -> bool:
     return value.producer is not None and _may_start_region(value.producer)
 
 
-def _is_read_by_region(value: Value) -> bool:
+def _may_contain_user(value: Value) -> bool:
     return any(_may_start_region(node) for node, _ in value.uses)
 
 
@@ -63,26 +61,25 @@ def _is_read_by_region(value: Value) -> bool:
     formerly="reshape_region",
 )
 def move_region_across_reshape(graph: Graph, m: Match) -> Replacement:
-    """Operators that do not care about a reshape are computed in the shape in which fewer reshapes are left."""
+    """Compute a region of operators in the shape on the other side of a reshape, if fewer reshapes remain."""
     y: Value = m.reshape.output
     for start, other in ((m.x, y), (y, m.x)):
-        if not (_is_made_by_region(start) if start is m.x else _is_read_by_region(start)):
+        if not (_may_contain_producer(start) if start is m.x else _may_contain_user(start)):
             continue
         regrouping = Regrouping.of(start.type.static_shape, other.type.static_shape)
         if regrouping is None or (regrouping, start) in m.memory:
             continue
         region = _Region(graph, regrouping, start)
         if region.members and region.saved > 0:
-            return region.rebuilt()
+            return region.rebuild()
         m.memory.update(((regrouping, value), None) for value in region.values)
-    return Skip("no fewer reshapes would be left")
+    return Skip("the number of reshapes would not decrease")
 
 
 class _Region:
-    """The indifferent nodes around a value that can be computed behind a reshape, and what that costs.
+    """The nodes around a value that can be computed after the reshape, and the number of reshapes this saves.
 
-    ``members`` holds for each what it is there, ``values`` the shapes there of what they read and make; ``saved`` says
-    how many reshapes fewer are left.
+    ``members`` maps each node to its operator after the reshape, ``values`` each operand and result to its shape there.
     """
 
     def __init__(self, graph: Graph, regrouping: Regrouping, start: Value) -> None:
@@ -94,7 +91,7 @@ class _Region:
         self.saved = sum(map(self._saved_at, self.values))
 
     def _grow(self, start: Value) -> None:
-        shape = self._shape_behind(start)
+        shape = self._shape_after(start)
         if shape is None:
             return
         self.values[start] = shape
@@ -102,24 +99,24 @@ class _Region:
         while queue and len(self.members) < _LARGEST:
             value = queue.popleft()
             for node in (*([value.producer] if value.producer is not None else []), *value.users):
-                op = self._moved(node) if node not in self.members else None
+                op = self._operator_after(node) if node not in self.members else None
                 if op is None:
                     continue
                 self.members[node] = op
                 for other in (*_operands(node), *node.outputs):
-                    found = None if other.is_constant or other in self.values else self._shape_behind(other)
+                    found = None if other.is_constant or other in self.values else self._shape_after(other)
                     if found is not None:
                         self.values[other] = found
                         queue.append(other)
 
-    def _moved(self, node: Node) -> Op | None:
-        """What a node is behind the reshape; None where there is no such thing."""
+    def _operator_after(self, node: Node) -> Op | None:
+        """The operator of a node after the reshape, or None if there is no equivalent."""
         if node.op not in INDIFFERENT:
             return None
         values = (*_operands(node), *node.outputs)
-        return None if any(self._shape_behind(value) is None for value in values) else self._regrouping.operator(node)
+        return None if any(self._shape_after(value) is None for value in values) else self._regrouping.operator(node)
 
-    def _shape_behind(self, value: Value) -> Extents | None:
+    def _shape_after(self, value: Value) -> Extents | None:
         known = self.values.get(value)
         if known is not None:
             return known
@@ -128,15 +125,15 @@ class _Region:
         return self._regrouping.shape(value.type.static_shape)
 
     def _saved_at(self, value: Value) -> int:
-        """How many reshapes fewer there are at one value."""
+        """The number of reshapes saved at one value."""
         if value.producer not in self.members:
             return self._saved_before(value)
-        inner, back = self._readers(value)
+        inner, back = self._outside_users(value)
         same = sum(node.output.shape == self.values[value] for node in inner)
         return same - bool(back)
 
     def _saved_before(self, value: Value) -> int:
-        if self._behind_already(value) is not None:
+        if self._existing_reshape(value) is not None:
             return 0
         above = _reshape_above(value)
         if above is None:
@@ -144,19 +141,19 @@ class _Region:
         goes = not self._graph.is_output(value) and all(node in self.members for node, _ in value.uses)
         return int(goes) - (above.shape != self.values[value])
 
-    def _behind_already(self, value: Value) -> Value | None:
-        """What a reshape makes of a value for others, where that is the wanted one."""
+    def _existing_reshape(self, value: Value) -> Value | None:
+        """The result of a reshape of this value to the wanted shape for a user outside the region, or None."""
         results = (node.output for node in value.users if node not in self.members and _is_plain_reshape(node))
         return next((y for y in results if y.shape == self.values[value] and y.quant == value.quant), None)
 
-    def _readers(self, value: Value) -> tuple[list[Node], bool]:
-        """The reshapes outside that read a value of the region, and whether it is read outside in its own shape too."""
+    def _outside_users(self, value: Value) -> tuple[list[Node], bool]:
+        """The reshapes outside the region that use a value, and whether the value has other users outside."""
         outside = [node for node in value.users if node not in self.members]
         reshapes = [node for node in outside if _is_plain_reshape(node) and node.output.quant == value.quant]
         return reshapes, len(reshapes) < len(outside) or self._graph.is_output(value)
 
-    def rebuilt(self) -> dict[Value, Value]:
-        """Make the region anew behind the reshape; returns what to put in the place of each value read outside."""
+    def rebuild(self) -> dict[Value, Value]:
+        """Rebuild the region after the reshape. Return the replacement of each value that is used outside."""
         made: dict[Value, Value] = {}
         results: dict[Value, Value] = {}
         for value in self.values:
@@ -165,33 +162,33 @@ class _Region:
         for node in self._in_order():
             taken = len(_operands(node))
             operands = [self._operand(value, made) if value in node.inputs[:taken] else value for value in node.inputs]
-            names = [_name_behind(value) for value in node.outputs]
+            names = [_name_after(value) for value in node.outputs]
             new = self._graph.add_all(self.members[node], *operands, names=names, sources=node.sources)
             for old, value in zip(node.outputs, new, strict=True):
                 value.quant = old.quant
                 made[old] = value
         for value in [value for value in self.values if value.producer in self.members]:
-            reshapes, back = self._readers(value)
+            reshapes, back = self._outside_users(value)
             for node in reshapes:
                 is_same = node.output.shape == made[value].shape
-                results[node.output] = made[value] if is_same else self._reshaped(made[value], node.output, node)
+                results[node.output] = made[value] if is_same else self._reshape(made[value], node.output, node)
             if back:
-                results[value] = self._reshaped(made[value], value)
+                results[value] = self._reshape(made[value], value)
         return results
 
-    def _reshaped(self, x: Value, like: Value, node: Node | None = None) -> Value:
+    def _reshape(self, x: Value, like: Value, node: Node | None = None) -> Value:
         producer = node or like.producer
         sources = producer.sources if producer is not None else None
         return self._graph.add(Reshape(like.type.static_shape), x, name=like.name, sources=sources)
 
     def _entering(self, value: Value) -> Value:
-        already = self._behind_already(value)
+        already = self._existing_reshape(value)
         if already is not None:
             return already
         x = _reshape_above(value) or value
         if x.shape == self.values[value]:
             return x
-        made = self._graph.add(Reshape(self.values[value]), x, name=_name_behind(value))
+        made = self._graph.add(Reshape(self.values[value]), x, name=_name_after(value))
         made.quant = value.quant
         return made
 
@@ -204,7 +201,7 @@ class _Region:
         return self._graph.constant(np.reshape(value.array, shape), value.name, value.quant, stored)
 
     def _in_order(self) -> list[Node]:
-        """The members, each behind those that it reads."""
+        """The members in topological order."""
         missing = {node: sum(value.producer in self.members for value in set(_operands(node))) for node in self.members}
         ready = deque(node for node, count in missing.items() if not count)
         order = []
@@ -219,7 +216,7 @@ class _Region:
 
 
 def _operands(node: Node) -> list[Value]:
-    """The operands whose shape follows that of the result: the factors of a normalization have axes of their own."""
+    """The operands whose shape follows that of the result. The scale of a normalization has its own axes."""
     taken = node.inputs[:1] if isinstance(node.op, (LayerNorm, RmsNorm)) else node.inputs
     return [value for value in taken if value is not None]
 
@@ -229,7 +226,7 @@ def _is_plain_reshape(node: Node) -> bool:
 
 
 def _reshape_above(value: Value) -> Value | None:
-    """What a value is the reshape of."""
+    """The operand of the reshape that computes a value, if it is one."""
     node = value.producer
     if node is None or not _is_plain_reshape(node):
         return None
@@ -237,5 +234,5 @@ def _reshape_above(value: Value) -> Value | None:
     return x if x is not None and x.quant == value.quant else None
 
 
-def _name_behind(value: Value) -> str:
+def _name_after(value: Value) -> str:
     return value.name if value.name.endswith(":reshaped") else f"{value.name}:reshaped"

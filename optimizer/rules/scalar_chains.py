@@ -1,10 +1,9 @@
-"""Constants in one spelling, and one after the other joined.
+"""Canonicalization and merging of constant operands.
 
-A constant operand whose elements are all equal is a scalar; x * a * b = x * (a * b), x + a - b = x + (a - b). Sums and
-products of constants are evaluated in binary64 and rounded once.
+A constant whose elements are all equal becomes a scalar; ``x * a * b -> x * (a * b)`` and ``x + a - b -> x + (a - b)``.
+Sums and products of constants are computed in float64 and rounded once.
 
-A sum is not joined when the two numbers nearly cancel: adding a large number and taking it away is how some programs
-round.
+Additions whose constants nearly cancel are not merged: adding and subtracting a large number is a way of rounding.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def _has_uniform_constant(node: Node) -> bool:
     formerly="spell_as_scalar",
 )
 def convert_uniform_constant_to_scalar(graph: Graph, m: Match) -> Replacement:
-    """An operation with a constant of equal elements is one with a scalar."""
+    """``x + C -> x + c`` if all elements of C are equal, and likewise for other operators."""
     number = Scalar(F32, float(m.C.array.flat[0]))
     if isinstance(m.op.op, Sub) and m.C is m.op.inputs[0]:
         return graph.add(Rsubs(number), m.x)
@@ -63,21 +62,21 @@ SHIFTED = p((Adds, Subs), "x", name="first", sole_user=True, where=_is_float)
 
 @rule(p((Muls, Divs), SCALED, name="second", where=_is_float), stage="canonicalize", formerly="merge_factors")
 def merge_scalar_multiplies(graph: Graph, m: Match) -> Replacement:
-    """X * a * b = x * (a * b); a quotient is a product with the reciprocal."""
+    """``x * a * b -> x * (a * b)``. A division counts as a multiply by the reciprocal."""
     first, second = _factor(m.first.op), _factor(m.second.op)
     factor = first * second
     if not math.isfinite(factor) or not _SMALLEST <= abs(factor) <= float(np.finfo(np.float32).max):
-        return Skip("the product of the factors is beyond the range of binary32")
+        return Skip("the product of the factors is beyond the range of float32")
     return graph.add(Muls(Scalar.f32(factor)), m.x)
 
 
 @rule(p((Adds, Subs), SHIFTED, name="second", where=_is_float), stage="canonicalize", formerly="merge_shifts")
 def merge_scalar_adds(graph: Graph, m: Match) -> Replacement:
-    """X + a + b = x + (a + b)."""
+    """``x + a + b -> x + (a + b)``."""
     first, second = _shift(m.first.op), _shift(m.second.op)
     total = first + second
     if not math.isfinite(total) or abs(total) < _CANCELS * max(abs(first), abs(second)):
-        return Skip("the numbers cancel each other, which may be meant to round")
+        return Skip("the constants nearly cancel, which may be meant to round")
     return graph.add(Adds(Scalar.f32(total)), m.x)
 
 
@@ -99,16 +98,16 @@ def _shift(op: Op) -> float:
     stage="canonicalize",
 )
 def merge_constants(graph: Graph, m: Match) -> Replacement:
-    """(x op A) op B = x op (A op B), for products and sums with constants of equal rank."""
+    """``(x op A) op B -> x op (A op B)`` for add and mul with constants of equal rank."""
     if m.x.is_constant or m.A.stored is not None or m.B.stored is not None or m.A.dtype is not F32:
         return Skip("an operand is not a plain constant")
     shape = np.broadcast_shapes(m.A.array.shape, m.B.array.shape)
     if math.prod(shape) > max(m.A.array.size, m.B.array.size):
-        return Skip("the joined constant would be larger than both")
+        return Skip("the merged constant would be larger than both")
     a, b = (value.array.astype(np.float64) for value in (m.A, m.B))
     joined = a * b if isinstance(m.second.op, Mul) else a + b
     if _loses_digits(m.second.op, joined, a, b):
-        return Skip("the joined constant loses digits")
+        return Skip("the merged constant loses precision")
     constant: Value = graph.constant(joined.astype(np.float32), m.B.name)
     return graph.add(m.second.op, m.x, constant)
 
@@ -128,9 +127,9 @@ def _has_plain_constant(node: Node) -> bool:
     formerly="merge_scalar_into_constant",
 )
 def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
-    """X * a * C = x * (a * C), x + a + C = x + (a + C), and with the constant first."""
+    """``x * a * C -> x * (a * C)`` and ``x + a + C -> x + (a + C)``, also with the constant first."""
     if m.x.is_constant or m.C.array.size == 0:
-        return Skip("the other operand is constant, or there are no elements")
+        return Skip("the other operand is constant, or the constant is empty")
     scalar = m.op.op if isinstance(m.op.op, (Muls, Divs, Adds, Subs)) else m.first.op
     is_product = isinstance(scalar, (Muls, Divs))
     number = _factor(scalar) if is_product else _shift(scalar)
@@ -139,7 +138,7 @@ def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
         joined = data * number if is_product else data + number
     op: Op = Mul() if is_product else Add()
     if _loses_digits(op, joined, data, np.full_like(data, number)):
-        return Skip("the joined constant loses digits")
+        return Skip("the merged constant loses precision")
     return graph.add(op, m.x, graph.constant(joined.astype(np.float32), m.C.name))
 
 
@@ -157,5 +156,5 @@ def _loses_digits(op: Op, joined: np.ndarray, a: np.ndarray, b: np.ndarray) -> b
     formerly="constant_second",
 )
 def move_constant_second(graph: Graph, m: Match) -> Replacement:
-    """C + x = x + C and C * x = x * C: the constant stands behind, where other rules look for it."""
+    """``C + x -> x + C`` and ``C * x -> x * C``. Other rules expect the constant as second operand."""
     return graph.add(m.op.op, m.x, m.C)

@@ -1,8 +1,8 @@
-"""A factor and a shift per channel behind a product disappear into its weights and bias.
+"""Folding of a per-channel scale and bias into the linear operator before it.
 
-product(x; W, B) * k + b = product(x; W * k, B * k + b); the algebra per operator is that of ``optimizer.affine``. The
-product may be reshaped first, as long as its channels stay the second axis, or become the last one; or in any way where
-one number is for all channels, as that of the scores of attention is for queries which were cut into heads.
+``linear(x; W, B) * k + b -> linear(x; W * k, B * k + b)``; ``optimizer.affine`` has the algebra per operator. A reshape
+may be in between if the channels stay the second axis or become the last one; any reshape if k and b are scalars, as
+for queries of attention that are split into heads.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.shape_change import Reshape
 
-PRODUCT = p(Trait.LINEAR, "x", "W", name="product", sole_user=True)
-RESHAPED = p(Reshape, PRODUCT, name="reshape", sole_user=True)
+LINEAR = p(Trait.LINEAR, "x", "W", name="linear", sole_user=True)
+RESHAPED = p(Reshape, LINEAR, name="reshape", sole_user=True)
 
 
 @rule(
-    p(Trait.AFFINE, PRODUCT, name="op", where=is_affine),
-    p(Trait.AFFINE, "C", PRODUCT, name="op", where=is_affine),
+    p(Trait.AFFINE, LINEAR, name="op", where=is_affine),
+    p(Trait.AFFINE, "C", LINEAR, name="op", where=is_affine),
     p(Trait.AFFINE, RESHAPED, name="op", where=is_affine),
     p(Trait.AFFINE, "C", RESHAPED, name="op", where=is_affine),
     stage="fold",
     formerly="fold_into_product_before",
 )
 def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
-    """Batch normalization, a bias, or a factor per channel disappears into the product before it."""
+    """Fold a batch norm, a bias or a per-channel scale into the linear operator before it."""
     axis: int | None = 1
     if m.binds("reshape"):
-        axis = _channel_axis(m.product, m.reshape)
+        axis = _channel_axis(m.linear, m.reshape)
         if axis is None and Trait.UNARY not in m.op.op.traits:
             return Skip("the reshape mixes channels")
     affine = _for_all_channels(graph, m) if axis is None else read_affine(graph, m.op, axis)
     if isinstance(affine, Skip):
         return affine
     if not m.binds("reshape"):
-        folded = fold_affine_after(graph, m.product, affine)
+        folded = fold_affine_after(graph, m.linear, affine)
     else:
-        folded = fold_affine_after(graph, m.product, affine, f"{m.op.outputs[0].name}:reshaped")
+        folded = fold_affine_after(graph, m.linear, affine, f"{m.op.outputs[0].name}:reshaped")
         if not isinstance(folded, Skip):
             folded = graph.add(m.reshape.op, folded)
     if isinstance(folded, Skip) or not isinstance(m.op.op, BatchNorm):
@@ -56,16 +56,16 @@ def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
 
 
 def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
-    """One factor and shift for every channel of the product, whatever the reshape makes of them."""
-    found, channels = read_affine(graph, m.op, -1), m.product.outputs[0].shape[1]
+    """One scale and bias for all channels of the linear operator, independent of the reshape."""
+    found, channels = read_affine(graph, m.op, -1), m.linear.outputs[0].shape[1]
     if isinstance(found, Skip) or not isinstance(channels, int) or not found.k.size:
-        return found if isinstance(found, Skip) else Skip("the number of channels is not known before the model runs")
+        return found if isinstance(found, Skip) else Skip("the number of channels is dynamic")
     return Affine(np.full(channels, found.k[0]), np.full(channels, found.b[0]))
 
 
-def _channel_axis(product: Node, reshape: Node) -> int | None:
-    """The axis of the reshaped result that counts the output channels of the product."""
-    before, after = product.outputs[0].shape, reshape.outputs[0].shape
+def _channel_axis(linear: Node, reshape: Node) -> int | None:
+    """The axis of the reshaped result that contains the output channels of the linear operator."""
+    before, after = linear.outputs[0].shape, reshape.outputs[0].shape
     if before[:2] == after[:2]:
         return 1
     if len(before) == 2 and before[1] == after[-1]:

@@ -1,8 +1,7 @@
-"""Slices of concatenations, and concatenations of slices.
+"""Slices of concats, and concats of slices.
 
-- slice(concat(a, b)) reads a alone where the slice lies within it: the concatenation may lose a reader.
-- concat(x[0:2], x[2:5]) = x[0:5] along the axis that is joined, with equal ranges on all others; and x where that is
-  all of it.
+- A slice that is within one operand of a concat reads this operand: the concat may lose a user.
+- ``concat(x[0:2], x[2:5]) -> x[0:5]`` along the concat axis, with equal ranges on all other axes; x if it is all of x.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tpuconvert.schema.ops.extract import Extract
     formerly="slice_of_concat",
 )
 def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
-    """A slice that lies within one operand of a concatenation reads that operand."""
+    """``slice(concat(a, b)) -> slice(a)`` if the slice is within one operand."""
     op, joined = m.op.op, m.concat.output
     axis = m.concat.op.axis % joined.rank
     begin = 0
@@ -35,17 +34,17 @@ def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
             break
         if begin <= op.start[axis] and op.end[axis] <= begin + extent:
             if value.quant != joined.quant:
-                return Skip("the concatenation changes the quantization")
+                return Skip("the concat changes the quantization")
             start, end = list(op.start), list(op.end)
             start[axis] -= begin
             end[axis] -= begin
             return graph.add(Extract(tuple(start), tuple(end), op.stride), value)
         begin += extent
-    return Skip("it takes from several operands")
+    return Skip("it reads several operands")
 
 
 def _slices(node: Node) -> list[Node]:
-    """The slices of one tensor that a concatenation joins; empty where it joins something else."""
+    """The slices of one tensor that a concat joins; empty if it has another operand."""
     found = [value.producer for value in node.inputs if value is not None and value.producer is not None]
     alike = [item for item in found if isinstance(item.op, Extract) and item.inputs[0] is found[0].inputs[0]]
     return alike if len(alike) == len(node.inputs) else []
@@ -53,11 +52,11 @@ def _slices(node: Node) -> list[Node]:
 
 def _joins_neighbours(node: Node) -> bool:
     parts = _slices(node)
-    return len(parts) > 1 and _joined(node, parts) is not None
+    return len(parts) > 1 and _joint_slice(node, parts) is not None
 
 
-def _joined(node: Node, parts: list[Node]) -> Extract | None:
-    """The slice that the parts are together, when each begins where the one before ends."""
+def _joint_slice(node: Node, parts: list[Node]) -> Extract | None:
+    """The slice equal to all parts together, if each begins where the one before ends."""
     assert isinstance(node.op, Concat)
     axis = node.op.axis % node.outputs[0].rank
     whole = parts[0].op
@@ -79,13 +78,13 @@ def _joined(node: Node, parts: list[Node]) -> Extract | None:
 
 @rule(p(Concat, name="op", reads=Extract, where=_joins_neighbours), stage="canonicalize", formerly="join_of_slices")
 def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
-    """A concatenation of slices that lie side by side is one slice."""
+    """``concat(x[a:b], x[b:c]) -> x[a:c]``."""
     parts = _slices(m.op)
-    whole = _joined(m.op, parts)
+    whole = _joint_slice(m.op, parts)
     x: Value | None = parts[0].inputs[0]
     assert whole is not None and x is not None
     if any(rounds(part) for part in parts) or m.op.output.quant != x.quant:
         return Skip("it changes the quantization")
     if m.op.output.type == x.type and not any(whole.start) and set(whole.stride) == {1}:
-        return graph.add(Copy(), x)  # another rule removes it, where the annotations allow
+        return graph.add(Copy(), x)  # remove_shape_noop removes it, if the annotations allow it
     return graph.add(whole, x)

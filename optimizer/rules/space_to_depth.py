@@ -1,9 +1,9 @@
-"""A convolution of blocks that were put into channels is a convolution with a larger kernel and stride.
+"""Folding of space to depth into the convolution that follows.
 
-Space to depth with blocks of b makes channel (dy, dx, c) of element (i, j) out of x[c, b * i + dy, b * j + dx], the
-channels in any order. Exporters spell it as a reshape, a permute and a reshape, or as a concatenation of b * b slices
-with steps of b. A convolution of it with kernel k, stride s and padding p reads the same elements of x with the same
-weights as one with kernel b * k, stride b * s and padding b * p:
+Space to depth with blocks of b computes channel (dy, dx, c) of element (i, j) from x[c, b * i + dy, b * j + dx], with
+the channels in any order. Exporters write it as reshape, permute and reshape, or as a concat of b * b slices with steps
+of b. A convolution of it with kernel k, stride s and padding p reads the same elements of x with the same weights as
+one with kernel b * k, stride b * s and padding b * p:
 
     w'[o, c, b * ky + dy, b * kx + dx] = w[o, (dy, dx, c), ky, kx].
 """
@@ -34,7 +34,7 @@ _LONGEST = 5
 
 @dataclass(frozen=True)
 class _Blocks:
-    """What a tensor is the space to depth of, the size of the blocks, and where the elements of every channel begin."""
+    """The operand of a space to depth, the block size, and the first element of every channel."""
 
     x: Value
     size: int
@@ -64,7 +64,7 @@ def _blocks(value: Value) -> _Blocks | None:
 
 
 def _part(value: Value | None) -> _Blocks | None:
-    """A value as channels of elements that lie ``size`` rows and columns apart in a tensor above it."""
+    """Express a value as channels of elements that are ``size`` rows and columns apart in a tensor above it."""
     nodes: list[Node] = []
     while value is not None and value.producer is not None and len(nodes) < _LONGEST:
         node = value.producer
@@ -111,11 +111,11 @@ def _reads_blocks(node: Node) -> bool:
     formerly="space_to_depth_into_convolution",
 )
 def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
-    """A convolution of space to depth reads the image itself, with larger steps."""
+    """``conv(space_to_depth(x)) -> conv(x)`` with a larger kernel and stride."""
     op, found = m.conv.op, _blocks(m.blocks.output)
     assert found is not None
     if op.groups != 1 or (op.dh, op.dw) != (1, 1):
-        return Skip("the convolution has groups or dilations")
+        return Skip("the conv has groups or dilations")
     if m.W.stored is not None or m.blocks.output.quant is not None:
         return Skip("the source file quantizes it")
     size = found.size

@@ -1,4 +1,4 @@
-"""Cutting and joining: splits of which little is read, concatenations of concatenations and of all parts."""
+"""Splits with at most one used result, and concats of concats or of all results of a split."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 
 
-def _has_one_reader_at_most(node: Node) -> bool:
+def _has_at_most_one_user(node: Node) -> bool:
     return sum(bool(part.uses) for part in node.outputs) <= 1
 
 
-@rule(
-    p(Split, "x", name="split", where=_has_one_reader_at_most), stage="canonicalize", formerly="split_with_one_reader"
-)
+@rule(p(Split, "x", name="split", where=_has_at_most_one_user), stage="canonicalize", formerly="split_with_one_reader")
 def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
-    """A split of which one part is read is an extract; a split into one part is nothing."""
+    """``split(x) -> extract(x)`` if one result is used; x if the split has one result."""
     parts: list[Value] = list(m.split.outputs)
     read = [index for index, part in enumerate(parts) if part.uses or graph.is_output(part)]
     if len(read) != 1:
-        return Skip("not exactly one part is read")
+        return Skip("not exactly one result is used")
     if not m.x.type.is_static:
-        return Skip("its shape is not known before the model runs")
+        return Skip("its shape is dynamic")
     (wanted,) = read
     axis = m.split.op.axis % m.x.rank
     shape = m.x.type.static_shape
@@ -39,21 +37,21 @@ def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
     return tuple(results)
 
 
-def _joins_all_parts(node: Node) -> bool:
+def _concatenates_all_results(node: Node) -> bool:
     first = node.inputs[0]
     split = None if first is None else first.producer
     return split is not None and isinstance(split.op, Split) and node.inputs == split.outputs
 
 
 @rule(
-    p(Concat, p(Split, "x", name="split"), name="concat", where=_joins_all_parts),
+    p(Concat, p(Split, "x", name="split"), name="concat", where=_concatenates_all_results),
     stage="canonicalize",
     formerly="join_of_all_parts",
 )
 def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
-    """concat(split(x)) = x."""
+    """``concat(split(x)) -> x``."""
     if m.concat.op.axis % m.x.rank != m.split.op.axis % m.x.rank:
-        return Skip("cut and joined along different axes")
+        return Skip("the split and concat axes differ")
     if any(value.quant != m.x.quant for value in (*m.split.outputs, *m.concat.outputs)):
         return Skip("it changes the quantization")
     return m.x  # type: ignore[no-any-return]  # bound by the pattern
@@ -61,7 +59,7 @@ def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(Concat, name="outer", reads=Concat), stage="canonicalize")
 def merge_concats(graph: Graph, m: Match) -> Replacement:
-    """concat(concat(a, b), c) = concat(a, b, c) along one axis."""
+    """``concat(concat(a, b), c) -> concat(a, b, c)`` along one axis."""
     outer, rank = m.outer, m.outer.output.rank
     axis = outer.op.axis % rank
     operands: list[Value] = []
@@ -75,5 +73,5 @@ def merge_concats(graph: Graph, m: Match) -> Replacement:
         else:
             operands.append(value)
     if len(operands) == len(outer.inputs):
-        return Skip("the inner concatenation has other readers, another axis or a scale of its own")
+        return Skip("the inner concat has other users, another axis or another scale")
     return graph.add(Concat(outer.op.axis), *operands, sources=tuple(dict.fromkeys(sources)))

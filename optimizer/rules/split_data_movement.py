@@ -1,12 +1,12 @@
-"""What moves all parts of a split alike moves the whole before it.
+"""Hoisting of equal data movement of all results of a split above the split.
 
-Queries, keys and values of attention come out of one layer: their split into three, and each part into heads, is one
-reshape of the layer's result and a split into three times as many heads; one permute for all of them follows.
+Queries, keys and values of attention are computed by one layer: the split into three, and the reshape of each part into
+heads, become one reshape and a split into three times as many heads. A permute of each part becomes one permute.
 
 - split(x) into parts [O, c_i, I], each reshaped to [O.., k_i, ..], is reshape(x) to [O.., sum(k_i), ..], split along
-  that axis: within one of the outer indices, part after part follow each other in both.
-- Parts that are all permuted alike are parts of the permuted tensor, along the axis that the permute makes of theirs.
-  Not where ``sink_permute_through_split`` would move them back.
+  that axis: for each outer index the parts follow each other in both.
+- Equally permuted parts are parts of the permuted tensor. The rule declines if ``sink_permute_through_split`` would
+  reverse it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tpuconvert.schema.ops.shape_change import Reshape
 
 
 def _movers(node: Node, op: type[Op]) -> list[Node]:
-    """The only reader of each part; empty where one has another, or none, or it is not of this operator."""
+    """The sole user of each result; empty if a result has no user, several users, or one with another operator."""
     if any(len(part.uses) != 1 for part in node.outputs):
         return []
-    found = [reader for part in node.outputs for reader, _ in part.uses]
-    return found if all(isinstance(reader.op, op) for reader in found) else []
+    found = [user for part in node.outputs for user, _ in part.uses]
+    return found if all(isinstance(user.op, op) for user in found) else []
 
 
 def _is_reshaped(node: Node) -> bool:
@@ -43,8 +43,8 @@ def _is_permuted(node: Node) -> bool:
 
 def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     if any(graph.is_output(part) for part in node.outputs):
-        return "a part leaves the graph"
-    return "the source file rounds a part" if any(rounds(item) for item in (node, *movers)) else ""
+        return "a result of the split is a graph output"
+    return "the source file quantizes a result of the split" if any(rounds(item) for item in (node, *movers)) else ""
 
 
 @rule(
@@ -54,19 +54,19 @@ def _why_not(graph: Graph, node: Node, movers: list[Node]) -> str:
     formerly="reshape_before_split",
 )
 def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
-    """Parts that are all reshaped alike are parts of one reshape."""
+    """``reshape(split(x)) -> split(reshape(x))`` if all results are reshaped alike."""
     movers = _movers(m.split, Reshape)
     declined = _why_not(graph, m.split, movers)
     if declined:
         return Skip(declined)
     values = [m.x, *(node.output for node in movers)]
     if any(not value.type.is_static or 0 in value.shape for value in values):
-        return Skip("a shape is not known before the model runs")
+        return Skip("a shape is dynamic")
     shapes = [node.output.type.static_shape for node in movers]
     outer = math.prod(m.x.type.static_shape[: m.split.op.axis % m.x.rank])
     axis = _cut_axis(shapes, outer)
     if axis is None:
-        return Skip("no reshape has the parts side by side")
+        return Skip("no single reshape contains all results along one axis")
     sizes = tuple(shape[axis] for shape in shapes)
     whole = graph.add(Reshape((*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])), m.x, name=f"{m.x.name}:parts")
     whole.quant = m.x.quant
@@ -75,7 +75,7 @@ def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
 
 
 def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
-    """The axis along which tensors of these shapes lie side by side, behind axes with ``outer`` indices in all."""
+    """The axis along which tensors of these shapes are concatenated, after axes with ``outer`` indices in total."""
     first = shapes[0]
     for axis in range(len(first)):
         others = {(shape[:axis], shape[axis + 1 :]) for shape in shapes}
@@ -91,17 +91,17 @@ def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     formerly="permute_before_split",
 )
 def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
-    """Parts that are all permuted alike are parts of one permuted tensor."""
+    """``permute(split(x)) -> split(permute(x))`` if all results are permuted alike."""
     movers = _movers(m.split, Permute)
     declined = _why_not(graph, m.split, movers)
     if declined:
         return Skip(declined)
     orders = {node.op.order for node in movers if isinstance(node.op, Permute)}
     if len(orders) > 1:
-        return Skip("the parts are not permuted alike")
+        return Skip("the results are not all permuted alike")
     (order,) = orders
     if permutes_go_on([node.output for node in movers], order):
-        return Skip("the permutes move on by themselves")
+        return Skip("the permutes can sink further")
     whole = graph.add(Permute(order), m.x, name=f"{m.x.name}:permuted")
     whole.quant = m.x.quant
     op = dataclasses.replace(m.split.op, axis=inverse(order)[m.split.op.axis % m.x.rank])

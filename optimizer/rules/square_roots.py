@@ -1,13 +1,12 @@
-"""Quotients by lengths: one reciprocal root per length instead of one division per element.
+"""Replacement of divisions by a square root with one reciprocal square root per vector.
 
-The L2 norm that networks end with divides by the length of a vector, which may not be less than a small number d:
-x / max(sqrt(sum(x^2)), d), over channels, rows or whatever axes. Roots keep the order of numbers, so that for s >= 0
+The L2 norm at the end of many networks divides by the length of a vector, with a lower limit d: x / max(sqrt(sum(x^2)),
+d). The square root is monotone, so that for s >= 0
 
     max(sqrt(s), d) = sqrt(max(s, d^2)), and x / max(sqrt(s), d) = x * rsqrt(max(s, d^2)).
 
-For s below 0 the root is no number, and the maximum would be: s must be known not to be. d^2 must be a binary32 number
-of all its digits. With a sum s + e in the place of the maximum, over the last axes, it is rms_norm, which is
-recognized before.
+For s < 0 the root is NaN but the maximum is not: s must be known to be non-negative. d^2 must be a normal float32
+number. With a sum s + e instead of the maximum, over the last axes, it is rms_norm, which is recognized before.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ ROOT = p(Active, "y", name="root", where=_is_root, sole_user=True)
     formerly="quotient_by_root",
 )
 def replace_div_by_sqrt_by_rsqrt(graph: Graph, m: Match) -> Replacement:
-    """X / sqrt(y) = x * rsqrt(y), and x / max(sqrt(y), d) = x * rsqrt(max(y, d^2))."""
+    """``x / sqrt(y) -> x * rsqrt(y)``, and ``x / max(sqrt(y), d) -> x * rsqrt(max(y, d^2))``."""
     y, name = m.y, m.op.output.name
     if m.binds("limit"):
         least = m.limit.op.scalar.value
         if not _SMALLEST <= least <= _LARGEST:
-            return Skip("the square of the limit is beyond the range of binary32")
+            return Skip("the square of the limit is beyond the range of float32")
         if not is_never_negative(y):
-            return Skip("what the root is taken of may be negative")
+            return Skip("the operand of the root may be negative")
         y = graph.add(Maxs(Scalar.f32(least * least)), y, name=f"{name}:limited")
     reciprocal = graph.add(Active(ActiveType.ACTIVE_RSQRT), y, name=f"{name}:reciprocal")
     return graph.add(Mul(), m.x, reciprocal)

@@ -1,12 +1,12 @@
-"""Copies that the operator behind them makes by itself, or could be made later of less.
+"""Removal and sinking of tiles at operators that broadcast.
 
-Operators of two tensors expand axes of one element, and so do exporters before them. With t(x) = x repeated along axes:
+Binary operators broadcast unit axes, but exporters often repeat them explicitly. With t(x) = x repeated along axes:
 
-- f(t(x), y) = f(x, y) where only axes of one element are repeated and y has the full extent there;
-- a constant whose elements repeat along an axis is a shorter one, for the same operators;
-- f(t(x)) = t(f(x)) for functions of one element, f(t(x), t(y)) = t(f(x, y)) with t the same, and f(t(x), y) =
-  t(f(x, y)) where y has one element along every repeated axis; so for choices. Then f computes fewer elements, and the
-  copies come closer to an operator that makes them by itself.
+- ``f(t(x), y) -> f(x, y)`` if only unit axes are repeated and y has the full extent there;
+- a constant whose elements repeat along an axis is stored once, for the same operators;
+- ``f(t(x)) -> t(f(x))`` for unary operators, ``f(t(x), t(y)) -> t(f(x, y))`` for equal tiles, and ``f(t(x), y) ->
+  t(f(x, y))`` if y has unit axes wherever t repeats; likewise for selections. f then computes fewer elements, and the
+  tile gets closer to an operator that broadcasts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tpuconvert.schema.ops.tile import Repetition
 from tpuconvert.schema.types import Array
 
 
-def repeats_ones(value: Value | None) -> bool:
-    """Whether a value is made by repeating axes of one element only, on the same grid."""
+def repeats_unit_axes(value: Value | None) -> bool:
+    """Return True if a value results from repeating unit axes only, without a change of scale."""
     node = None if value is None else value.producer
     if node is None or not isinstance(node.op, Repetition) or rounds(node):
         return False
@@ -34,41 +34,41 @@ def repeats_ones(value: Value | None) -> bool:
     return all(count == 1 or extent == 1 for count, extent in zip(node.op.counts, x.shape, strict=True))
 
 
-def _reads_copies(node: Node) -> bool:
-    return any(repeats_ones(value) for value in node.inputs)
+def _reads_tile(node: Node) -> bool:
+    return any(repeats_unit_axes(value) for value in node.inputs)
 
 
 @rule(
-    p(Trait.BINARY, name="op", reads=Repetition, where=_reads_copies),
+    p(Trait.BINARY, name="op", reads=Repetition, where=_reads_tile),
     stage="canonicalize",
     formerly="tile_before_expansion",
 )
 def remove_tile_before_broadcast(graph: Graph, m: Match) -> Replacement:
-    """f(tile(x), y) = f(x, y) where f itself expands axes of one element."""
+    """``f(tile(x), y) -> f(x, y)`` if f broadcasts the repeated unit axes itself."""
     operands: list[Value] = list(m.op.inputs)
     for index, value in enumerate(m.op.inputs):
-        if not repeats_ones(value):
+        if not repeats_unit_axes(value):
             continue
         shorter = [*operands[:index], value.producer.inputs[0], *operands[index + 1 :]]
         if _gives(m.op.op, shorter, m.op.output):
             operands = shorter
     if operands == list(m.op.inputs):
-        return Skip("the copies give the result its shape")
+        return Skip("the tile determines the shape of the result")
     return graph.add(m.op.op, *operands)
 
 
 def _gives(op: Op, operands: list[Value], result: Value) -> bool:
-    """Whether the result has the same type; extents that depend on data may differ though they are spelled alike."""
+    """Return True if the result has the same type. Data-dependent extents may differ in spite of equal names."""
     if any("?" in str(extent) for value in operands for extent in value.shape):
         return False
     try:
         return op.infer(*(value.type for value in operands)) == (result.type,)
-    except ShapeError:  # extents that are only known when the model runs
+    except ShapeError:  # data-dependent extents
         return False
 
 
-def shortened(data: Array) -> Array:
-    """An array with one element along every axis along which its elements repeat, signs of zeros included."""
+def shrink_repeats(data: Array) -> Array:
+    """Shrink every axis along which the elements of an array repeat to extent 1. Signs of zeros count as different."""
     for axis, extent in enumerate(data.shape):
         if extent > 1 and _ends_agree(data, axis):
             first = data.take([0], axis)
@@ -81,7 +81,7 @@ def _ends_agree(data: Array, axis: int) -> bool:
     return bool((data.take(0, axis) == data.take(-1, axis)).all())
 
 
-def _may_be_shorter(value: Value | None, other: Value | None) -> bool:
+def _may_shrink(value: Value | None, other: Value | None) -> bool:
     if value is None or other is None or not value.is_constant or other.is_constant or value.rank != other.rank:
         return False
     if value.quant is not None or value.stored is not None:
@@ -93,7 +93,7 @@ def _may_be_shorter(value: Value | None, other: Value | None) -> bool:
 
 def _has_repeated_constant(node: Node) -> bool:
     first, second = node.inputs
-    return _may_be_shorter(first, second) or _may_be_shorter(second, first)
+    return _may_shrink(first, second) or _may_shrink(second, first)
 
 
 @rule(
@@ -103,20 +103,20 @@ def _has_repeated_constant(node: Node) -> bool:
     formerly="shorten_repeated_constant",
 )
 def shrink_repeated_constant(graph: Graph, m: Match) -> Replacement:
-    """A constant whose elements repeat along an axis is given once there, and the operator expands it."""
+    """Store a constant whose elements repeat along an axis once; the operator broadcasts it."""
     constant: Value = m.C
-    data = shortened(constant.array)
+    data = shrink_repeats(constant.array)
     if data.shape == constant.array.shape:
         return Skip("its elements repeat along no axis")
     shorter = graph.constant(np.ascontiguousarray(data), constant.name)
     operands = [shorter if value is constant else value for value in m.op.inputs]
     if not _gives(m.op.op, operands, m.op.output):
-        return Skip("the constant gives the result its shape")
+        return Skip("the constant determines the shape of the result")
     return graph.add(m.op.op, *operands)
 
 
-def _follows_copies(node: Node) -> bool:
-    """Whether all operands are repeated alike, or are the same for every copy."""
+def _follows_tile(node: Node) -> bool:
+    """Return True if all operands are repeated alike, or are the same for every copy."""
     tiles = [_tile(value) for value in node.inputs]
     op = next((tile.op for tile in tiles if tile is not None), None)
     if op is None:
@@ -128,13 +128,13 @@ def _follows_copies(node: Node) -> bool:
 
 
 def _tile(value: Value | None) -> Node | None:
-    """The node that makes a value of copies, if it does."""
+    """The tile that computes a value, if it is one."""
     node = None if value is None else value.producer
     return node if node is not None and isinstance(node.op, Repetition) else None
 
 
 def _is_same_for_all(value: Value, tile: Op) -> bool:
-    """Whether a value has one element along every axis along which there are copies; or one in all."""
+    """Return True if a value has unit axes wherever the tile repeats, or has one element."""
     assert isinstance(tile, Repetition)
     if value.rank != len(tile.counts):
         return all(extent == 1 for extent in value.shape)
@@ -142,17 +142,17 @@ def _is_same_for_all(value: Value, tile: Op) -> bool:
 
 
 @rule(
-    p((Trait.UNARY, Trait.BINARY, ConditionSelect), name="op", reads=Repetition, where=_follows_copies),
+    p((Trait.UNARY, Trait.BINARY, ConditionSelect), name="op", reads=Repetition, where=_follows_tile),
     stage="canonicalize",
     formerly="tile_behind_function",
 )
 def sink_tile_through_elementwise(graph: Graph, m: Match) -> Replacement:
-    """f(tile(x)) = tile(f(x)) for functions of one element, and of several that are alike for every copy."""
+    """``f(tile(x)) -> tile(f(x))`` for element-wise f whose other operands are the same for every copy."""
     tiles = [tile for tile in map(_tile, m.op.inputs) if tile is not None]
     if not all(graph.is_sole_use(tile.output) for tile in tiles):
-        return Skip("the copies have other readers")
+        return Skip("the tile has other users")
     if any(rounds(tile) for tile in tiles):
-        return Skip("the source file quantizes the copies")
+        return Skip("the source file quantizes the result of the tile")
     operands = [value if (tile := _tile(value)) is None else tile.inputs[0] for value in m.op.inputs]
     sources = tuple(dict.fromkeys(source for tile in tiles for source in tile.sources))
     with graph.source(*m.op.sources):

@@ -1,14 +1,14 @@
-"""Reshapes that drop axes of one element move behind the operators that do not care.
+"""Sinking of reshapes that drop unit axes.
 
-A convolution over one axis becomes reshape, convolution over two, reshape; sums, functions and concatenations between
-such convolutions then stand between reshapes. With r a reshape that only drops axes of one element:
+A 1-D convolution becomes reshape, 2-D convolution, reshape; element-wise operators and concats between such
+convolutions are then between reshapes. With a reshape r that only drops unit axes:
 
-- f(r(x)) = r(f(x)) for functions of one element;
-- f(r(x), r(y)) = r(f(x, y)) for sums and their like, where in the place of r(y) may stand a constant, or a value that
-  is reshaped the other way for others already;
-- concat(r(x), r(y)) = r(concat(x, y)) along the axis that r makes of it.
+- ``f(r(x)) -> r(f(x))`` for unary operators;
+- ``f(r(x), r(y)) -> r(f(x, y))`` for binary operators; instead of r(y) there may be a constant, or a value that is also
+  reshaped to the other shape for other users;
+- ``concat(r(x), r(y)) -> r(concat(x, y))`` along the corresponding axis.
 
-A rule fires where it adds no reshape: where one that it passes has no other reader. Reshapes that meet cancel.
+A rule fires if it adds no reshape: one of the reshapes it passes has no other user. Reshapes that meet cancel.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpuconvert.schema.types import Shape
 
 
 def axis_map(before: Shape, after: Shape) -> dict[int, int] | None:
-    """For every axis after a reshape that is longer than 1 the axis before it, where it drops axes of one element."""
+    """Map every axis longer than 1 after a reshape to the axis before it, if the reshape only drops unit axes."""
     longer = [[axis for axis, extent in enumerate(shape) if extent != 1] for shape in (before, after)]
     if [before[axis] for axis in longer[0]] != [after[axis] for axis in longer[1]] or len(before) <= len(after):
         return None
@@ -35,7 +35,7 @@ def axis_map(before: Shape, after: Shape) -> dict[int, int] | None:
 
 
 def _unit_reshape(value: Value | None) -> Node | None:
-    """The reshape that makes a value, if it drops axes of one element and does nothing else."""
+    """The reshape that computes a value, if it only drops unit axes."""
     node = None if value is None else value.producer
     if node is None or not isinstance(node.op, Reshape) or rounds(node) or 0 in node.output.shape:
         return None
@@ -53,19 +53,19 @@ def _has_unit_reshape(node: Node) -> bool:
     formerly="sink_reshape_through_function",
 )
 def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
-    """f(r(x), r(y)) = r(f(x, y)) for functions of elements, where r drops axes of one element."""
+    """``f(r(x), r(y)) -> r(f(x, y))`` for element-wise f and a reshape r that drops unit axes."""
     node: Node = m.op
     found = [reshape for reshape in map(_unit_reshape, node.inputs) if reshape is not None]
     full = [reshape for reshape in found if reshape.output.shape == node.output.shape]
     if not full:
-        return Skip("what is reshaped is expanded")
+        return Skip("the reshaped operand is broadcast")
     before = _shape_before(full[0])
     operands = [_as_before(graph, value, before, node.output.shape) for value in node.inputs]
     if any(value is None for value in operands):
-        return Skip("the operands are not reshaped alike")
+        return Skip("the operands do not all have the same reshape")
     if not any(graph.is_sole_use(reshape.output) for reshape in found):
-        return Skip("the reshape has other readers")
-    return _reshaped_behind(graph, node, node.op, operands)
+        return Skip("the reshape has other users")
+    return _existing_reshape(graph, node, node.op, operands)
 
 
 def _shape_before(reshape: Node) -> Shape:
@@ -75,7 +75,7 @@ def _shape_before(reshape: Node) -> Shape:
 
 
 def _as_before(graph: Graph, value: Value | None, before: Shape, after: Shape) -> Value | None:
-    """An operand in the axes before the reshape, where that takes no operator."""
+    """An operand in the shape before the reshape, if this needs no additional node."""
     reshape = _unit_reshape(value)
     if reshape is not None and _shape_before(reshape) == before and reshape.output.shape == after:
         return reshape.inputs[0]
@@ -96,29 +96,29 @@ def _as_before(graph: Graph, value: Value | None, before: Shape, after: Shape) -
 
 
 def _with_axes(value: Value, shape: Shape) -> Value | None:
-    """What a reshape makes of a value that others read in this shape."""
+    """The result of a reshape of a value to this shape for other users."""
     others = (user for user in value.users if isinstance(user.op, Reshape) and not rounds(user))
     return next((user.output for user in others if user.output.shape == shape), None)
 
 
 @rule(p(Concat, name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_concat(graph: Graph, m: Match) -> Replacement:
-    """concat(r(x), r(y)) = r(concat(x, y)), where r drops axes of one element."""
+    """``concat(r(x), r(y)) -> r(concat(x, y))`` for a reshape r that drops unit axes."""
     found = [_unit_reshape(value) for value in m.op.inputs]
     reshapes = [reshape for reshape in found if reshape is not None]
     maps = [axis_map(_shape_before(reshape), reshape.output.shape) for reshape in reshapes]
     ranks = {len(_shape_before(reshape)) for reshape in reshapes}
     axis = m.op.op.axis % m.op.output.rank
     if len(reshapes) < len(found) or len(ranks) > 1 or any(item != maps[0] for item in maps):
-        return Skip("the operands are not reshaped alike")
+        return Skip("the operands do not all have the same reshape")
     if maps[0] is None or axis not in maps[0]:
-        return Skip("it joins along an axis of one element")
+        return Skip("it concatenates along a unit axis")
     if not any(graph.is_sole_use(reshape.output) for reshape in reshapes):
-        return Skip("the reshapes have other readers")
-    return _reshaped_behind(graph, m.op, Concat(maps[0][axis]), [reshape.inputs[0] for reshape in reshapes])
+        return Skip("the reshapes have other users")
+    return _existing_reshape(graph, m.op, Concat(maps[0][axis]), [reshape.inputs[0] for reshape in reshapes])
 
 
-def _reshaped_behind(graph: Graph, node: Node, op: Op, operands: Sequence[Value | None]) -> Replacement:
+def _existing_reshape(graph: Graph, node: Node, op: Op, operands: Sequence[Value | None]) -> Replacement:
     inner = graph.add(op, *operands, name=f"{node.output.name}:reshaped")
     inner.quant = node.output.quant
     return reshape_like(graph, inner, node.output)

@@ -37,7 +37,7 @@ def test_passes_are_listed_in_running_order(capsys: Captured) -> None:
         "order": 1,
         "name": "remove_dead_nodes",
         "rule": "",
-        "about": "Nodes and constants that no output depends on go.",
+        "about": "Remove nodes and constants that no output depends on.",
     }
     assert {row["rule"] or row["name"] for row in rows} <= set(known_names())
     assert {name for name in known_names() if name not in {row["name"] for row in rows}} <= {

@@ -109,8 +109,8 @@ def test_fires_behind_a_convolution_and_other_functions():
     [
         (lambda g, x: f.mul(g, x, f.tanh(g, x)), "no known function of one value"),
         (lambda g, x: f.mul(g, x, f.sigmoid(g, f.adds(g, x, 0.001))), "no known function of one value"),
-        (lambda g, x: (f.mul(g, x, s := f.sigmoid(g, x)), s), "what lies inside has other users"),
-        (lambda g, x: (f.mul(g, x, s := f.sigmoid(g, x)), f.square(g, s)), "what lies inside has other users"),
+        (lambda g, x: (f.mul(g, x, s := f.sigmoid(g, x)), s), "an inner value has other users"),
+        (lambda g, x: (f.mul(g, x, s := f.sigmoid(g, x)), f.square(g, s)), "an inner value has other users"),
     ],
 )
 def test_declines(build, reason):
@@ -143,7 +143,7 @@ def test_a_grid_between_stays():
     graph = graph_of(lambda g, x: f.mul(g, x, annotated(f.sigmoid(g, x))), SHAPE)
     trace = optimize(graph)
     assert ops(graph) == ["active", "mul"]
-    assert reasons(trace, RULE) == {"the source file quantizes what lies inside"}
+    assert reasons(trace, RULE) == {"the source file quantizes an inner value"}
 
 
 def test_annotations_around_it_are_kept():

@@ -64,12 +64,12 @@ DECLINES = {
     "what is left": (
         lambda g, x: g.add(Rsubs(s(1)), g.add(Rsubs(s(1.0001)), x)),
         "merge_rsubs",
-        "the numbers cancel each other, which may be meant to round",
+        "the constants nearly cancel, which may be meant to round",
     ),
     "too large": (
         lambda g, x: g.add(Rdivs(s(3e38)), g.add(Rdivs(s(1e-3)), x)),
         "merge_rdivs",
-        "the quotient of the numbers is beyond the range of binary32",
+        "the quotient of the constants is beyond the range of float32",
     ),
     "another dividend": (
         lambda g, x: g.add(Rdivs(s(2)), g.add(SQRT, positive(g, x))),

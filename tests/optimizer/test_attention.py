@@ -202,7 +202,7 @@ def test_another_number_for_what_is_none_stays():
         return g.add(BatchMatmul(), chosen, v)
 
     trace = optimized(build, *[SHAPE] * 3, COLUMNS)[1]
-    assert reasons(trace, "recognize_attention") == {"what stands for no number is not 0"}
+    assert reasons(trace, "recognize_attention") == {"the replacement of NaN is not 0"}
 
 
 DIAGONAL_ONLY = np.where(np.eye(4), 0, -np.inf).astype(np.float32)[None, None]
@@ -251,11 +251,11 @@ def two_products(g, q, k, v):
             lambda g, q, k, v: pieces(
                 g, q, k, v, mask=g.constant(np.where(np.eye(4), np.inf, 0).astype(np.float32)[None, None])
             ),
-            "its mask holds what is no number, or plus infinity",
+            "its mask contains NaN or plus infinity",
         ),
         (
             lambda g, q, k, v: g.add(BatchMatmul(), g.add(Softmax(3), g.add(TANH, g.add(KEYS, q, k))), v),
-            "the scores are no product with the rows of the keys",
+            "the scores are not a matmul with transposed keys",
         ),
         (two_products, "the scores have other users"),
         (
@@ -267,7 +267,7 @@ def two_products(g, q, k, v):
                 ),
                 v,
             ),
-            "the scores are no product with the rows of the keys",
+            "the scores are not a matmul with transposed keys",
         ),
     ],
 )
@@ -292,7 +292,7 @@ def test_a_grid_between_stays():
         return g.add(BatchMatmul(), g.add(Softmax(3), annotated(g.add(KEYS, q, k), Q)), v)
 
     trace = optimize(graph_of(build, SHAPE, SHAPE, SHAPE))
-    assert reasons(trace, "recognize_attention") == {"the source file quantizes what lies inside"}
+    assert reasons(trace, "recognize_attention") == {"the source file quantizes an inner value"}
 
 
 @pytest.mark.parametrize("scale", [None, 0.5, 1.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.optimizer.bounds import UNKNOWN, bounds, is_finite
-from tpuconvert.optimizer.value_properties import is_never_negative, is_truth
+from tpuconvert.optimizer.value_properties import is_boolean, is_never_negative
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
@@ -138,4 +138,4 @@ TRUTHS = {
 @pytest.mark.parametrize("form", TRUTHS)
 def test_truths(form, g):
     build, expected = TRUTHS[form]
-    assert is_truth(g, build(g)) == expected
+    assert is_boolean(g, build(g)) == expected

@@ -125,8 +125,8 @@ def test_declines_in_words():
     lines = []
     fit_to_chip(graph, Chip.BM1682, trace=lines.append)
     assert lines == [
-        "lower_batch_norm_to_mul_add: skipped 1: its statistics are computed while the model runs",
-        "lower_interpolate: skipped 1: its size is not known before the model runs",
+        "lower_batch_norm_to_mul_add: skipped 1: its statistics are not constant",
+        "lower_interpolate: skipped 1: its size is dynamic",
     ]
     assert len(problems(graph, Chip.BM1682)) == 2, "the check names what is left"
 

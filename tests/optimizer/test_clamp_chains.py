@@ -53,7 +53,7 @@ def test_fires(chain, result):
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda g, x: g.add(mins(-1), g.add(RELU, x)), "the intervals do not meet"),
+        (lambda g, x: g.add(mins(-1), g.add(RELU, x)), "the intervals are disjoint"),
         (lambda g, x: (g.add(mins(1), y := g.add(RELU, x)), g.add(EXP, y)), "inner has other users"),
         (
             lambda g, x: annotated(g.add(mins(1), annotated(g.add(RELU, x))), OTHER_Q),

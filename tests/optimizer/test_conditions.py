@@ -101,11 +101,11 @@ def test_what_is_not_a_number_is_not_equal():
 DECLINES = {
     "remove_boolean_test": (
         lambda g, x: g.add(IS_NOT_ZERO, g.add(Max(), g.add(IS_POSITIVE, x), g.add(TANH, x))),
-        "its operand may be another number than 0 and 1",
+        "its operand may differ from 0 and 1",
     ),
     "swap_select_branches": (
         lambda g, x: g.add(CHOOSE, g.add(IS_ZERO, g.add(Round(), x)), g.add(TANH, x), x),
-        "its condition may be another number than 0 and 1",
+        "its condition may differ from 0 and 1",
     ),
     "fold_offset_into_comparison": (
         lambda g, x: g.add(IS_ZERO, g.add(Subs(Scalar(F32, float("inf"))), x)),

@@ -77,7 +77,7 @@ def test_what_is_read_elsewhere_stays():
 
     graph, trace = optimized(build, SHAPE, rtol=0)
     assert ops(graph) == ["permute", "reshape"]
-    assert reasons(trace, RULE) == {"no lighter form is known"}
+    assert reasons(trace, RULE) == {"no cheaper form is known"}
 
 
 def test_a_value_on_a_grid_of_its_own_stays():

@@ -205,7 +205,7 @@ def test_what_a_declining_rule_made_is_removed():
 
 def test_rules_without_end_are_stopped():
     graph = relu_chain(3)
-    with pytest.raises(InternalError, match="do not come to an end"):
+    with pytest.raises(InternalError, match="do not terminate"):
         fire(graph, make(RELU_NODE, lambda g, m: g.add(RELU, m.x)))
 
 

@@ -82,22 +82,22 @@ DECLINES = {
     "a branch that is read elsewhere": (
         lambda g, x: (normalized(g, joined(g, y := conv(g, x, 4), conv(g, x, 2))), g.add(TANH, y)),
         "fold_scale_through_concat",
-        "a product has other users",
+        "a linear operator has other users",
     ),
     "a shifted branch before padding": (
         lambda g, x: conv(g, joined(g, g.add(Adds(Scalar.f32(1)), x), x), 4, **PADDED),
         "fold_branch_scales_into_linear",
-        "a shift before padding is not the same at the border",
+        "a bias before a padding conv would differ at the edges",
     ),
     "different borders before": (
         lambda g, x: conv(g, bordered(g, normalized(g, x), 1), 4),
         "fold_scale_into_conv_after_pad",
-        "the border would differ between channels",
+        "the pad value would differ between channels",
     ),
     "different borders behind": (
         lambda g, x: normalized(g, bordered(g, conv(g, x, 4))),
         "fold_scale_into_conv_before_pad",
-        "the border would differ between channels",
+        "the pad value would differ between channels",
     ),
     "mixed by the reshape": (
         lambda g, x: g.add(MatrixMul(), g.add(Reshape((3, 30)), normalized(g, x)), random_constant(g, 30, 4)),
@@ -124,4 +124,4 @@ def test_a_grid_between_stays():
         return conv(g, joined(g, annotated(g.add(Adds(Scalar.f32(1)), x), Q), x), 4)
 
     trace = optimize(graph_of(build, SHAPE))
-    assert reasons(trace, "fold_branch_scales_into_linear") == {"a scaled branch leaves the graph, or is quantized"}
+    assert reasons(trace, "fold_branch_scales_into_linear") == {"a scaled branch is a graph output or is quantized"}

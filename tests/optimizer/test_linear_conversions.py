@@ -28,8 +28,8 @@ def test_one_matrix_for_all_batches(is_transposed, lead):
 @pytest.mark.parametrize(
     ("op", "shape", "reason"),
     [
-        (BatchMatmul(), (2, 5, 6), "there is not one plain matrix for all batches"),
-        (BatchMatmul(left_transpose=True), (4, 6), "its rows are columns"),
+        (BatchMatmul(), (2, 5, 6), "the constant is not one matrix for all batches"),
+        (BatchMatmul(left_transpose=True), (4, 6), "its left operand is transposed"),
     ],
 )
 def test_other_batches_stay(op, shape, reason):
@@ -57,7 +57,7 @@ def test_from_a_plane_it_stays():
 
     graph, trace = optimized(build, (2, 4, 2, 2))
     assert ops(graph) == ["reshape", "matrix_mul", "reshape"]
-    assert reasons(trace, "convert_matmul_to_conv1x1") == {"it does not lead from one plane of one element to another"}
+    assert reasons(trace, "convert_matmul_to_conv1x1") == {"it does not map [N, C, 1, 1] to [N, K, 1, 1]"}
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -115,7 +115,7 @@ def test_a_matrix_that_is_no_plane_stays():
         return gate(g, x, lambda g, x: g.add(Reduce((1, 3), keep_dims=False), x))
 
     trace = optimized(build, (2, 8, 8, 3))[1]
-    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"it does not begin with planes of one element"}
+    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"its operand is not [N, C, 1, 1]"}
 
 
 def test_another_shape_at_the_end_stays():
@@ -124,7 +124,7 @@ def test_another_shape_at_the_end_stays():
         return g.add(Reshape((2, 1, 1, 8)), g.add(SIGMOID, dense(g, g.add(RELU, y), 8)))
 
     trace = optimized(build, (2, 8, 3, 3))[1]
-    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"it does not lead to planes of one element"}
+    assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {"its result is not [N, K, 1, 1]"}
 
 
 def test_a_gate_of_which_a_value_is_seen_stays():
@@ -143,5 +143,5 @@ def test_a_gate_that_the_source_quantizes_stays():
     trace = optimize(graph)
     assert "conv" not in ops(graph)
     assert reasons(trace, "convert_gate_matmuls_to_conv1x1") == {
-        "the source file quantizes what lies inside, or it leaves the graph"
+        "the source file quantizes an inner value, or it is a graph output"
     }

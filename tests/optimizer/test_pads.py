@@ -58,8 +58,8 @@ def test_other_readers_keep_the_border():
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda g, x: conv(g, pad(g, x, value=1.0), 4), "the border is not zero"),
-        (lambda g, x: conv(g, pad(g, x, channels=1), 4), "it pads samples or channels"),
+        (lambda g, x: conv(g, pad(g, x, value=1.0), 4), "the pad value is not zero"),
+        (lambda g, x: conv(g, pad(g, x, channels=1), 4), "it pads the batch or channel axis"),
         (
             lambda g, x: conv(g, annotated(pad(g, annotated(g.add(TANH, x))), OTHER_Q), 4),
             "the source file quantizes the result of pad",
@@ -109,18 +109,18 @@ def test_averages_take_it_up_and_count_it(counts):
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda g, x: pool(g, pad(g, x)), "the border can be larger than the image"),
-        (lambda g, x: pool(g, pad(g, g.add(RELU, x), bottom=3)), "a window can lie in the border"),
-        (lambda g, x: average(g, pad(g, x, value=1.0)), "the border is not zero"),
-        (lambda g, x: average(g, pad(g, x, channels=1)), "it pads samples or channels"),
-        (lambda g, x: average(g, pad(g, x), pad_h=1), "the pooling has padding of its own"),
+        (lambda g, x: pool(g, pad(g, x)), "the padding can be larger than the image"),
+        (lambda g, x: pool(g, pad(g, g.add(RELU, x), bottom=3)), "a window can be entirely in the padding"),
+        (lambda g, x: average(g, pad(g, x, value=1.0)), "the pad value is not zero"),
+        (lambda g, x: average(g, pad(g, x, channels=1)), "it pads the batch or channel axis"),
+        (lambda g, x: average(g, pad(g, x), pad_h=1), "the pooling itself pads"),
         (
             lambda g, x: average(g, pad(g, x), is_ceil_mode=True),
-            "the windows of the pooling depend on what is padding",
+            "the pooling result depends on which elements are padding",
         ),
         (
             lambda g, x: average(g, pad(g, x), is_global_pooling=True),
-            "the windows of the pooling depend on what is padding",
+            "the pooling result depends on which elements are padding",
         ),
     ],
 )
@@ -142,4 +142,4 @@ def test_borders_around_borders_are_one():
 def test_borders_of_other_numbers_stay(outer):
     graph, trace = optimized(lambda g, x: pad(g, pad(g, x, bottom=2), **outer), X, rtol=0)
     assert ops(graph) == ["pad", "pad"]
-    assert reasons(trace, "merge_pads") == {"the borders hold different numbers"}
+    assert reasons(trace, "merge_pads") == {"the pad values differ"}

@@ -113,13 +113,13 @@ def test_a_reduction_without_kept_axes_permutes_what_is_left():
             lambda g, x, y: g.add(Add(), g.add(TO_NHWC, x), y),
             (NCHW, NHWC),
             "sink_permute_through_binary",
-            "the other operand is not permuted alike",
+            "the other operand has no equal permute",
         ),
         (
             lambda g, x, y: g.add(Concat(3), y, g.add(TO_NHWC, x)),
             (NCHW, NHWC),
             "sink_permute_through_concat",
-            "the operands are not all permuted alike",
+            "the operands do not all have the same permute",
         ),
         (
             lambda g, x: annotated(

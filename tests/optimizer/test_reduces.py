@@ -29,7 +29,7 @@ def test_two_are_one(method, first, second, keeps, expected):
     [
         (Reduce((3,), MEAN), Reduce((2,), SUM), "the methods differ"),
         (Reduce((3,), MAX), Reduce((2,), MAX, keep_dims=False), "only one of them keeps its axes"),
-        (Reduce((1, 2, 3), SUM, keep_dims=False), Reduce((0,), SUM, keep_dims=False), "nothing is left of the axes"),
+        (Reduce((1, 2, 3), SUM, keep_dims=False), Reduce((0,), SUM, keep_dims=False), "no axis is left"),
     ],
 )
 def test_declines(first, second, reason):

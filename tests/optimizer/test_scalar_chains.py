@@ -96,17 +96,17 @@ def test_scalars_are_joined(operators, result):
         (
             (Adds(s(12582912)), Subs(s(12582912))),
             "merge_scalar_adds",
-            "the numbers cancel each other, which may be meant to round",
+            "the constants nearly cancel, which may be meant to round",
         ),
         (
             (Muls(s(1e30)), Muls(s(1e30))),
             "merge_scalar_multiplies",
-            "the product of the factors is beyond the range of binary32",
+            "the product of the factors is beyond the range of float32",
         ),
         (
             (Muls(s(1e-30)), Divs(s(1e30))),
             "merge_scalar_multiplies",
-            "the product of the factors is beyond the range of binary32",
+            "the product of the factors is beyond the range of float32",
         ),
     ],
 )
@@ -136,8 +136,8 @@ def test_constants_are_joined(op):
 @pytest.mark.parametrize(
     ("second", "reason"),
     [
-        (lambda g: random_constant(g, 1, 1, 4), "the joined constant would be larger than both"),
-        (lambda g: g.constant(-random_constant(g, 1, 3, 1, seed=1).array), "the joined constant loses digits"),
+        (lambda g: random_constant(g, 1, 1, 4), "the merged constant would be larger than both"),
+        (lambda g: g.constant(-random_constant(g, 1, 3, 1, seed=1).array), "the merged constant loses precision"),
     ],
 )
 def test_constants_decline(second, reason):
@@ -175,4 +175,4 @@ def test_a_scalar_that_cancels_a_constant_stays():
 
     graph, trace = optimized(build, (2, 3, 4))
     assert len(graph) == 2
-    assert reasons(trace, "fold_scalar_into_constant") == {"the joined constant loses digits"}
+    assert reasons(trace, "fold_scalar_into_constant") == {"the merged constant loses precision"}

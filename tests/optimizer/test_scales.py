@@ -103,8 +103,8 @@ def test_fires_before(product, affine):
     if affine in SHIFTLESS or not (pads or "deconv" in product):
         assert len(graph) == 1 and trace.fired[BEFORE] == 1
     else:
-        what = "padding" if pads else "a deconv"
-        assert reasons(trace, BEFORE) == {f"a shift before {what} is not the same at the border"}
+        what = "a padding conv" if pads else "a deconv"
+        assert reasons(trace, BEFORE) == {f"a bias before {what} would differ at the edges"}
 
 
 def test_the_product_behind_takes_the_name_and_the_constants_keep_theirs():
@@ -176,18 +176,18 @@ def quantized_weights(g, x):
     [
         (
             lambda g, x: batch_norm(g, conv(g, x, 6), use_global_stats=False),
-            "its statistics are computed while the model runs",
+            "its statistics are not constant",
         ),
-        (lambda g, x: (batch_norm(g, conv(g, x, 6)), g.add(RELU, g.find("mean_o"))), "its statistics are read"),
+        (lambda g, x: (batch_norm(g, conv(g, x, 6)), g.add(RELU, g.find("mean_o"))), "its statistics have users"),
         (
             lambda g, x: batch_norm(g, conv(g, x, 6), variance=-1.0),
             "variance + epsilon is not positive in every channel",
         ),
-        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), g.add(TANH, y)), "product has other users"),
-        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), y), "product has other users"),
+        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), g.add(TANH, y)), "linear has other users"),
+        (lambda g, x: (batch_norm(g, y := conv(g, x, 6)), y), "linear has other users"),
         (
             lambda g, x: g.add(Mul(), y := conv(g, x, 6), per_channel(g, y, 2)),
-            "the constant is not one number per channel",
+            "the constant is not a per-channel vector",
         ),
         (lambda g, x: g.add(Divs(Scalar.f32(0)), conv(g, x, 6)), "a divisor is zero"),
         (
@@ -196,12 +196,12 @@ def quantized_weights(g, x):
         ),
         (
             lambda g, x: g.add(Add(), conv(g, x, 1), random_constant(g, 1, 6, 1, 1)),
-            "it is not an operation of floats that keeps the shape",
+            "it is not a float operator that keeps the shape",
         ),
         (lambda g, x: g.add(Muls(Scalar.f32(2)), quantized_weights(g, x)), "the source file quantizes the weights"),
         (
             lambda g, x: g.add(Muls(Scalar.f32(2)), annotated(conv(g, x, 6))),
-            "the source file quantizes the result of product",
+            "the source file quantizes the result of linear",
         ),
         (
             lambda g, x: g.add(Add(), g.add(Reshape((2, 4, 30)), conv(g, x, 6)), random_constant(g, 1, 4, 1)),
@@ -225,7 +225,7 @@ def test_declines_behind(build, reason):
             lambda g, x: conv(g, annotated(g.add(Muls(Scalar.f32(2)), x)), 6),
             "the source file quantizes the result of op",
         ),
-        (lambda g, x: conv(g, g.add(Mul(), x, per_channel(g, x, 3)), 6), "the constant is not one number per channel"),
+        (lambda g, x: conv(g, g.add(Mul(), x, per_channel(g, x, 3)), 6), "the constant is not a per-channel vector"),
     ],
 )
 def test_declines_before(build, reason):

@@ -55,7 +55,7 @@ def test_a_slice_within_one_operand_reads_that():
 def test_a_slice_of_two_operands_stays():
     graph, trace = optimized(lambda g, x, y: cut(g, g.add(Concat(1), x, y), 4, 9), SHAPE, SHAPE, rtol=0)
     assert ops(graph) == ["concat", "extract"]
-    assert reasons(trace, "hoist_slice_above_concat") == {"it takes from several operands"}
+    assert reasons(trace, "hoist_slice_above_concat") == {"it reads several operands"}
 
 
 def test_another_grid_stays():
@@ -65,4 +65,4 @@ def test_another_grid_stays():
 
     graph = graph_of(build, SHAPE)
     trace = optimize(graph)
-    assert reasons(trace, "hoist_slice_above_concat") == {"the concatenation changes the quantization"}
+    assert reasons(trace, "hoist_slice_above_concat") == {"the concat changes the quantization"}

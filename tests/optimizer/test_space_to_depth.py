@@ -61,7 +61,7 @@ def test_the_focus_of_a_detector():
 def test_declines(options):
     graph, trace = optimized(lambda g, x: conv(g, permuted(g, x, 2), 4, kernel=2, **options), SHAPE)
     assert len(graph) > 1
-    assert reasons(trace, RULE) == {"the convolution has groups or dilations"}
+    assert reasons(trace, RULE) == {"the conv has groups or dilations"}
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,10 @@ def on_the_move(g, x):
 
 
 DECLINES = {
-    "two shapes": (two_shapes, RESHAPE, "no reshape has the parts side by side"),
-    "across rows": (across_rows, RESHAPE, "no reshape has the parts side by side"),
-    "two orders": (two_orders, PERMUTE, "the parts are not permuted alike"),
-    "leaving": (leaving, RESHAPE, "a part leaves the graph"),
+    "two shapes": (two_shapes, RESHAPE, "no single reshape contains all results along one axis"),
+    "across rows": (across_rows, RESHAPE, "no single reshape contains all results along one axis"),
+    "two orders": (two_orders, PERMUTE, "the results are not all permuted alike"),
+    "leaving": (leaving, RESHAPE, "a result of the split is a graph output"),
 }
 
 
@@ -133,7 +133,7 @@ def test_declines_over_a_grid():
         return tuple(annotated(g.add(Reshape((10, 12)), part), OTHER_Q) for part in parts)
 
     graph = graph_of(build, SHAPE)
-    assert reasons(optimize(graph), RESHAPE) == {"the source file rounds a part"}
+    assert reasons(optimize(graph), RESHAPE) == {"the source file quantizes a result of the split"}
 
 
 def test_annotations_stay():

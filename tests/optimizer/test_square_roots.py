@@ -76,9 +76,9 @@ def _with_length(g, x):
 @pytest.mark.parametrize(
     ("build", "reason"),
     [
-        (lambda g, x: normalized(g, x, 1, squares=g.add(TANH, x)), "what the root is taken of may be negative"),
-        (lambda g, x: normalized(g, x, 1, least=1e-30), "the square of the limit is beyond the range of binary32"),
-        (lambda g, x: normalized(g, x, 1, least=1e20), "the square of the limit is beyond the range of binary32"),
+        (lambda g, x: normalized(g, x, 1, squares=g.add(TANH, x)), "the operand of the root may be negative"),
+        (lambda g, x: normalized(g, x, 1, least=1e-30), "the square of the limit is beyond the range of float32"),
+        (lambda g, x: normalized(g, x, 1, least=1e20), "the square of the limit is beyond the range of float32"),
         (
             lambda g, x: g.add(Div(), x, annotated(g.add(Maxs(Scalar.f32(1)), length(g, x, 1)), Q)),
             "the source file quantizes the result of limit",

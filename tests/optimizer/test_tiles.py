@@ -5,7 +5,7 @@ import pytest
 from optimizer.graphs import OTHER_Q, TANH, Q, annotated, graph_of, ops, optimized, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.rules.tiles import shortened
+from tpuconvert.optimizer.rules.tiles import shrink_repeats
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.cast import Cast
@@ -49,7 +49,7 @@ def test_what_gives_the_result_its_shape_stays(tile, other, shape):
     graph = graph_of(build, other, shape)
     trace = optimize(graph)
     assert "tile" in ops(graph)
-    assert reasons(trace, "remove_tile_before_broadcast") in (set(), {"the copies give the result its shape"})
+    assert reasons(trace, "remove_tile_before_broadcast") in (set(), {"the tile determines the shape of the result"})
 
 
 def test_copies_on_a_grid_of_their_own_stay():
@@ -101,7 +101,7 @@ def test_copies_that_others_read_stay():
     graph = graph_of(build, ROW)
     trace = optimize(graph)
     assert ops(graph) == ["tile", "active"]
-    assert reasons(trace, "sink_tile_through_elementwise") == {"the copies have other readers"}
+    assert reasons(trace, "sink_tile_through_elementwise") == {"the tile has other users"}
 
 
 def test_copies_that_are_expanded_too_come_last():
@@ -152,6 +152,6 @@ def test_constants_that_do_not_repeat_or_give_the_shape_stay():
 
 def test_signs_of_zeros_are_elements():
     zeros = np.array([[0.0, 1], [-0.0, 1], [0.0, 1]], np.float32)
-    assert shortened(zeros) is zeros
-    assert shortened(np.abs(zeros)).shape == (1, 2)
-    assert shortened(np.full((2, 2), np.nan, np.float32)).shape == (2, 2)
+    assert shrink_repeats(zeros) is zeros
+    assert shrink_repeats(np.abs(zeros)).shape == (1, 2)
+    assert shrink_repeats(np.full((2, 2), np.nan, np.float32)).shape == (2, 2)

@@ -73,23 +73,23 @@ DECLINES = {
     "another operand": (
         lambda g, x: g.add(Add(), layer(g, x), g.add(TANH, x)),
         "sink_reshape_through_elementwise",
-        "the operands are not reshaped alike",
+        "the operands do not all have the same reshape",
     ),
-    "other readers": (two_readers, "sink_reshape_through_elementwise", "the reshape has other readers"),
+    "other readers": (two_readers, "sink_reshape_through_elementwise", "the reshape has other users"),
     "expanded": (
         lambda g, x: g.add(Add(), g.add(TANH, x), g.add(Reshape((1, 4, 1)), random_plane(g, x))),
         "sink_reshape_through_elementwise",
-        "what is reshaped is expanded",
+        "the reshaped operand is broadcast",
     ),
     "joined with others": (
         lambda g, x: g.add(Concat(1), layer(g, x), g.add(TANH, x)),
         "sink_reshape_through_concat",
-        "the operands are not reshaped alike",
+        "the operands do not all have the same reshape",
     ),
     "joined along one element": (
         lambda g, x: g.add(Concat(1), *(g.add(Reshape((2, 1, 40)), plane) for plane in pair(g, x))),
         "sink_reshape_through_concat",
-        "it joins along an axis of one element",
+        "it concatenates along a unit axis",
     ),
 }
 
