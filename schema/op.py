@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.finite import InfinityUse, is_finite
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
@@ -474,11 +475,9 @@ def _accept_aliases(definition: type[Op]) -> None:
 
 
 def find_op(name: str) -> type[Op] | None:
-    """The definition of that name, or None. Definitions of the set are loaded when they are first asked for."""
+    """The definition of that name, or None."""
     if name not in _REGISTRY:
-        _load_definitions(name)
-    if name not in _REGISTRY:
-        _load_definitions()  # where there are no sources, or the name is that of no operator
+        _import_definitions()
     return _REGISTRY.get(name)
 
 
@@ -489,12 +488,11 @@ def loaded_ops() -> tuple[type[Op], ...]:
 
 def all_ops() -> dict[str, type[Op]]:
     """Every registered definition by name, in alphabetical order."""
-    _load_definitions()
+    _import_definitions()
     return dict(sorted(_REGISTRY.items()))
 
 
 @functools.cache
-def _load_definitions(name: str = "") -> None:
-    from tpuconvert.schema import ops  # not at import: definitions import this module
-
-    ops.load(name)
+def _import_definitions() -> None:
+    """Import every module of ``schema/ops``: a file with a decorated class is all that an operator needs."""
+    import_modules("tpuconvert.schema.ops")

@@ -8,15 +8,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.conv3d import Conv3d
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -156,13 +157,10 @@ def convolve(
         return as_line(g, product_of(g, line, as_plane(g, x), as_plane(g, w), bias))
     if axes == 2:
         return product_of(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
-    conv3d = find_op("conv3d")
-    if conv3d is None:
-        raise CannotConvertError(NO_OPERATOR, "three spatial axes need the operator conv3d, which is not defined yet")
     bias = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
     flat = tuple(side for pair in pads for side in pair)
-    settings = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
-    return product_of(g, conv3d(**settings), x, w, bias)
+    settings: dict[str, Any] = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
+    return product_of(g, Conv3d(**settings), x, w, bias)
 
 
 @functools.lru_cache(1 << 8)
