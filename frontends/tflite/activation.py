@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned
+from tpuconvert.frontends.tflite.lowering import align
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -43,7 +43,7 @@ def leaky_relu(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("PRELU")
 def prelu(node: TfliteNode, g: Graph) -> Value:
     """max(x, 0) + slope * min(x, 0), the slope per channel or per element."""
-    x, slope = aligned(g, node.input(0), node.input(1))
+    x, slope = align(g, node.input(0), node.input(1))
     falling = g.add(Mul(), emit.mins(g, x, 0), slope)
     return g.add(Add(), g.add(Active(ActiveType.ACTIVE_RELU), x), falling)
 

@@ -6,7 +6,7 @@ import math
 
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.layout import Permuted
-from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -31,8 +31,8 @@ def space_to_depth(node: TfliteNode, g: Graph) -> Value:
     b = node.option("block_size")
     if b < 1 or h % b or w % b:
         raise node.fail(INVALID_NODE, f"block_size {b} does not divide {h} x {w}")
-    blocks = reshaped(g, node.input(0), (n, h // b, b, w // b, b, c))
-    return reshaped(g, g.add(Permute(order=(0, 1, 3, 2, 4, 5)), blocks), (n, h // b, w // b, b * b * c))
+    blocks = reshape(g, node.input(0), (n, h // b, b, w // b, b, c))
+    return reshape(g, g.add(Permute(order=(0, 1, 3, 2, 4, 5)), blocks), (n, h // b, w // b, b * b * c))
 
 
 @tflite_op("DEPTH_TO_SPACE")
@@ -42,8 +42,8 @@ def depth_to_space(node: TfliteNode, g: Graph) -> Value:
     b = node.option("block_size")
     if b < 1 or c % (b * b):
         raise node.fail(INVALID_NODE, f"block_size {b} does not divide {c} channels")
-    blocks = reshaped(g, node.input(0), (n, h, w, b, b, c // (b * b)))
-    return reshaped(g, g.add(Permute(order=(0, 1, 3, 2, 4, 5)), blocks), (n, h * b, w * b, c // (b * b)))
+    blocks = reshape(g, node.input(0), (n, h, w, b, b, c // (b * b)))
+    return reshape(g, g.add(Permute(order=(0, 1, 3, 2, 4, 5)), blocks), (n, h * b, w * b, c // (b * b)))
 
 
 def _block_and_margins(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -71,12 +71,12 @@ def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
         x.quant = node.quant(0)
     rest = shape[len(block) + 1 :]
     split = [part for extent, b in zip(extents, block, strict=True) for part in (extent // b, b)]
-    blocks = reshaped(g, x, (shape[0], *split, *rest))
+    blocks = reshape(g, x, (shape[0], *split, *rest))
     inner = tuple(2 * i + 2 for i in range(len(block)))
     outer = tuple(2 * i + 1 for i in range(len(block)))
     tail = tuple(range(2 * len(block) + 1, 2 * len(block) + 1 + len(rest)))
     moved = g.add(Permute(order=(*inner, 0, *outer, *tail)), blocks)
-    return reshaped(
+    return reshape(
         g, moved, (shape[0] * math.prod(block), *(e // b for e, b in zip(extents, block, strict=True)), *rest)
     )
 
@@ -94,13 +94,13 @@ def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     count = len(block)
     batches = shape[0] // math.prod(block)
     extents, rest = shape[1 : count + 1], shape[count + 1 :]
-    blocks = reshaped(g, node.input(0), (*block, batches, *extents, *rest))
+    blocks = reshape(g, node.input(0), (*block, batches, *extents, *rest))
     order = [count]
     for i in range(count):
         order += [count + 1 + i, i]
     order += range(2 * count + 1, 2 * count + 1 + len(rest))
     grown = tuple(e * b for e, b in zip(extents, block, strict=True))
-    plane = reshaped(g, g.add(Permute(order=tuple(order)), blocks), (batches, *grown, *rest))
+    plane = reshape(g, g.add(Permute(order=tuple(order)), blocks), (batches, *grown, *rest))
     if not any(crops):
         return plane
     start = (0, *crops[::2], *(0,) * len(rest))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned, broadcast_shape, expanded, reshaped
+from tpuconvert.frontends.tflite.lowering import align, broadcast_shape, expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -39,7 +39,7 @@ def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
 
 
 def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
-    a, b = aligned(g, emit.as_float(g, node.input(0)), emit.as_float(g, node.input(1)))
+    a, b = align(g, emit.as_float(g, node.input(0)), emit.as_float(g, node.input(1)))
     return g.add(op, a, b)
 
 
@@ -47,14 +47,14 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
 def logical_and(node: TfliteNode, g: Graph) -> Value:
     """Product of 0 and 1."""
     _truth_values_only(node)
-    return g.add(Mul(), *aligned(g, node.input(0), node.input(1)))
+    return g.add(Mul(), *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("LOGICAL_OR", "STABLEHLO_OR", kind=Kind.DIRECT)
 def logical_or(node: TfliteNode, g: Graph) -> Value:
     """Maximum of 0 and 1."""
     _truth_values_only(node)
-    return g.add(Max(), *aligned(g, node.input(0), node.input(1)))
+    return g.add(Max(), *align(g, node.input(0), node.input(1)))
 
 
 def _truth_values_only(node: TfliteNode) -> None:
@@ -77,9 +77,9 @@ def select(node: TfliteNode, g: Graph) -> Value:
     condition, yes, no = node.input(0), node.input(1), node.input(2)
     if node.op_type == "SELECT" and node.rank(0) == 1 and node.rank(1) > 1:
         rows = (static(condition.shape)[0], *(1,) * (node.rank(1) - 1))
-        condition = reshaped(g, condition, rows)
-    shape = broadcast_shape(*aligned(g, condition, yes, no))
-    parts = [expanded(node.graph, emit.as_float(g, value), shape) for value in (condition, yes, no)]
+        condition = reshape(g, condition, rows)
+    shape = broadcast_shape(*align(g, condition, yes, no))
+    parts = [expand(node.graph, emit.as_float(g, value), shape) for value in (condition, yes, no)]
     if parts[0].is_constant:
         parts[0] = g.add(Copy(), parts[0])
     return emit.cast(g, g.add(ConditionSelect(), *parts), yes.dtype)

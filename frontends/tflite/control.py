@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Graph
 @tflite_op("CALL", kind=Kind.FOLDED)
 def call(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A subgraph on the operator's inputs."""
-    return node.inlined(node.option("subgraph"))
+    return node.inline_subgraph(node.option("subgraph"))
 
 
 @tflite_op("STABLEHLO_COMPOSITE", kind=Kind.FOLDED)
@@ -19,7 +19,7 @@ def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """A named function by the subgraph that says what it computes."""
     # The name and the attributes choose a faster kernel; the decomposition alone defines the result.
     node.ignore_option("name", "composite_attributes", "composite_attributes_format", "version")
-    return node.inlined(node.option("decomposition_subgraph_index"))
+    return node.inline_subgraph(node.option("decomposition_subgraph_index"))
 
 
 @tflite_op("IF", kind=Kind.FOLDED, limits="a condition that is known at conversion")
@@ -31,7 +31,7 @@ def if_(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     condition = node.constant(0)
     if condition.size != 1:
         raise node.fail(INVALID_NODE, f"its condition has the shape {list(condition.shape)}")
-    return node.inlined(then if condition.reshape(-1)[0] else otherwise, first=1)
+    return node.inline_subgraph(then if condition.reshape(-1)[0] else otherwise, first=1)
 
 
 @tflite_op("WHILE", "STABLEHLO_WHILE", kind=Kind.FOLDED, limits="a condition that is known before every pass; unrolled")

@@ -32,13 +32,13 @@ def _conv(
         stride_w=strides[1],
         groups=groups,
     )
-    weights = node.permuted(1, order)
+    weights = node.permute(1, order)
     # Convolutions with one scale for all channels round symmetrically, the others within the range.
     scales = node.quant(1)
     per_channel = node.op_type != "CONV_2D" or (scales is not None and scales.axis is not None)
-    x = hybrid.rounded(node, g, node.nchw(0), asymmetric=per_channel)
+    x = hybrid.round_activations(node, g, node.nchw(0), asymmetric=per_channel)
     y = g.add(op, x, weights, bias(node, 2, 0, 1, (1, oc, 1, 1)))
-    return node.nhwc(node.activated(y))
+    return node.nhwc(node.activate(y))
 
 
 @tflite_op("CONV_2D", kind=Kind.DIRECT)
@@ -82,8 +82,8 @@ def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
     top, bottom = _cut(node, height, out_h, kh, strides[0])
     left, right = _cut(node, width, out_w, kw, strides[1])
     op = Deconv(pad_h_t=top, pad_h_b=bottom, pad_w_l=left, pad_w_r=right, stride_h=strides[0], stride_w=strides[1])
-    y = g.add(op, node.nchw(2), node.permuted(1, (3, 0, 1, 2)), bias(node, 3, 2, 1, (1, oc, 1, 1)))
-    return node.nhwc(node.activated(y))
+    y = g.add(op, node.nchw(2), node.permute(1, (3, 0, 1, 2)), bias(node, 3, 2, 1, (1, oc, 1, 1)))
+    return node.nhwc(node.activate(y))
 
 
 def _cut(node: TfliteNode, extent: int, out: int, kernel: int, stride: int) -> tuple[int, int]:

@@ -9,12 +9,12 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.data_dependent import counted
-from tpuconvert.frontends.tflite.flexbuffer import numbers_of
+from tpuconvert.frontends.tflite.data_dependent import count_items
+from tpuconvert.frontends.tflite.flexbuffer import read_numbers
+from tpuconvert.frontends.tflite.gather import cut, gather
 from tpuconvert.frontends.tflite.layout import Permuted
-from tpuconvert.frontends.tflite.lowering import bias, reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import cut, picked
+from tpuconvert.frontends.tflite.lowering import bias, reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
@@ -44,25 +44,25 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     each = min(each, classes)
     if most < 1 or each < 1:
         raise node.fail(INVALID_NODE, f"max_detections {most}, max_classes_per_detection {each}")
-    corners = _decoded(node, g, settings, count)
-    plain = reshaped(g, emit.as_float(g, node.input(1)), (count, scores[-1]))
+    corners = _decode_boxes(node, g, settings, count)
+    plain = reshape(g, emit.as_float(g, node.input(1)), (count, scores[-1]))
     plain = cut(g, plain, [range(count), range(background, scores[-1])])
     best = Topk(k=each, axis=1, descending=True, index_dtype=I32)
     values, labels = g.add_all(best, plain, names=("class_scores", "classes"))
-    first = reshaped(g, cut(g, values, [range(count), range(1)]), (count,))
+    first = reshape(g, cut(g, values, [range(count), range(1)]), (count,))
     score = np.nextafter(
         np.float32(settings["nms_score_threshold"]), np.float32(-np.inf)
     )  # the kernel keeps equal ones
     op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
     taken = g.add(op, corners, first)
     rows = _rows(g, taken, count, most)
-    found = [_picked_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
+    found = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
     spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
     return (
-        reshaped(g, spread, (1, most * each, 4)),
-        reshaped(g, found[1], (1, most * each)),
-        reshaped(g, found[2], (1, most * each)),
-        emit.as_float(g, counted(g, taken)),
+        reshape(g, spread, (1, most * each, 4)),
+        reshape(g, found[1], (1, most * each)),
+        reshape(g, found[2], (1, most * each)),
+        emit.as_float(g, count_items(g, taken)),
     )
 
 
@@ -72,7 +72,7 @@ _SCALES = ("y_scale", "x_scale", "h_scale", "w_scale")
 
 def _settings(node: TfliteNode) -> dict[str, int | float]:
     try:
-        settings = numbers_of(node.operator.options.custom)
+        settings = read_numbers(node.operator.options.custom)
     except ValueError as error:
         raise node.fail(INVALID_NODE, f"its options cannot be read: {error}") from error
     missing = [name for name in (*_NEEDED, *_SCALES) if name not in settings]
@@ -87,20 +87,20 @@ def _settings(node: TfliteNode) -> dict[str, int | float]:
     return settings
 
 
-def _decoded(node: TfliteNode, g: Graph, settings: dict[str, int | float], count: int) -> Value:
+def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], count: int) -> Value:
     """Boxes relative to anchors (centre y, x, height, width) as corners (y1, x1, y2, x2)."""
     anchors = node.real(2)
     if anchors.shape != (count, 4):
         raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
-    code = reshaped(g, emit.as_float(g, node.input(0)), (count, 4))
+    code = reshape(g, emit.as_float(g, node.input(0)), (count, 4))
     place = cut(g, code, [range(count), range(2)])
     size = cut(g, code, [range(count), range(2, 4)])
     steps = np.asarray([settings[name] for name in _SCALES], np.float32)
-    near = g.add(Mul(), place, real_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
-    centre = g.add(Add(), near, real_constant(g, anchors[:, :2], "anchor_centres"))
-    grown = g.add(Mul(), size, real_constant(g, 1 / steps[None, 2:], "size_scales"))
+    near = g.add(Mul(), place, emit.float_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
+    centre = g.add(Add(), near, emit.float_constant(g, anchors[:, :2], "anchor_centres"))
+    grown = g.add(Mul(), size, emit.float_constant(g, 1 / steps[None, 2:], "size_scales"))
     grown = formulas.exp(g, grown)
-    half = g.add(Mul(), grown, real_constant(g, anchors[:, 2:] * np.float32(0.5), "half_anchors"))
+    half = g.add(Mul(), grown, emit.float_constant(g, anchors[:, 2:] * np.float32(0.5), "half_anchors"))
     return g.add(Concat(axis=1), g.add(Sub(), centre, half), g.add(Add(), centre, half))
 
 
@@ -108,12 +108,12 @@ def _rows(g: Graph, taken: Value, none: int, length: int) -> Value:
     """Indices of unknown number, then that of a row of zeros, up to a known length."""
     rest = g.constant(np.full(length, none, np.int32), "no_box")
     every = g.add(Concat(axis=0), taken, rest)
-    return picked(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
+    return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
 
 
-def _picked_rows(g: Graph, table: Value, rows: Value) -> Value:
+def _gather_rows(g: Graph, table: Value, rows: Value) -> Value:
     zeros = g.constant(np.zeros((1, static(table.shape)[1]), np.float32), "nothing")
-    return picked(g, g.add(Concat(axis=0), table, zeros), rows, 0)
+    return gather(g, g.add(Concat(axis=0), table, zeros), rows, 0)
 
 
 @tflite_op("Convolution2DTransposeBias", domain="custom", kind=Kind.DIRECT)
@@ -138,5 +138,5 @@ def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
     op = Deconv(
         pad_h_t=cuts[0], pad_h_b=cuts[1], pad_w_l=cuts[2], pad_w_r=cuts[3], stride_h=stride_h, stride_w=stride_w
     )
-    y = g.add(op, node.nchw(0), node.permuted(1, (3, 0, 1, 2)), bias(node, 2, 0, 1, (1, oc, 1, 1)))
+    y = g.add(op, node.nchw(0), node.permute(1, (3, 0, 1, 2)), bias(node, 2, 0, 1, (1, oc, 1, 1)))
     return node.nhwc(y)

@@ -6,9 +6,9 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.gather import gather
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import picked
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
@@ -28,9 +28,9 @@ def where(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("NON_MAX_SUPPRESSION_V4", kind=Kind.DIRECT, limits="constant limits and thresholds")
 def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Indices of the boxes that are taken, zeros behind them, and how many they are."""
-    taken = taken_boxes(node, g, node.input(0), node.input(1))
+    taken = selected_boxes(node, g, node.input(0), node.input(1))
     most = node.one_int(2)
-    return padded_list(g, taken, most), counted(g, taken)
+    return pad_indices(g, taken, most), count_items(g, taken)
 
 
 @tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
@@ -39,13 +39,13 @@ def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     if node.has_input(5) and node.scalar(5) != 0.0:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"soft_nms_sigma={node.scalar(5)}", "supported: 0")
     scores = node.input(1)
-    taken = taken_boxes(node, g, node.input(0), scores)
+    taken = selected_boxes(node, g, node.input(0), scores)
     most = node.one_int(2)
-    own = picked(g, scores, taken, 0)
-    return padded_list(g, taken, most), padded_list(g, own, most), counted(g, taken)
+    own = gather(g, scores, taken, 0)
+    return pad_indices(g, taken, most), pad_indices(g, own, most), count_items(g, taken)
 
 
-def taken_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
+def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
     """Indices of the boxes above the score threshold that overlap no better one by the IoU threshold or more.
 
     The operator keeps an overlap of exactly its threshold and TFLite does not, so it gets the next smaller number.
@@ -60,13 +60,13 @@ def taken_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Valu
     return g.add(op, *(g.add(Constdata(), value) if value.is_constant else value for value in (boxes, scores)))
 
 
-def padded_list(g: Graph, items: Value, length: int) -> Value:
+def pad_indices(g: Graph, items: Value, length: int) -> Value:
     """Items of unknown number, then zeros up to a known length."""
     zeros = g.constant(np.zeros(length, items.dtype.numpy), "zeros")
     every = g.add(Concat(axis=0), items, zeros)
-    return picked(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
+    return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
 
 
-def counted(g: Graph, items: Value) -> Value:
+def count_items(g: Graph, items: Value) -> Value:
     """How many items there are."""
-    return reshaped(g, g.add(ShapeFetch(begin_axis=0, end_axis=1), items), (1,))
+    return reshape(g, g.add(ShapeFetch(begin_axis=0, end_axis=1), items), (1,))

@@ -6,7 +6,7 @@ import math
 
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite import hybrid
-from tpuconvert.frontends.tflite.lowering import bias, reshaped
+from tpuconvert.frontends.tflite.lowering import bias, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -33,22 +33,22 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"weights {list(node.shape(1))} do not fit the input {list(shape)}")
     rows = count // ic
     asymmetric = bool(node.option("asymmetric_quantize_inputs"))
-    x = hybrid.rounded(node, g, reshaped(g, node.input(0), (rows, ic)), asymmetric=asymmetric)
-    y = g.add(MatrixMul(), x, node.permuted(1, (1, 0)), bias(node, 2, 0, 1, (1, oc)))
-    y = node.activated(y)
+    x = hybrid.round_activations(node, g, reshape(g, node.input(0), (rows, ic)), asymmetric=asymmetric)
+    y = g.add(MatrixMul(), x, node.permute(1, (1, 0)), bias(node, 2, 0, 1, (1, oc)))
+    y = node.activate(y)
     if not node.option("keep_num_dims") or len(shape) == 2:
         return y
     if shape[-1] != ic:
         raise node.fail(INVALID_NODE, f"keep_num_dims with an input {list(shape)} and {ic} weights per row")
     y.quant = node.output_quant()
-    return reshaped(g, y, (*shape[:-1], oc))
+    return reshape(g, y, (*shape[:-1], oc))
 
 
 @tflite_op("BATCH_MATMUL", kind=Kind.DIRECT)
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     """Matrix products over leading axes: one product over all rows when the right side is shared."""
-    a = _rounded_rows(node, g, _transposed(node, g, 0, bool(node.option("adj_x"))))
-    b = _transposed(node, g, 1, bool(node.option("adj_y")))
+    a = _round_rows(node, g, _transpose(node, g, 0, bool(node.option("adj_x"))))
+    b = _transpose(node, g, 1, bool(node.option("adj_y")))
     a_shape, b_shape = static(a.shape), static(b.shape)
     (rows, inner), (inner_b, columns) = a_shape[-2:], b_shape[-2:]
     if inner != inner_b:
@@ -56,18 +56,18 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
     if math.prod(b_batch) == 1:
         batch = a_batch if len(a_batch) >= len(b_batch) else (1,) * (len(b_batch) - len(a_batch)) + a_batch
-        product = g.add(MatrixMul(), reshaped(g, a, (-1, inner)), reshaped(g, b, (inner, columns)))
+        product = g.add(MatrixMul(), reshape(g, a, (-1, inner)), reshape(g, b, (inner, columns)))
         product.quant = node.output_quant()
-        return reshaped(g, product, (*batch, rows, columns))
+        return reshape(g, product, (*batch, rows, columns))
     return _batched(node, g, a, b)
 
 
-def _rounded_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
+def _round_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
     """The left operand, each row of it rounded to 8 bits if the right operand has integer weights."""
     shape = static(a.shape)
-    rows = reshaped(g, a, (-1, shape[-1]))
-    result = hybrid.rounded(node, g, rows, asymmetric=bool(node.option("asymmetric_quantize_inputs")))
-    return a if result is rows else reshaped(g, result, shape)
+    rows = reshape(g, a, (-1, shape[-1]))
+    result = hybrid.round_activations(node, g, rows, asymmetric=bool(node.option("asymmetric_quantize_inputs")))
+    return a if result is rows else reshape(g, result, shape)
 
 
 def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
@@ -79,10 +79,10 @@ def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
     count = math.prod(map(max, a_shape[:-2], b_shape[:-2]))
     if count > _MOST_PRODUCTS:
         raise node.fail(TOO_LARGE, f"{count} matrix products, more than {_MOST_PRODUCTS}")
-    return g.add(BatchMatmul(), reshaped(g, a, a_shape), reshaped(g, b, b_shape))
+    return g.add(BatchMatmul(), reshape(g, a, a_shape), reshape(g, b, b_shape))
 
 
-def _transposed(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> Value:
+def _transpose(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> Value:
     rank = node.rank(index)
     if rank < 2:
         raise node.fail(INVALID_NODE, f"input {index} {list(node.shape(index))} must have rank 2 or more")
@@ -90,7 +90,7 @@ def _transposed(node: TfliteNode, g: Graph, index: int, is_transposed: bool) -> 
         return node.input(index)
     order = (*range(rank - 2), rank - 1, rank - 2)
     if node.is_constant(index):
-        return node.permuted(index, order)
+        return node.permute(index, order)
     x = node.input(index)
     result = g.add(Permute(order=order), x)
     result.quant = x.quant if x.quant is not None and x.quant.axis is None else None

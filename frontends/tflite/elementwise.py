@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned, broadcast_shape, expanded, shifted_to_result
+from tpuconvert.frontends.tflite.lowering import align, broadcast_shape, expand, shift_to_result_scale
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -37,22 +37,22 @@ _BINARY: dict[str, Op] = {
 @tflite_op("ADD", "SUB", "MUL", kind=Kind.DIRECT)
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Sum, difference or product with broadcasting."""
-    operands = aligned(g, node.input(0), node.input(1))
+    operands = align(g, node.input(0), node.input(1))
     if node.op_type != "MUL" and node.option("pot_scale_int16", False):
-        operands = tuple(shifted_to_result(node, g, value) for value in operands)
-    return node.activated(g.add(_BINARY[node.op_type], *operands))
+        operands = tuple(shift_to_result_scale(node, g, value) for value in operands)
+    return node.activate(g.add(_BINARY[node.op_type], *operands))
 
 
 @tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")), kind=Kind.DIRECT)
 def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
     """The operators that never carry an activation."""
-    return g.add(_BINARY[node.op_type], *aligned(g, node.input(0), node.input(1)))
+    return g.add(_BINARY[node.op_type], *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("DIV", kind=Kind.DIRECT)
 def div(node: TfliteNode, g: Graph) -> Value:
     """Quotient; of integers it is cut towards zero, exact below 2^24."""
-    return node.activated(_divide(node, g))
+    return node.activate(_divide(node, g))
 
 
 @tflite_op("STABLEHLO_DIVIDE", kind=Kind.DIRECT)
@@ -64,21 +64,21 @@ def stablehlo_divide(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("FLOOR_DIV")
 def floor_div(node: TfliteNode, g: Graph) -> Value:
     """The largest integer not above the quotient."""
-    a, b = aligned(g, node.input(0), node.input(1))
+    a, b = align(g, node.input(0), node.input(1))
     return emit.cast(g, g.add(Floor(), g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))), a.dtype)
 
 
 @tflite_op("FLOOR_MOD")
 def floor_mod(node: TfliteNode, g: Graph) -> Value:
     """The remainder x - y * floor(x / y)."""
-    x, y = aligned(g, node.input(0), node.input(1))
+    x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
     whole = g.add(Floor(), g.add(Div(), a, b))
     return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x.dtype)
 
 
 def _divide(node: TfliteNode, g: Graph) -> Value:
-    a, b = aligned(g, node.input(0), node.input(1))
+    a, b = align(g, node.input(0), node.input(1))
     quotient = g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))
     return quotient if a.dtype.is_float else emit.cast(g, functions.truncate(g, quotient), a.dtype)
 
@@ -86,7 +86,7 @@ def _divide(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("SQUARED_DIFFERENCE")
 def squared_difference(node: TfliteNode, g: Graph) -> Value:
     """(x - y)^2."""
-    difference = g.add(Sub(), *aligned(g, node.input(0), node.input(1)))
+    difference = g.add(Sub(), *align(g, node.input(0), node.input(1)))
     if difference.dtype.is_integer:
         return g.add(Mul(), difference, difference)
     return g.add(Active(ActiveType.ACTIVE_SQUARE), difference)
@@ -111,8 +111,8 @@ def power(node: TfliteNode, g: Graph) -> Value:
         exponent = node.scalar(1)
         if not exponent.is_integer() or abs(exponent) <= functions.MAX_WHOLE_EXPONENT:
             return functions.constant_power(g, x, exponent)
-    shape = broadcast_shape(*aligned(g, x, node.input(1)))
-    return functions.power(g, expanded(node.graph, x, shape), expanded(node.graph, node.input(1), shape))
+    shape = broadcast_shape(*align(g, x, node.input(1)))
+    return functions.power(g, expand(node.graph, x, shape), expand(node.graph, node.input(1), shape))
 
 
 _UNARY: dict[str, Op] = {
@@ -165,14 +165,14 @@ def sign(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("STABLEHLO_CLAMP", kind=Kind.DIRECT)
 def stablehlo_clamp(node: TfliteNode, g: Graph) -> Value:
     """The second input, not below the first and not above the third."""
-    low, x, high = aligned(g, node.input(0), node.input(1), node.input(2))
+    low, x, high = align(g, node.input(0), node.input(1), node.input(2))
     return g.add(Min(), g.add(Max(), x, low), high)
 
 
 @tflite_op("STABLEHLO_REMAINDER")
 def stablehlo_remainder(node: TfliteNode, g: Graph) -> Value:
     """The remainder with the sign of the dividend: x - y * trunc(x / y)."""
-    x, y = aligned(g, node.input(0), node.input(1))
+    x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
     whole = functions.truncate(g, g.add(Div(), a, b))
     return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x.dtype)
@@ -190,7 +190,7 @@ def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("ATAN2", kind=Kind.HOST, limits="the sign of a zero y is lost")
 def atan2(node: TfliteNode, g: Graph) -> Value:
     """The angle of the point (x, y) from -pi to pi, the tangent's inverse on the host; the sign of a zero y is lost."""
-    y, x = aligned(g, node.input(0), node.input(1))
+    y, x = align(g, node.input(0), node.input(1))
     shape = broadcast_shape(y, x)
     is_left, is_below = g.add(Lts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), y)
     side = emit.adds(g, emit.muls(g, is_below, -2 * math.pi), math.pi)  # pi above the axis, -pi below
@@ -198,23 +198,23 @@ def atan2(node: TfliteNode, g: Graph) -> Value:
     angle = g.add(Add(), base, g.add(Mul(), is_left, side))
     is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0/0 has no quotient
     zero = g.constant(np.zeros(1, np.float32), "zero")
-    return g.add(ConditionSelect(), expanded(node.graph, is_anywhere, shape), angle, zero)
+    return g.add(ConditionSelect(), expand(node.graph, is_anywhere, shape), angle, zero)
 
 
 @tflite_op("BITWISE_XOR", kind=Kind.DIRECT)
 def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
     """Exclusive or of bits, or of truth values."""
-    a, b = aligned(g, node.input(0), node.input(1))
+    a, b = align(g, node.input(0), node.input(1))
     if node.tensor(0).type == "BOOL":
         return g.add(Ne(), a, b)
     shape = broadcast_shape(a, b)
-    return g.add(BitXor(), expanded(node.graph, a, shape), expanded(node.graph, b, shape))
+    return g.add(BitXor(), expand(node.graph, a, shape), expand(node.graph, b, shape))
 
 
 @tflite_op("RIGHT_SHIFT", kind=Kind.DIRECT)
 def right_shift(node: TfliteNode, g: Graph) -> Value:
     """Bits moved to the right; the sign stays."""
-    return g.add(ArithRshift(), *aligned(g, node.input(0), node.input(1)))
+    return g.add(ArithRshift(), *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("BUCKETIZE")

@@ -17,7 +17,7 @@ _MOST_ENTRIES = 256
 _MOST_KEY_BYTES = 256
 
 
-def numbers_of(data: bytes) -> dict[str, int | float]:
+def read_numbers(data: bytes) -> dict[str, int | float]:
     """The numbers of a map by their names.
 
     Raises:

@@ -52,7 +52,7 @@ def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
     return np.asarray(array).astype(dtype, copy=False)
 
 
-def _bounded(node: TfliteNode, shape: Sequence[int]) -> None:
+def _within_limit(node: TfliteNode, shape: Sequence[int]) -> None:
     """Refuse a result by its size before it is made."""
     node.check_size(shape, limit=node.tensors.file.limits.max_folded_bytes)
 
@@ -121,7 +121,7 @@ def binary(node: TfliteNode) -> Folded:
     if node.op_type in _BY_ZERO and not b.all():
         raise node.fail(INVALID_NODE, "divides by zero")
     try:
-        _bounded(node, np.broadcast_shapes(a.shape, b.shape))
+        _within_limit(node, np.broadcast_shapes(a.shape, b.shape))
         result = _div(node, a, b) if node.op_type == "DIV" else _BINARY[node.op_type](a, b)
     except ValueError as error:
         raise node.fail(INVALID_NODE, str(error)) from error
@@ -167,7 +167,7 @@ def select(node: TfliteNode) -> Folded:
         return None
     if node.op_type == "SELECT" and arrays[0].shape != arrays[1].shape:
         return None
-    _bounded(node, np.broadcast_shapes(*(array.shape for array in arrays)))
+    _within_limit(node, np.broadcast_shapes(*(array.shape for array in arrays)))
     return _result(node, np.where(*arrays))
 
 
@@ -274,7 +274,7 @@ def tile(node: TfliteNode) -> Folded:
     arrays = _integers(node, 2)
     if arrays is None or arrays[1].size != arrays[0].ndim:
         return None
-    _bounded(node, [e * r for e, r in zip(arrays[0].shape, node.ints(1), strict=True)])
+    _within_limit(node, [e * r for e, r in zip(arrays[0].shape, node.ints(1), strict=True)])
     return _result(node, np.tile(arrays[0], node.ints(1)))
 
 
@@ -284,7 +284,7 @@ def broadcast_to(node: TfliteNode) -> Folded:
     arrays = _integers(node, 2)
     if arrays is None:
         return None
-    _bounded(node, node.ints(1))
+    _within_limit(node, node.ints(1))
     try:
         return _result(node, np.broadcast_to(arrays[0], node.ints(1)))
     except ValueError as error:
@@ -299,7 +299,7 @@ def fill(node: TfliteNode) -> Folded:
     """One value in a shape that is known."""
     if not (node.is_constant(0) and node.is_constant(1)) or node.output_quant() is not None:
         return None
-    _bounded(node, node.ints(0))
+    _within_limit(node, node.ints(0))
     return np.full(node.ints(0), node.constant(1).reshape(-1)[0])
 
 
@@ -314,7 +314,7 @@ def range_(node: TfliteNode) -> Folded:
     if not all(map(math.isfinite, (start, limit, delta))):
         raise node.fail(INVALID_NODE, f"from {start} to {limit} in steps of {delta}")
     count = max(0, int(np.ceil((limit - start) / delta)))
-    _bounded(node, [count])
+    _within_limit(node, [count])
     result: Array = (start + np.arange(count) * delta).astype(node.constant(0).dtype)
     return result
 
@@ -324,7 +324,7 @@ def iota(node: TfliteNode) -> Folded:
     """Positions along one axis of a shape that the result declares."""
     extents = node.output_tensor().shape
     axis = node.axis(node.option("iota_dimension"), len(extents))
-    _bounded(node, extents)
+    _within_limit(node, extents)
     line = np.arange(extents[axis]).reshape([-1 if i == axis else 1 for i in range(len(extents))])
     return _result(node, np.broadcast_to(line, extents))
 

@@ -21,11 +21,11 @@ MODES = ("real", "dynamic")
 _TINY = 1e-30  # where all activations are zero
 
 
-def rounded(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, place: int = 1) -> Value:
+def round_activations(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, place: int = 1) -> Value:
     """The activations that a layer with integer weights (input ``place``) multiplies; axis 0 counts images or rows."""
     if not is_rounding(node, place):
         return x
-    return _in_range(g, x) if asymmetric else _symmetric(g, x)
+    return _round_asymmetric(g, x) if asymmetric else _round_symmetric(g, x)
 
 
 def is_rounding(node: TfliteNode, place: int = 1) -> bool:
@@ -34,7 +34,7 @@ def is_rounding(node: TfliteNode, place: int = 1) -> bool:
     return node.tensors.hybrid == "dynamic" and weights is not None and weights.dtype is I8 and not node.is_quantized
 
 
-def _reduced(g: Graph, x: Value, method: ReduceMethodType) -> Value:
+def _reduce(g: Graph, x: Value, method: ReduceMethodType) -> Value:
     axes = tuple(range(1, x.rank))
     return g.add(Reduce(method=method, axis_list=axes, axis_num=len(axes), keep_dims=True), x)
 
@@ -44,29 +44,29 @@ def _nearest(g: Graph, x: Value) -> Value:
     return g.add(Active(ActiveType.ACTIVE_ROUND), x)
 
 
-def _symmetric(g: Graph, x: Value) -> Value:
+def _round_symmetric(g: Graph, x: Value) -> Value:
     """Steps of 1/127 of the largest magnitude."""
-    largest = _reduced(g, g.add(Active(ActiveType.ACTIVE_ABSVAL), x), ReduceMethodType.REDUCE_MAX)
+    largest = _reduce(g, g.add(Active(ActiveType.ACTIVE_ABSVAL), x), ReduceMethodType.REDUCE_MAX)
     span = g.add(Maxs(Scalar.f32(_TINY)), largest)
     scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(127)), span))
     return g.add(Mul(), _nearest(g, scaled), g.add(Divs(Scalar.f32(127)), span))
 
 
-def _in_range(g: Graph, x: Value) -> Value:
+def _round_asymmetric(g: Graph, x: Value) -> Value:
     """Steps of 1/255 of the range from the least to the largest activation, zero included.
 
     The kernel adds the zero point to the rounded value. Adding it before rounding would lose bits of the value, and
     round halves the other way where the sign changes.
     """
-    low = g.add(Mins(Scalar.f32(0)), _reduced(g, x, ReduceMethodType.REDUCE_MIN))
-    high = g.add(Maxs(Scalar.f32(0)), _reduced(g, x, ReduceMethodType.REDUCE_MAX))
+    low = g.add(Mins(Scalar.f32(0)), _reduce(g, x, ReduceMethodType.REDUCE_MIN))
+    high = g.add(Maxs(Scalar.f32(0)), _reduce(g, x, ReduceMethodType.REDUCE_MAX))
     step = g.add(Divs(Scalar.f32(255)), g.add(Maxs(Scalar.f32(_TINY)), g.add(Sub(), high, low)))
-    zero = _in_bytes(g, _nearest(g, g.add(Rsubs(Scalar.f32(-128)), g.add(Div(), low, step))))
+    zero = _saturate(g, _nearest(g, g.add(Rsubs(Scalar.f32(-128)), g.add(Div(), low, step))))
     scaled = g.add(Mul(), x, g.add(Rdivs(Scalar.f32(1)), step))
-    integers = _in_bytes(g, g.add(Add(), _nearest(g, scaled), zero))
+    integers = _saturate(g, g.add(Add(), _nearest(g, scaled), zero))
     return g.add(Mul(), g.add(Sub(), integers, zero), step)
 
 
-def _in_bytes(g: Graph, integers: Value) -> Value:
+def _saturate(g: Graph, integers: Value) -> Value:
     """Integers in FLOAT32, saturated to INT8."""
     return g.add(Clamp(Scalar.f32(-128), Scalar.f32(127)), integers)

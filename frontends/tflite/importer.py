@@ -53,7 +53,7 @@ def import_model(
     """Convert one subgraph of a file. Arguments and errors as ``tpuconvert.frontends.tflite.load``."""
     chosen = choose(file, signature)
     subgraph = file.subgraphs[chosen.subgraph]
-    cut = _cut(file, subgraph, chosen, inputs, outputs)
+    cut = _prune_operators(file, subgraph, chosen, inputs, outputs)
     graph = Graph(subgraph.name or file.path.stem, file.file)
     states = States(graph, StateMode(state), assigned_variables(file))
     importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
@@ -85,7 +85,7 @@ def _alike(op_type: str) -> str:
     return nearest(custom, tflite_op.names(domain=None)) if op_type.startswith(CUSTOM_PREFIX) else ""
 
 
-def _cut(
+def _prune_operators(
     file: ModelFile,
     subgraph: Subgraph,
     signature: Signature,
@@ -171,7 +171,7 @@ class _Importer:
                 self.tensors.bind_array(tensor, array)
                 continue
             given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
-            shape = tensor.shape if given is None else self._checked(tensor, given)
+            shape = tensor.shape if given is None else self._check_shape(tensor, given)
             if given is None and any(extent < 0 for extent in tensor.signature):
                 self.graph.notes.append(
                     f"input '{tensor.name}' leaves extents open ({list(tensor.signature)}): "
@@ -185,11 +185,11 @@ class _Importer:
             except CannotConvertError as problem:
                 self.problems.add(problem.kind, "input", tensor.name, problem.message, problem.hint)
                 dtype, quant = F32, None
-            if self._is_turned(tensor):
-                shape, quant = tuple(shape[axis] for axis in layout.NCHW), layout.permuted_quant(quant, layout.NCHW)
+            if self._is_nchw(tensor):
+                shape, quant = tuple(shape[axis] for axis in layout.NCHW), layout.permute_quant(quant, layout.NCHW)
             port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
             value = self.graph.input(tensor.name, TensorType(dtype, shape or (1,)), port, quant)
-            if self._is_turned(tensor):
+            if self._is_nchw(tensor):
                 self.tensors.bind(tensor, Permuted(value, layout.NCHW))
             else:
                 self.tensors.bind_input(tensor, value)
@@ -197,11 +197,11 @@ class _Importer:
             known = ", ".join(names.get(index, self.tensors.source(index).name) for index in self.called.inputs)
             raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {known}")
 
-    def _is_turned(self, tensor: Tensor) -> bool:
+    def _is_nchw(self, tensor: Tensor) -> bool:
         """Whether an input or output is NCHW by the user's wish: those of four axes."""
         return not self.work.keep_io_layout and len(tensor.shape) == 4
 
-    def _checked(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
+    def _check_shape(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
         shape = tuple(given)
         if len(shape) != len(tensor.shape) or not all(isinstance(extent, int) and extent > 0 for extent in shape):
             raise UsageError(
@@ -229,9 +229,9 @@ class _Importer:
     def _result(self, tensor: Tensor) -> tuple[Value, Shape, QuantParams | None]:
         """The value of an output, its shape as the user sees it, and its quantization."""
         quant = self.tensors.quant(tensor)
-        if self._is_turned(tensor):
-            value = self.tensors.permuted(tensor, layout.NCHW)
-            return value, value.shape, layout.permuted_quant(quant, layout.NCHW)
+        if self._is_nchw(tensor):
+            value = self.tensors.permute(tensor, layout.NCHW)
+            return value, value.shape, layout.permute_quant(quant, layout.NCHW)
         value = self.tensors.value(tensor)
         return value, self.tensors.shape(tensor) if self.tensors.is_sized(tensor) else value.shape, quant
 
@@ -250,18 +250,18 @@ class _Importer:
             self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
         else:
             return
-        self._stand_in(operator)
+        self._substitute_results(operator)
 
     def _convert(self, node: TfliteNode) -> None:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):
             self.graph.rescale = "tflite"
         self._check_sized(node)
-        arrays = self._folded(node)
+        arrays = self._evaluate(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):
                 self.tensors.bind_array(self.tensors.source(index), array)
         else:
-            results = self._converted(node)
+            results = self._run_converter(node)
             for index, result in zip(node.operator.outputs, results, strict=True):
                 tensor = self.tensors.source(index)
                 if isinstance(result, ComplexPair):
@@ -288,7 +288,7 @@ class _Importer:
         if elements > most:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
 
-    def _folded(self, node: TfliteNode) -> tuple[Array, ...] | None:
+    def _evaluate(self, node: TfliteNode) -> tuple[Array, ...] | None:
         """What an operator on constants gives; None where it has to become nodes."""
         fold = folds.find(node.op_type, version=node.operator.version)
         if fold is None:
@@ -303,7 +303,7 @@ class _Importer:
                 raise node.fail(TOO_LARGE, f"its constant result has {array.nbytes} bytes, more than {limit}")
         return arrays
 
-    def _converted(self, node: TfliteNode) -> tuple[Converted, ...]:
+    def _run_converter(self, node: TfliteNode) -> tuple[Converted, ...]:
         found = self._converter(node.operator)
         if found is None:
             raise node.fail(NO_OPERATOR, *explained(node.op_type, node.operator.version, _alike(node.op_type)))
@@ -374,7 +374,7 @@ class _Importer:
 
         def find(wanted: str) -> Value | None:
             index = next((i for i in range(len(names)) if name(i) == wanted), None)
-            return None if index is None else self.tensors.made_value(index)
+            return None if index is None else self.tensors.existing_value(index)
 
         steps = [
             cuts.Step(
@@ -387,15 +387,15 @@ class _Importer:
         outputs = [name(index) for index in self.called.outputs]
         end = cuts.advice(cuts.ends(steps, outputs, find))
 
-        def revised(problem: Problem) -> Problem:
+        def revise(problem: Problem) -> Problem:
             is_unsized = problem.kind is UNKNOWN_SHAPE and not problem.hint
             if problem.kind is not NO_OPERATOR and not is_unsized:
                 return problem
             return problem.with_hint(f"{problem.hint}\n{end}" if problem.hint else end)
 
-        self.problems.revise(revised)
+        self.problems.revise(revise)
 
-    def _stand_in(self, operator: Operator) -> None:
+    def _substitute_results(self, operator: Operator) -> None:
         """Go on behind an operator that failed with the types that the file declares, to find the other problems."""
         for index in operator.outputs:
             tensor = self.tensors.source(index)

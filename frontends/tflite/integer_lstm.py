@@ -62,7 +62,7 @@ class IntegerLstm:
         places = self.places
         weights = self._weights([places.input_weights(gate) for gate in self.gates], "input_weights")
         recurrent = self._weights([places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
-        steps = sequence.projected(weights, self._biases(weights), _SUM)
+        steps = sequence.project(weights, self._biases(weights), _SUM)
 
         def total(step: Value, output: Value | None) -> Value:
             if output is None:

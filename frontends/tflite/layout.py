@@ -32,7 +32,7 @@ class Permuted:
     order: tuple[int, ...]
 
 
-def suffix(order: tuple[int, ...]) -> str:
+def name_suffix(order: tuple[int, ...]) -> str:
     """What stands behind the tensor's name in the name of a value with another axis order."""
     return _SUFFIXES.get(order, "".join(map(str, order)))
 
@@ -42,12 +42,12 @@ def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(axis) for axis in np.argsort(order))
 
 
-def permuted_array(array: Array, order: tuple[int, ...]) -> Array:
+def permute_array(array: Array, order: tuple[int, ...]) -> Array:
     """The elements in another axis order, contiguous."""
     return np.ascontiguousarray(array.transpose(order))
 
 
-def permuted_quant(quant: QuantParams | None, order: tuple[int, ...]) -> QuantParams | None:
+def permute_quant(quant: QuantParams | None, order: tuple[int, ...]) -> QuantParams | None:
     """The same parameters for the tensor in another axis order."""
     if quant is None or quant.axis is None:
         return quant

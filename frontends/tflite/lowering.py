@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
 from tpuconvert.schema.types import I16, I32, Array, QuantParams
 
 
-def reshaped(g: Graph, value: Value, shape: Sequence[int]) -> Value:
+def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
     """The same elements in another shape; a quantization of the whole tensor stays."""
     wanted = tuple(shape) or (1,)
     if static(value.shape) == wanted:
@@ -34,33 +34,33 @@ def with_rank(g: Graph, value: Value, rank: int) -> Value:
     if missing <= 0:
         return value
     if value.is_constant:
-        return reshaped_constant(g, value, (1,) * missing + static(value.shape), missing)
+        return reshape_constant(g, value, (1,) * missing + static(value.shape), missing)
     result = g.add(ExpandDims(axis=0, ndims=missing), value)
-    result.quant = shifted_quant(value.quant, missing)
+    result.quant = shift_quant_axis(value.quant, missing)
     return result
 
 
-def reshaped_constant(g: Graph, value: Value, shape: Sequence[int], shift: int) -> Value:
+def reshape_constant(g: Graph, value: Value, shape: Sequence[int], shift: int) -> Value:
     """A constant in another shape in which its quantized axis stands ``shift`` places further behind."""
     stored = None if value.stored is None else value.stored.reshape(shape)
     name = f"{value.name}:{'x'.join(map(str, shape))}"
-    return g.constant(value.array.reshape(shape), name, shifted_quant(value.quant, shift), stored)
+    return g.constant(value.array.reshape(shape), name, shift_quant_axis(value.quant, shift), stored)
 
 
-def shifted_quant(quant: QuantParams | None, shift: int) -> QuantParams | None:
+def shift_quant_axis(quant: QuantParams | None, shift: int) -> QuantParams | None:
     """The parameters of a tensor that got axes in front."""
     if quant is None or quant.axis is None:
         return quant
     return dataclasses.replace(quant, axis=quant.axis + shift)
 
 
-def aligned(g: Graph, *values: Value) -> tuple[Value, ...]:
+def align(g: Graph, *values: Value) -> tuple[Value, ...]:
     """Values of equal rank, aligned on the right as TFLite broadcasts them."""
     rank = max(value.rank for value in values)
     return tuple(with_rank(g, value, rank) for value in values)
 
 
-def expanded(g: Graph, value: Value, shape: Sequence[int]) -> Value:
+def expand(g: Graph, value: Value, shape: Sequence[int]) -> Value:
     """Broadcast a value to a shape, for operators that do not broadcast."""
     wanted = tuple(shape) or (1,)
     return emit.expand(g, with_rank(g, value, len(wanted)), wanted)
@@ -112,7 +112,7 @@ def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[
     if math.prod(node.shape(index)) != channels:
         raise node.fail(INVALID_NODE, f"bias has the shape {list(node.shape(index))}, expected [{channels}]")
     if not node.is_constant(index):
-        return reshaped(g, node.input(index), shape)
+        return reshape(g, node.input(index), shape)
     array = node.constant(index)
     tensor = node.tensor(index)
     quant, x = _bias_quant(node, index, data, weights, tuple(shape).index(channels)), node.quant(data)
@@ -147,7 +147,7 @@ def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int
     return QuantParams(scale, (0,) * len(scale), I32, axis if len(scale) > 1 else None)
 
 
-def shifted_to_result(node: TfliteNode, g: Graph, value: Value) -> Value:
+def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
     """An operand at the scale of the result, where the kernel of 16-bit sums shifts it there: powers of two only."""
     x, y = value.quant, node.output_quant()
     if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):

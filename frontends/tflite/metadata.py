@@ -15,7 +15,7 @@ import zipfile
 import zlib
 from typing import Any, NamedTuple
 
-from tpuconvert.frontends.tflite.reader import ModelFile, decoded
+from tpuconvert.frontends.tflite.reader import ModelFile, decode_text
 from tpuconvert.schema import flatbuffer_reader
 from tpuconvert.schema.flatbuffer_schema import Schema
 from tpuconvert.schema.flatbuffer_verifier import Limits
@@ -147,7 +147,7 @@ def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[
 def _stored(file: ModelFile) -> memoryview | None:
     for number in range(file.model.MetadataLength()):
         entry = file.model.Metadata(number)
-        if decoded(entry.Name()) == NAME:
+        if decode_text(entry.Name()) == NAME:
             return file.buffer(entry.Buffer())
     return None
 

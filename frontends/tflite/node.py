@@ -126,15 +126,15 @@ class TfliteNode:
 
     def nchw(self, index: int) -> Value:
         """A rank 4 input as NCHW."""
-        return self.permuted(index, NCHW)
+        return self.permute(index, NCHW)
 
-    def permuted(self, index: int, order: tuple[int, ...]) -> Value:
+    def permute(self, index: int, order: tuple[int, ...]) -> Value:
         """An input with its axes in another order: a constant at conversion time, else by a Permute that is reused."""
         tensor = self.tensor(index)
         if self.rank(index) != len(order):
             shape = list(self.shape(index))
             raise self.fail(INVALID_NODE, f"input {index} {shape} must have rank {len(order)}")
-        return self.tensors.permuted(tensor, order, annotated=self.is_quantized)
+        return self.tensors.permute(tensor, order, annotated=self.is_quantized)
 
     def is_constant(self, index: int) -> bool:
         """Whether an input is given and its elements are known now."""
@@ -224,7 +224,7 @@ class TfliteNode:
         array = self.tensors.array(tensor)
         return self.input(index) if array is None or self.quant(index) is not None else array
 
-    def inlined(self, subgraph: int, first: int = 0) -> tuple[Bound, ...]:
+    def inline_subgraph(self, subgraph: int, first: int = 0) -> tuple[Bound, ...]:
         """The results of a subgraph on the inputs from ``first`` on."""
         return tuple(self.caller.inline(self, subgraph, [self.bound(i) for i in range(first, self.input_count)]))
 
@@ -251,14 +251,14 @@ class TfliteNode:
             return self.input(index)
         key = id(self.tensors.subgraph), tensor.index
         found = self.caller.states.get(key)
-        return found if isinstance(found, Value) else self.started(key, tensor, tensor.shape)
+        return found if isinstance(found, Value) else self.start_state(key, tensor, tensor.shape)
 
     def set_state(self, index: int, value: Value) -> None:
         """Put a value where a state input will find it."""
         if self.has_input(index) and self.tensor(index).is_variable:
             self.caller.states.set((id(self.tensors.subgraph), self.tensor(index).index), value)
 
-    def started(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
+    def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
         """State before its first change: an input of the model where the user asked for it, else None."""
         dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
         name = tensor.name if isinstance(key, tuple) else key
@@ -289,7 +289,7 @@ class TfliteNode:
         if found != allowed:
             raise self.fail(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
 
-    def activated(self, value: Value) -> Value:
+    def activate(self, value: Value) -> Value:
         """The value behind the fused activation, which becomes a node of its own."""
         number = self.option("fused_activation_function")
         name = _ACTIVATION_NAMES[number] if 0 <= number < len(_ACTIVATION_NAMES) else str(number)
@@ -327,8 +327,3 @@ class TfliteNode:
     def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:
         """The error that a converter raises: ``raise node.fail(...)``."""
         return CannotConvertError(kind, message, hint)
-
-
-def real_constant(graph: Graph, numbers: Array | float, name: str) -> Value:
-    """A FLOAT32 constant that a lowering needs."""
-    return graph.constant(np.asarray(numbers, dtype=np.float32), name=name)

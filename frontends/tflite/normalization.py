@@ -43,7 +43,7 @@ def l2_normalization(node: TfliteNode, g: Graph) -> Value:
     """Divide by the L2 norm along the last axis, which is at least 1e-6."""
     x = node.input(0)
     norm = formulas.sqrt(g, emit.total(g, formulas.square(g, x), (x.rank - 1,)))
-    return node.activated(g.add(Div(), x, emit.maxs(g, norm, 1e-6)))
+    return node.activate(g.add(Div(), x, emit.maxs(g, norm, 1e-6)))
 
 
 @tflite_op("LOCAL_RESPONSE_NORMALIZATION")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.tflite.gather import insert_between, number_like, pad_or_crop
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import number_like, padded, spread
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.pad import Pad, PadType
@@ -36,8 +36,8 @@ def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
         message = f"edge_padding_low={low}, edge_padding_high={high}, interior_padding={inner}"
         raise node.fail(INVALID_NODE, f"{message} for the shape {list(node.shape(0))}")
     number = node.scalar(1)
-    grown = spread(g, node.input(0), tuple(n + 1 for n in lists[2]), number)
-    return padded(g, grown, lists[0], lists[1], number)
+    grown = insert_between(g, node.input(0), tuple(n + 1 for n in lists[2]), number)
+    return pad_or_crop(g, grown, lists[0], lists[1], number)
 
 
 @tflite_op("MIRROR_PAD", kind=Kind.DIRECT)

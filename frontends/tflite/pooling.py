@@ -40,13 +40,13 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
 @tflite_op("AVERAGE_POOL_2D", kind=Kind.DIRECT)
 def average_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Mean of the elements of a window that lie inside the picture."""
-    return node.nhwc(node.activated(_pool(node, g, PoolType.AVE, node.nchw(0))))
+    return node.nhwc(node.activate(_pool(node, g, PoolType.AVE, node.nchw(0))))
 
 
 @tflite_op("MAX_POOL_2D", kind=Kind.DIRECT)
 def max_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Maximum of a window."""
-    return node.nhwc(node.activated(_pool(node, g, PoolType.MAX, node.nchw(0))))
+    return node.nhwc(node.activate(_pool(node, g, PoolType.MAX, node.nchw(0))))
 
 
 @tflite_op("L2_POOL_2D")
@@ -54,4 +54,4 @@ def l2_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
     """Root of the mean of squares of a window."""
     squares = g.add(Active(ActiveType.ACTIVE_SQUARE), node.nchw(0))
     mean = _pool(node, g, PoolType.AVE, squares)
-    return node.nhwc(node.activated(g.add(Active(ActiveType.ACTIVE_SQRT), mean)))
+    return node.nhwc(node.activate(g.add(Active(ActiveType.ACTIVE_SQRT), mean)))

@@ -19,7 +19,7 @@ from flatbuffers import number_types
 from tpuconvert.frontends.limits import DEFAULT_LIMITS, Limits
 from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA
-from tpuconvert.frontends.tflite.sparse import densified
+from tpuconvert.frontends.tflite.sparse import densify_tensor
 from tpuconvert.schema import flatbuffer_verifier
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_schema import Kind
@@ -239,7 +239,7 @@ class ModelFile:
         if tensor.type != "INT4" and len(raw) % itemsize:
             refuse(f"{len(raw)} bytes")
         values = _elements(raw, dataclasses.replace(tensor, shape=(stored,)), stored)
-        return densified(values, tensor.shape, tensor.sparsity, refuse)
+        return densify_tensor(values, tensor.shape, tensor.sparsity, refuse)
 
     def buffer(self, index: int) -> memoryview | None:
         """The bytes of a buffer, None where it is empty or does not exist."""
@@ -353,7 +353,7 @@ class _Structure:
             for i in range(source.OperatorsLength())
         )
         return Subgraph(
-            decoded(source.Name()),
+            decode_text(source.Name()),
             tensors,
             self._indices(source, "Inputs", len(tensors), where),
             self._indices(source, "Outputs", len(tensors), where),
@@ -370,7 +370,7 @@ class _Structure:
     def _tensor(self, source: Any, index: int, names: dict[str, int]) -> Tensor:
         type_number = source.Type()
         shape = _integers(source, "Shape")
-        name = decoded(source.Name()) or f"tensor_{index}"
+        name = decode_text(source.Name()) or f"tensor_{index}"
         names[name] = names.get(name, 0) + 1
         if names[name] > 1:  # the format allows equal names; ours are unique
             name = f"{name}#{names[name]}"
@@ -409,7 +409,7 @@ class _Structure:
         number = max(code.DeprecatedBuiltinCode(), _later_code(code))  # codes above 126 only fit the later field
         name = _OPERATOR_NAMES.get(number, f"operator {number}")
         if name == "CUSTOM":
-            name = f"CUSTOM:{decoded(code.CustomCode())}"
+            name = f"CUSTOM:{decode_text(code.CustomCode())}"
         return Operator(
             index,
             name,
@@ -444,7 +444,7 @@ def _later_code(code: Any) -> int:
     return int(code._tab.Get(number_types.Int32Flags, offset + code._tab.Pos)) if offset else 0
 
 
-def decoded(value: bytes | None) -> str:
+def decode_text(value: bytes | None) -> str:
     """A string of the file; empty where it is absent."""
     return "" if value is None else value.decode("utf-8", "replace")
 
@@ -457,6 +457,6 @@ __all__ = [
     "Options",
     "Subgraph",
     "Tensor",
-    "decoded",
+    "decode_text",
     "read_model",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.integer_lstm import IntegerLstm, is_integer_lstm
-from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import FUSED_ACTIVATIONS, TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -93,16 +93,16 @@ class Sequence:
         self.node, self.g = node, g
         x = node.input(0)
         ordered = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
-        self.rows = reshaped(g, ordered, (self.time * self.batch, self.size))
+        self.rows = reshape(g, ordered, (self.time * self.batch, self.size))
 
-    def projected(
+    def project(
         self, weights: Value, bias: Value | None, quant: QuantParams | None = None, place: int = 1
     ) -> tuple[Value, ...]:
         """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it.
 
         ``place`` is the input with the weights, or with those of the first gate.
         """
-        rows = _rounded(self.node, self.g, self.rows, place)
+        rows = _round(self.node, self.g, self.rows, place)
         product = self.g.add(MatrixMul(), rows, weights, bias)
         product.quant = quant
         if self.time == 1:
@@ -138,12 +138,12 @@ class Sequence:
         stacked = steps[0] if len(steps) == 1 else self.g.add(Concat(axis=0), *steps)
         if self.time_major or self.batch == 1:
             shape = (self.time, self.batch, size) if self.time_major else (self.batch, self.time, size)
-            return reshaped(self.g, stacked, shape)
-        cube = reshaped(self.g, stacked, (self.time, self.batch, size))
+            return reshape(self.g, stacked, shape)
+        cube = reshape(self.g, stacked, (self.time, self.batch, size))
         return self.g.add(Permute(order=(1, 0, 2)), cube)
 
 
-def _joined_weights(node: TfliteNode, g: Graph, places: list[int], name: str) -> Value:
+def _concat_weights(node: TfliteNode, g: Graph, places: list[int], name: str) -> Value:
     """The weights of several gates next to each other, transposed: [size, gates * units]."""
     parts = [node.real(place) for place in places]
     if any(part.ndim != 2 or part.shape != parts[0].shape for part in parts):
@@ -151,10 +151,10 @@ def _joined_weights(node: TfliteNode, g: Graph, places: list[int], name: str) ->
     return g.constant(np.ascontiguousarray(np.concatenate(parts).T), name)
 
 
-def _rounded(node: TfliteNode, g: Graph, x: Value, place: int) -> Value:
+def _round(node: TfliteNode, g: Graph, x: Value, place: int) -> Value:
     """Rows that the weights at input ``place`` are multiplied with; rounded to 8 bits if these are integers."""
     asymmetric = bool(node.option("asymmetric_quantize_inputs", False))
-    return hybrid.rounded(node, g, x, asymmetric=asymmetric, place=place)
+    return hybrid.round_activations(node, g, x, asymmetric=asymmetric, place=place)
 
 
 def _clip(g: Graph, x: Value, limit: float) -> Value:
@@ -215,7 +215,7 @@ def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value
     sequence = Sequence(node, g, bool(node.option("time_major", True)))
     forward = _Lstm(node, g, _FORWARD).run(sequence)
     backward = _Lstm(node, g, _BACKWARD).run(sequence, backwards=True)
-    return _both(node, g, sequence, forward, backward)
+    return _both_directions(node, g, sequence, forward, backward)
 
 
 def _refuse_auxiliary(node: TfliteNode, places: range) -> None:
@@ -223,7 +223,7 @@ def _refuse_auxiliary(node: TfliteNode, places: range) -> None:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "an auxiliary input", "export the layers one by one")
 
 
-def _both(
+def _both_directions(
     node: TfliteNode, g: Graph, sequence: Sequence, forward: list[Value], backward: list[Value]
 ) -> Value | tuple[Value, Value]:
     if not node.option("merge_outputs", False):
@@ -255,7 +255,7 @@ class _Lstm:
         self.projection: Value | None = None
         self.projection_bias: Value | None = None
         if node.has_input(places.projection):
-            self.projection = _joined_weights(node, g, [places.projection], "projection")
+            self.projection = _concat_weights(node, g, [places.projection], "projection")
             if node.has_input(places.projection_bias):
                 self.projection_bias = g.constant(node.real(places.projection_bias).reshape(1, -1), "projection_bias")
 
@@ -263,11 +263,11 @@ class _Lstm:
         """The output of every step, in the order of time."""
         node, g, places = self.node, self.g, self.places
         biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
-        weights = _joined_weights(node, g, [places.input_weights(gate) for gate in self.gates], "input_weights")
-        recurrent = _joined_weights(
+        weights = _concat_weights(node, g, [places.input_weights(gate) for gate in self.gates], "input_weights")
+        recurrent = _concat_weights(
             node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
         )
-        steps = sequence.projected(
+        steps = sequence.project(
             weights, g.constant(biases.reshape(1, -1), "biases"), place=places.input_weights(self.gates[-1])
         )
         last = places.recurrent_weights(self.gates[-1])
@@ -275,7 +275,7 @@ class _Lstm:
         def total(step: Value, output: Value | None) -> Value:
             if output is None:
                 return step
-            return g.add(Add(), step, g.add(MatrixMul(), _rounded(node, g, output, last), recurrent))
+            return g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, last), recurrent))
 
         return sequence.unrolled(
             steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
@@ -291,25 +291,27 @@ class _Lstm:
         g = self.g
         parts = g.add_all(Split(axis=1, num=len(self.gates)), total, names=("gate",) * len(self.gates))
         sums = dict(zip(self.gates, parts, strict=True))
-        forget = g.add(_SIGMOID, self._peeked(1, sums[1], cell))
-        enter = g.add(_SIGMOID, self._peeked(0, sums[0], cell)) if 0 in sums else g.add(Rsubs(Scalar.f32(1)), forget)
-        update = g.add(Mul(), enter, self._applied(self._normed(2, sums[2])))
+        forget = g.add(_SIGMOID, self._add_peephole(1, sums[1], cell))
+        enter = (
+            g.add(_SIGMOID, self._add_peephole(0, sums[0], cell)) if 0 in sums else g.add(Rsubs(Scalar.f32(1)), forget)
+        )
+        update = g.add(Mul(), enter, self._activate(self._normalize(2, sums[2])))
         fresh = update if cell is None else g.add(Add(), g.add(Mul(), forget, cell), update)
         fresh = _clip(g, fresh, self.cell_clip)
-        leave = g.add(_SIGMOID, self._peeked(3, sums[3], fresh))
-        output = g.add(Mul(), leave, self._applied(fresh))
+        leave = g.add(_SIGMOID, self._add_peephole(3, sums[3], fresh))
+        output = g.add(Mul(), leave, self._activate(fresh))
         if self.projection is not None:
-            output = _rounded(self.node, g, output, self.places.projection)
+            output = _round(self.node, g, output, self.places.projection)
             output = g.add(MatrixMul(), output, self.projection, self.projection_bias)
             output = _clip(g, output, self.projection_clip)
         return output, fresh
 
-    def _peeked(self, gate: int, total: Value, cell: Value | None) -> Value:
+    def _add_peephole(self, gate: int, total: Value, cell: Value | None) -> Value:
         if gate in self.peepholes and cell is not None:
             total = self.g.add(Add(), total, self.g.add(Mul(), cell, self.peepholes[gate]))
-        return self._normed(gate, total)
+        return self._normalize(gate, total)
 
-    def _normed(self, gate: int, x: Value) -> Value:
+    def _normalize(self, gate: int, x: Value) -> Value:
         """The sum of a gate over its standard deviation, scaled and shifted; the sum itself without such weights."""
         if gate not in self.norms:
             return x
@@ -320,7 +322,7 @@ class _Lstm:
         scaled = g.add(Mul(), g.add(Mul(), centred, root), self.norms[gate])
         return g.add(Add(), scaled, self.shifts[gate])
 
-    def _applied(self, x: Value) -> Value:
+    def _activate(self, x: Value) -> Value:
         return x if self.function is None else self.g.add(self.function, x)
 
 
@@ -328,7 +330,7 @@ class _Lstm:
 def rnn(node: TfliteNode, g: Graph) -> Value:
     """The simple recurrent cell: y = f(W x + R y_before + b)."""
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
-    return sequence.joined(_simple(node, g, sequence, 1))
+    return sequence.joined(_simple_cell(node, g, sequence, 1))
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
@@ -336,32 +338,32 @@ def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]
     """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
     _refuse_auxiliary(node, range(9, 12))
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
-    forward, backward = _simple(node, g, sequence, 1), _simple(node, g, sequence, 5, backwards=True)
-    return _both(node, g, sequence, forward, backward)
+    forward, backward = _simple_cell(node, g, sequence, 1), _simple_cell(node, g, sequence, 5, backwards=True)
+    return _both_directions(node, g, sequence, forward, backward)
 
 
 @tflite_op("RNN")
 def rnn_step(node: TfliteNode, g: Graph) -> Value:
     """One step of the simple recurrent cell."""
     sequence = Sequence(node, g, time_major=True, single=True)
-    return sequence.joined(_simple(node, g, sequence, 1))
+    return sequence.joined(_simple_cell(node, g, sequence, 1))
 
 
-def _simple(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:
+def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:
     """Weights, recurrent weights, bias and state stand behind each other from input ``first`` on."""
     function = _function(node)
     units = node.shape(first)[0]
     if math.prod(node.shape(first + 2)) != units:
         raise node.fail(INVALID_NODE, f"bias {list(node.shape(first + 2))} for {units} units")
-    weights = _joined_weights(node, g, [first], "input_weights")
-    recurrent = _joined_weights(node, g, [first + 1], "recurrent_weights")
-    steps = sequence.projected(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), place=first)
+    weights = _concat_weights(node, g, [first], "input_weights")
+    recurrent = _concat_weights(node, g, [first + 1], "recurrent_weights")
+    steps = sequence.project(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), place=first)
     output = node.state(first + 3)
     outputs: list[Value] = []
     for step in reversed(steps) if backwards else steps:
         total = step
         if output is not None:
-            total = g.add(Add(), step, g.add(MatrixMul(), _rounded(node, g, output, first + 1), recurrent))
+            total = g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, first + 1), recurrent))
         output = total if function is None else g.add(function, total)
         outputs.append(output)
     assert output is not None, "a sequence has a step"

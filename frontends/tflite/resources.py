@@ -27,7 +27,7 @@ def read_variable(node: TfliteNode, g: Graph) -> Converted:
     if found is None:
         raise node.fail(INVALID_NODE, f"the variable '{name}' is read before anything is assigned to it")
     if isinstance(found, np.ndarray) and states.is_changed(name):
-        found = node.started(name, node.output_tensor(), found.shape) or found
+        found = node.start_state(name, node.output_tensor(), found.shape) or found
     return found
 
 
@@ -42,7 +42,7 @@ def assign_variable(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 @tflite_op("CALL_ONCE", kind=Kind.FOLDED)
 def call_once(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
     """The first values of variables, before the first run: they have to be known now."""
-    node.inlined(node.option("init_subgraph_index"))
+    node.inline_subgraph(node.option("init_subgraph_index"))
     return ()
 
 

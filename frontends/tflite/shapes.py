@@ -6,8 +6,8 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import expanded, reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.lowering import expand, reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Mul
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Scalar
 
 
 @tflite_op("RESHAPE", "STABLEHLO_RESHAPE", kind=Kind.DIRECT, limits="a constant shape")
-def reshape(node: TfliteNode, g: Graph) -> Value:
+def reshape_operator(node: TfliteNode, g: Graph) -> Value:
     """The same elements in another shape; -1 is inferred."""
     x = node.input(0)
     declared = node.option("new_shape", ()) if node.op_type == "RESHAPE" else ()
@@ -75,7 +75,7 @@ def concatenation(node: TfliteNode, g: Graph) -> Value:
     """Tensors joined along an axis."""
     values = node.values()
     axis = node.axis(node.option("axis"), values[0].rank if values else 0)
-    return node.activated(g.add(Concat(axis=axis), *values))
+    return node.activate(g.add(Concat(axis=axis), *values))
 
 
 @tflite_op("STABLEHLO_CONCATENATE", kind=Kind.DIRECT)
@@ -114,7 +114,7 @@ def tile(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("BROADCAST_TO", kind=Kind.DIRECT)
 def broadcast_to(node: TfliteNode, g: Graph) -> Value:
     """Extents of 1 repeated."""
-    return expanded(node.graph, node.input(0), node.ints(1))
+    return expand(node.graph, node.input(0), node.ints(1))
 
 
 @tflite_op("STABLEHLO_BROADCAST_IN_DIM")
@@ -126,7 +126,7 @@ def stablehlo_broadcast_in_dim(node: TfliteNode, g: Graph) -> Value:
     placed = [1] * len(target)
     for place, extent in zip(places, shape, strict=True):
         placed[place] = extent
-    return expanded(node.graph, reshaped(g, node.input(0), placed), target)
+    return expand(node.graph, reshape(g, node.input(0), placed), target)
 
 
 @tflite_op("MATRIX_DIAG", limits="finite numbers")
@@ -137,8 +137,10 @@ def matrix_diag(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, "input [] must have rank 1 or more")
     node.check_size([shape[-1], shape[-1]])
     x = emit.as_float(g, node.input(0))
-    identity = real_constant(g, np.eye(shape[-1]).reshape((*(1,) * (len(shape) - 1), shape[-1], shape[-1])), "identity")
-    return emit.cast(g, g.add(Mul(), reshaped(g, x, (*shape, 1)), identity), node.input(0).dtype)
+    identity = emit.float_constant(
+        g, np.eye(shape[-1]).reshape((*(1,) * (len(shape) - 1), shape[-1], shape[-1])), "identity"
+    )
+    return emit.cast(g, g.add(Mul(), reshape(g, x, (*shape, 1)), identity), node.input(0).dtype)
 
 
 @tflite_op("ZEROS_LIKE", kind=Kind.DIRECT)
@@ -154,7 +156,7 @@ def fill(node: TfliteNode, g: Graph) -> Value:
     shape = node.ints(0)
     if 0 in shape:
         raise node.fail(INVALID_NODE, f"the shape {list(shape)} has no elements")
-    return expanded(node.graph, reshaped(g, node.input(1), (1,) * max(len(shape), 1)), shape)
+    return expand(node.graph, reshape(g, node.input(1), (1,) * max(len(shape), 1)), shape)
 
 
 @tflite_op("ONE_HOT", limits="a constant depth")
@@ -167,11 +169,11 @@ def one_hot(node: TfliteNode, g: Graph) -> Value:
     axis = rank if node.option("axis", -1) == -1 else node.axis(node.option("axis"), rank + 1)
     indices = emit.as_float(g, node.input(0))
     shape = list(node.shape(0))
-    spread = reshaped(g, indices, (*shape[:axis], 1, *shape[axis:]))
+    spread = reshape(g, indices, (*shape[:axis], 1, *shape[axis:]))
     node.check_size([depth])
     positions = [1] * (rank + 1)
     positions[axis] = depth
-    steps = real_constant(g, np.arange(depth).reshape(positions), "positions")
+    steps = emit.float_constant(g, np.arange(depth).reshape(positions), "positions")
     equal = g.add(Eq(), spread, steps)
     result = emit.adds(g, emit.muls(g, equal, on - off), off)
     wanted = node.tensors.value_type(node.output_tensor())

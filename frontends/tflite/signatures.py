@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, decoded
+from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, decode_text
 from tpuconvert.schema.errors import UsageError
 
 
@@ -41,7 +41,7 @@ def signatures(file: ModelFile) -> tuple[Signature, ...]:
         maps = []
         for length, item in ((source.InputsLength(), source.Inputs), (source.OutputsLength(), source.Outputs)):
             maps.append(_names(file, (item(i) for i in range(length)), count, where))
-        found.append(Signature(decoded(source.SignatureKey()), index, *maps))
+        found.append(Signature(decode_text(source.SignatureKey()), index, *maps))
     return tuple(found)
 
 
@@ -50,7 +50,7 @@ def _names(file: ModelFile, entries: Iterable[Any], count: int, where: str) -> d
     for entry in entries:
         if entry.TensorIndex() >= count:
             file.corrupt(f"{where} names tensor {entry.TensorIndex()} of {count}")
-        name = decoded(entry.Name())
+        name = decode_text(entry.Name())
         if name and name not in names.values():
             names[entry.TensorIndex()] = name
     return names

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.tflite.gather import cut, gather
 from tpuconvert.frontends.tflite.indexing import strided_index
-from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import cut, picked
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
@@ -38,19 +38,19 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
         if positions.step < 0:
             node.check_size([len(positions)])
             indices = g.constant(np.asarray(list(positions), dtype=np.int32), "positions")
-            x = _annotated(node, picked(g, x, indices, axis))
+            x = _annotate(node, gather(g, x, indices, axis))
             ranges[axis] = range(len(positions))
-    x = _annotated(node, cut(g, x, ranges))
+    x = _annotate(node, cut(g, x, ranges))
     lengths = iter(ranges)
     result: list[int] = []
     for entry in index:
         length = 1 if entry is None else len(next(lengths))
         if not isinstance(entry, int):
             result.append(length)
-    return reshaped(g, x, result)
+    return reshape(g, x, result)
 
 
-def _annotated(node: TfliteNode, value: Value) -> Value:
+def _annotate(node: TfliteNode, value: Value) -> Value:
     """A step on the way keeps the quantization of the input: nothing but the place of elements changed."""
     if value.quant is None and not value.is_constant:
         quant = node.quant(0)
@@ -128,15 +128,15 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
         raise node.fail(INVALID_NODE, f"has {len(node.operator.outputs)} outputs for {shape[axis]} slices")
     rest = (*shape[:axis], *shape[axis + 1 :])
     parts = _parts(g, x, axis, (1,) * shape[axis])
-    return tuple(reshaped(g, _annotated(node, part), rest) for part in parts)
+    return tuple(reshape(g, _annotate(node, part), rest) for part in parts)
 
 
 @tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis right behind the batches")
-def gather(node: TfliteNode, g: Graph) -> Value:
+def gather_operator(node: TfliteNode, g: Graph) -> Value:
     """Elements by index along an axis."""
     axis = node.axis(node.option("axis"), node.rank(0))
     batch_dims = node.axis(node.option("batch_dims"), node.rank(1) + 1)
-    return _batched(node, g, axis, batch_dims) if batch_dims else _gathered(node, g, 0, 1, axis)
+    return _batched(node, g, axis, batch_dims) if batch_dims else _gather_rows(node, g, 0, 1, axis)
 
 
 def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
@@ -147,19 +147,19 @@ def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis right behind the batches")
     batches, extent = math.prod(shape[:axis]), shape[axis]
     first = np.arange(batches, dtype=np.int32)[:, None] * np.int32(extent)
-    flat = reshaped(g, node.input(1), (batches, math.prod(index_shape[axis:])))
-    rows = reshaped(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))
-    table = reshaped(g, node.input(0), (batches * extent, *shape[axis + 1 :]))
-    return reshaped(g, picked(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
+    flat = reshape(g, node.input(1), (batches, math.prod(index_shape[axis:])))
+    rows = reshape(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))
+    table = reshape(g, node.input(0), (batches * extent, *shape[axis + 1 :]))
+    return reshape(g, gather(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
 
 
 @tflite_op("EMBEDDING_LOOKUP", kind=Kind.DIRECT)
 def embedding_lookup(node: TfliteNode, g: Graph) -> Value:
     """Rows of a table by index."""
-    return _gathered(node, g, 1, 0, 0)
+    return _gather_rows(node, g, 1, 0, 0)
 
 
-def _gathered(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -> Value:
+def _gather_rows(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -> Value:
     x, shape = node.input(data), node.shape(data)
     index_shape = node.shape(index)
     if node.is_constant(index):
@@ -168,11 +168,11 @@ def _gathered(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -> V
             raise node.fail(INVALID_NODE, f"an index lies outside the extent {shape[axis]}, or there is none")
         indices = g.constant(np.asarray(positions, dtype=np.int32), f"{node.tensor(index).name}:flat")
     else:
-        indices = reshaped(g, node.input(index), (math.prod(index_shape),))
-    result = picked(g, x, indices, axis)
+        indices = reshape(g, node.input(index), (math.prod(index_shape),))
+    result = gather(g, x, indices, axis)
     if len(index_shape) != 1:
         result.quant = node.quant(data)
-    return reshaped(g, result, (*shape[:axis], *index_shape, *shape[axis + 1 :]))
+    return reshape(g, result, (*shape[:axis], *index_shape, *shape[axis + 1 :]))
 
 
 @tflite_op("GATHER_ND")
@@ -191,14 +191,14 @@ def gather_nd(node: TfliteNode, g: Graph) -> Value:
             raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
         linear = g.constant(flat.astype(np.int32), f"{node.tensor(1).name}:flat")
     else:
-        columns = _parts(g, reshaped(g, node.input(1), (count, depth)), 1, (1,) * depth)
+        columns = _parts(g, reshape(g, node.input(1), (count, depth)), 1, (1,) * depth)
         terms = [g.add(Muls(Scalar(c.dtype, step)), c) for c, step in zip(columns, steps, strict=True)]
         total = terms[0]
         for term in terms[1:]:
             total = g.add(Add(), total, term)
-        linear = reshaped(g, total, (count,))
-    table = reshaped(g, node.input(0), (math.prod(shape[:depth]), *rest))
-    return reshaped(g, picked(g, table, linear, 0), (*index_shape[:-1], *rest))
+        linear = reshape(g, total, (count,))
+    table = reshape(g, node.input(0), (math.prod(shape[:depth]), *rest))
+    return reshape(g, gather(g, table, linear, 0), (*index_shape[:-1], *rest))
 
 
 @tflite_op("REVERSE_V2")
@@ -208,5 +208,5 @@ def reverse(node: TfliteNode, g: Graph) -> Value:
     for axis in node.axes(node.ints(1), x.rank):
         extent = static(x.shape)[axis]
         node.check_size([extent])
-        x = picked(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
+        x = gather(g, x, g.constant(np.arange(extent - 1, -1, -1, dtype=np.int32), "backwards"), axis)
     return x

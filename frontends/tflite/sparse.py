@@ -23,7 +23,7 @@ class Refuse(Protocol):
         """Raise."""
 
 
-def densified(values: Array, shape: tuple[int, ...], sparsity: Any, refuse: Refuse) -> Array:
+def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse: Refuse) -> Array:
     """The dense tensor of a constant's stored elements.
 
     Args:

@@ -9,10 +9,11 @@ import math
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import padded
+from tpuconvert.frontends.tflite.gather import pad_or_crop
+from tpuconvert.frontends.tflite.lowering import reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.frontends.tflite.tensors import ComplexPair
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -34,26 +35,26 @@ def rfft2d(node: TfliteNode, g: Graph) -> ComplexPair:
     bins = width // 2 + 1
     node.check_size([max(2 * height, width), max(2 * height, 2 * bins)])
     none = [0] * (len(shape) - 2)
-    x = padded(g, node.input(0), [*none, 0, 0], [*none, height - shape[-2], width - shape[-1]], 0.0)
+    x = pad_or_crop(g, node.input(0), [*none, 0, 0], [*none, height - shape[-2], width - shape[-1]], 0.0)
     count = math.prod(shape[:-2])
-    rows = reshaped(g, x, (count * height, width))
-    across = g.add(MatrixMul(), rows, real_constant(g, _across(width, bins), "across"))  # [.., bins, part]
-    columns = g.add(Permute(order=(0, 2, 1, 3)), reshaped(g, across, (count, height, bins, 2)))
-    flat = reshaped(g, columns, (count * bins, height * 2))
-    down = g.add(MatrixMul(), flat, real_constant(g, _down(height), "down"))
-    planes = g.add(Permute(order=(3, 0, 2, 1)), reshaped(g, down, (count, bins, height, 2)))
+    rows = reshape(g, x, (count * height, width))
+    across = g.add(MatrixMul(), rows, emit.float_constant(g, _row_matrix(width, bins), "across"))  # [.., bins, part]
+    columns = g.add(Permute(order=(0, 2, 1, 3)), reshape(g, across, (count, height, bins, 2)))
+    flat = reshape(g, columns, (count * bins, height * 2))
+    down = g.add(MatrixMul(), flat, emit.float_constant(g, _column_matrix(height), "down"))
+    planes = g.add(Permute(order=(3, 0, 2, 1)), reshape(g, down, (count, bins, height, 2)))
     parts = g.add_all(Split(axis=0, num=2), planes, names=("real", "imaginary"))
-    real, imaginary = (reshaped(g, part, (*shape[:-2], height, bins)) for part in parts)
+    real, imaginary = (reshape(g, part, (*shape[:-2], height, bins)) for part in parts)
     return ComplexPair(real, imaginary)
 
 
-def _across(length: int, bins: int) -> Array:
+def _row_matrix(length: int, bins: int) -> Array:
     """[length, bins * 2]: real and imaginary part of exp(-2 pi i k n / length)."""
     angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(bins))
     return np.stack((np.cos(angle), -np.sin(angle)), -1).reshape(length, bins * 2)
 
 
-def _down(length: int) -> Array:
+def _column_matrix(length: int) -> Array:
     """[length * 2, length * 2]: the complex transform, parts beside each other on both axes."""
     angle = 2 * np.pi / length * np.outer(np.arange(length), np.arange(length))
     matrix = np.empty((length, 2, length, 2))

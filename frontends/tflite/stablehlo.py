@@ -8,10 +8,10 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.lowering import aligned, reshaped
+from tpuconvert.frontends.tflite.gather import clamp_indices, cut, gather, gather_at, insert_between, pad_or_crop
+from tpuconvert.frontends.tflite.lowering import align, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import clamped, cut, padded, picked, picked_at, spread
-from tpuconvert.frontends.tflite.writing import flat_places
+from tpuconvert.frontends.tflite.scatter_update import flat_indices
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -24,7 +24,7 @@ from tpuconvert.schema.ops.shift_by_amount import ArithLshift
 Order = tuple[int, ...]
 
 
-def permuted(g: Graph, x: Value, order: Order) -> Value:
+def permute(g: Graph, x: Value, order: Order) -> Value:
     """The axes in another order; the value itself where nothing changes."""
     return x if order == tuple(range(len(order))) else g.add(Permute(order=order), x)
 
@@ -45,14 +45,14 @@ def dot_general(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"{list(shapes[0])} times {list(shapes[1])}")
     count, depth = math.prod(extents[0]), math.prod(extents[2])
     rows, columns = (math.prod(shapes[side][axis] for axis in free[side]) for side in (0, 1))
-    a = permuted(g, emit.as_float(g, node.input(0)), (*batch[0], *free[0], *inner[0]))
-    b = permuted(g, emit.as_float(g, node.input(1)), (*batch[1], *inner[1], *free[1]))
+    a = permute(g, emit.as_float(g, node.input(0)), (*batch[0], *free[0], *inner[0]))
+    b = permute(g, emit.as_float(g, node.input(1)), (*batch[1], *inner[1], *free[1]))
     if count == 1:
-        product = g.add(MatrixMul(), reshaped(g, a, (rows, depth)), reshaped(g, b, (depth, columns)))
+        product = g.add(MatrixMul(), reshape(g, a, (rows, depth)), reshape(g, b, (depth, columns)))
     else:
-        product = g.add(BatchMatmul(), reshaped(g, a, (count, rows, depth)), reshaped(g, b, (count, depth, columns)))
+        product = g.add(BatchMatmul(), reshape(g, a, (count, rows, depth)), reshape(g, b, (count, depth, columns)))
     left, right = ([shapes[side][axis] for axis in free[side]] for side in (0, 1))
-    return emit.cast(g, reshaped(g, product, (*extents[0], *left, *right)), node.input(0).dtype)
+    return emit.cast(g, reshape(g, product, (*extents[0], *left, *right)), node.input(0).dtype)
 
 
 @tflite_op("STABLEHLO_CONVOLUTION", limits="one to three spatial axes, no batch groups")
@@ -67,17 +67,17 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
     strides, dilations = node.option("window_strides", ()) or ones, node.option("rhs_dilation", ()) or ones
     spreads, margins = node.option("lhs_dilation", ()) or ones, node.option("padding", ()) or (0,) * (2 * spatial)
     data, kernel, result = _axes(node)
-    x = spread(g, permuted(g, node.input(0), data), (1, 1, *spreads))
-    w = permuted(g, node.input(1), kernel)
+    x = insert_between(g, permute(g, node.input(0), data), (1, 1, *spreads))
+    w = permute(g, node.input(1), kernel)
     mirrored = node.option("window_reversal", ()) or (False,) * spatial
     for axis, is_mirrored in enumerate(mirrored):
         if is_mirrored:
-            w = picked_at(node, w, 2 + axis, np.arange(static(w.shape)[2 + axis])[::-1])
+            w = gather_at(node, w, 2 + axis, np.arange(static(w.shape)[2 + axis])[::-1])
     if min(margins) < 0:  # a negative margin cuts
         low, high = ([0, 0, *(min(n, 0) for n in margins[side::2])] for side in (0, 1))
-        x, margins = padded(g, x, low, high, 0.0), tuple(max(n, 0) for n in margins)
+        x, margins = pad_or_crop(g, x, low, high, 0.0), tuple(max(n, 0) for n in margins)
     y = _product(node, x, w, tuple(strides), tuple(dilations), tuple(margins))
-    return permuted(g, y, tuple(int(axis) for axis in np.argsort(result)))
+    return permute(g, y, tuple(int(axis) for axis in np.argsort(result)))
 
 
 def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
@@ -104,7 +104,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
         return g.add(Conv3d(groups, dilation, (front, back, top, bottom, left, right), stride), x, w)
     if len(strides) == 1:
         n, c, length = static(x.shape)
-        x, w = reshaped(g, x, (n, c, 1, length)), reshaped(g, w, (*static(w.shape)[:2], 1, static(w.shape)[2]))
+        x, w = reshape(g, x, (n, c, 1, length)), reshape(g, w, (*static(w.shape)[:2], 1, static(w.shape)[2]))
         strides, dilations, margins = (1, *strides), (1, *dilations), (0, 0, *margins)
     op = Conv(
         dh=dilations[0],
@@ -120,7 +120,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
     y = g.add(op, x, w)
     if node.rank(0) == 3:
         n, c, _, length = static(y.shape)
-        return reshaped(g, y, (n, c, length))
+        return reshape(g, y, (n, c, length))
     return y
 
 
@@ -142,12 +142,12 @@ def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
             ranges[axis] = range(start, start + size)
             x = cut(g, x, ranges)
         else:
-            x = picked(g, x, clamped(g, node.input(1 + axis), extent - size, size), axis)
+            x = gather(g, x, clamp_indices(g, node.input(1 + axis), extent - size, size), axis)
     return x
 
 
 @tflite_op("STABLEHLO_GATHER", limits="computed indices: whole slices of one axis")
-def gather(node: TfliteNode, g: Graph) -> Value:
+def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     """Boxes at indices: known ones pick single elements, others are rows of one axis."""
     node.ignore_option("indices_are_sorted")  # a promise that makes some machines faster
     offset, collapsed = node.option("offset_dims", ()), node.option("collapsed_slice_dims", ())
@@ -182,18 +182,21 @@ def gather(node: TfliteNode, g: Graph) -> Value:
             "boxes at indices that depend on the model's inputs",
             "supported: whole slices of one axis",
         )
-    rows = picked(
-        g, node.input(0), clamped(g, reshaped(g, node.input(1), (math.prod(index_shape),)), shape[axes[0]] - 1), axes[0]
+    rows = gather(
+        g,
+        node.input(0),
+        clamp_indices(g, reshape(g, node.input(1), (math.prod(index_shape),)), shape[axes[0]] - 1),
+        axes[0],
     )
     first = axes[0]
-    taken = reshaped(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
+    taken = reshape(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
     now = [*range(first), *range(first + len(batch), rank)]  # where the kept axes stand
     order = [0] * rank
     for position, place in enumerate(offset):
         order[place] = now[position]
     for position, place in enumerate(places):
         order[place] = first + position
-    return permuted(g, taken, tuple(order))
+    return permute(g, taken, tuple(order))
 
 
 def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[int]) -> Value:
@@ -213,12 +216,12 @@ def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[i
         target[axis] = np.clip(starts[..., number], 0, shape[axis] - sizes[axis])
     for place, axis in zip(offset, kept, strict=True):
         target[axis] += positions[place]
-    flat = flat_places(node, target.T, shape)
-    x = reshaped(node.graph, node.input(0), (math.prod(shape),))
-    return reshaped(node.graph, picked_at(node, x, 0, flat), extents)
+    flat = flat_indices(node, target.T, shape)
+    x = reshape(node.graph, node.input(0), (math.prod(shape),))
+    return reshape(node.graph, gather_at(node, x, 0, flat), extents)
 
 
 @tflite_op("STABLEHLO_SHIFT_LEFT", kind=Kind.DIRECT)
 def shift_left(node: TfliteNode, g: Graph) -> Value:
     """Bits moved to the left."""
-    return g.add(ArithLshift(), *aligned(g, node.input(0), node.input(1)))
+    return g.add(ArithLshift(), *align(g, node.input(0), node.input(1)))

@@ -94,18 +94,18 @@ class Tensors:
                 return back
         return self._constant(tensor, annotated)
 
-    def permuted(self, tensor: Tensor, order: tuple[int, ...], *, annotated: bool = True) -> Value:
+    def permute(self, tensor: Tensor, order: tuple[int, ...], *, annotated: bool = True) -> Value:
         """The graph value with its axes in another order; made once."""
         array = self.array(tensor)
         forms = self._forms.setdefault(tensor.index, {})
         key = order, array is None or annotated
         if key not in forms:
-            name = f"{tensor.name}:{layout.suffix(order)}"
+            name = f"{tensor.name}:{layout.name_suffix(order)}"
             if array is None:
                 made = self.graph.add(Permute(order=order), self.value(tensor))
                 self._finish(tensor, made, name, order)
             else:
-                made = self.make_constant(tensor, layout.permuted_array(array, order), name, order, annotated)
+                made = self.make_constant(tensor, layout.permute_array(array, order), name, order, annotated)
             forms[key] = made
         return forms[key]
 
@@ -163,7 +163,7 @@ class Tensors:
         self._computed.add(tensor.index)
         self._arrays.pop(tensor.index, None)
         if isinstance(result, Permuted):
-            self._finish(tensor, result.value, f"{tensor.name}:{layout.suffix(result.order)}", result.order)
+            self._finish(tensor, result.value, f"{tensor.name}:{layout.name_suffix(result.order)}", result.order)
             self._forms[tensor.index] = {(result.order, True): result.value}
             return
         if self.is_named(result) and result.quant != self.quant(tensor):  # an identity that changes the meaning
@@ -183,7 +183,7 @@ class Tensors:
         self._values[tensor.index] = value
         self._final.add(id(value))
 
-    def made_value(self, index: int) -> Value | None:
+    def existing_value(self, index: int) -> Value | None:
         """The graph value of a tensor that is not constant, in any order of its axes; None where there is none."""
         found = self._values.get(index)
         if found is None:
@@ -219,7 +219,7 @@ class Tensors:
         if quant is None:
             return self.graph.constant(self._narrow(tensor, array), name=name)
         if order is not None:
-            quant = layout.permuted_quant(quant, order)
+            quant = layout.permute_quant(quant, order)
             assert quant is not None
         real = quant.dequantize(array)
         if not annotated:
@@ -269,7 +269,7 @@ class Tensors:
         self.rename(value, name)
         self._final.add(id(value))
         quant = self.quant(tensor)
-        value.quant = quant if order is None else layout.permuted_quant(quant, order)
+        value.quant = quant if order is None else layout.permute_quant(quant, order)
 
 
 def _quant_params(tensor: Tensor) -> QuantParams | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends import functions
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.tflite.gather import insert_between, pad_or_crop
 from tpuconvert.frontends.tflite.layout import NCDHW, Permuted
 from tpuconvert.frontends.tflite.lowering import bias
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import padded, spread
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.conv3d import Conv3d
@@ -53,9 +53,9 @@ def conv_3d(node: TfliteNode, g: Graph) -> Permuted:
     strides, dilations = _three(node, "stride_{}"), _three(node, "dilation_{}_factor", 1)
     (front, back), (top, bottom), (left, right) = _pads(node, node.shape(0)[1:4], tuple(kernel), strides, dilations)
     op = Conv3d(channels // ic, dilations, (front, back, top, bottom, left, right), strides)
-    weights = node.permuted(1, (4, 3, 0, 1, 2))
-    y = g.add(op, node.permuted(0, NCDHW), weights, bias(node, 2, 0, 1, (1, oc, 1, 1, 1)))
-    return Permuted(node.activated(y), NCDHW)
+    weights = node.permute(1, (4, 3, 0, 1, 2))
+    y = g.add(op, node.permute(0, NCDHW), weights, bias(node, 2, 0, 1, (1, oc, 1, 1, 1)))
+    return Permuted(node.activate(y), NCDHW)
 
 
 @tflite_op("CONV_3D_TRANSPOSE", limits="a constant output shape and weights")
@@ -73,11 +73,11 @@ def conv_3d_transpose(node: TfliteNode, g: Graph) -> Permuted:
         grown = (shape[1 + axis] - 1) * strides[axis] + 1
         low.append(reach - cuts[axis][0])
         high.append(target[1 + axis] - grown + cuts[axis][0])
-    x = padded(g, spread(g, node.permuted(2, NCDHW), (1, 1, *strides)), low, high, 0.0)
+    x = pad_or_crop(g, insert_between(g, node.permute(2, NCDHW), (1, 1, *strides)), low, high, 0.0)
     mirrored = node.real(1)[::-1, ::-1, ::-1].transpose(3, 4, 0, 1, 2)
-    weights = real_constant(g, np.ascontiguousarray(mirrored), "mirrored")
+    weights = emit.float_constant(g, np.ascontiguousarray(mirrored), "mirrored")
     y = g.add(Conv3d(1, dilations), x, weights, bias(node, 3, 2, 1, (1, oc, 1, 1, 1)))
-    return Permuted(node.activated(y), NCDHW)
+    return Permuted(node.activate(y), NCDHW)
 
 
 @tflite_op("DILATE")
@@ -86,4 +86,4 @@ def dilate(node: TfliteNode, g: Graph) -> Value:
     factors = node.ints(1)
     if len(factors) != node.rank(0) or min(factors, default=1) < 1:
         raise node.fail(INVALID_NODE, f"factors {list(factors)} for {list(node.shape(0))}")
-    return spread(g, node.input(0), factors, node.scalar(2))
+    return insert_between(g, node.input(0), factors, node.scalar(2))

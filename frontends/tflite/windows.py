@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.tflite.bodies import combination, falls
-from tpuconvert.frontends.tflite.lowering import expanded, reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import cut, padded, spread
-from tpuconvert.frontends.tflite.writing import COMBINATIONS
+from tpuconvert.frontends.tflite.gather import cut, insert_between, pad_or_crop
+from tpuconvert.frontends.tflite.lowering import expand, reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.scatter_update import COMBINATIONS
+from tpuconvert.frontends.tflite.subgraph_functions import combination_of, is_descending
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.ordering import Sort
@@ -37,7 +37,7 @@ def reduce_window(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduce_function={function}")
     shape, strides, dilations = (node.ints(index) for index in range(2, 5))
     ones, margins = (1,) * len(shape), (0,) * (2 * len(shape))
-    return _windows(node, _FUNCTIONS[function], shape, strides, ones, dilations, margins)
+    return _reduce_windows(node, _FUNCTIONS[function], shape, strides, ones, dilations, margins)
 
 
 @tflite_op("STABLEHLO_REDUCE_WINDOW", limits="one tensor; a body of one sum, product or extreme")
@@ -50,11 +50,11 @@ def stablehlo_reduce_window(node: TfliteNode, g: Graph) -> Value:
     shape = node.option("window_dimensions", ones)
     strides, spreads = node.option("window_strides", ()) or ones, node.option("base_dilations", ()) or ones
     dilations, margins = node.option("window_dilations", ()) or ones, node.option("padding", ()) or (0,) * (2 * rank)
-    function = combination(node, node.option("body_subgraph_index"))
-    return _windows(node, function, shape, strides, spreads, dilations, margins)
+    function = combination_of(node, node.option("body_subgraph_index"))
+    return _reduce_windows(node, function, shape, strides, spreads, dilations, margins)
 
 
-def _windows(
+def _reduce_windows(
     node: TfliteNode,
     function: str,
     shape: Sequence[int],
@@ -72,7 +72,7 @@ def _windows(
         raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many places")
     first, x = node.scalar(1), node.input(0)
     op, _ = COMBINATIONS[function]
-    x = padded(g, spread(g, emit.as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
+    x = pad_or_crop(g, insert_between(g, emit.as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
     for axis in range(rank):
         reach = dilations[axis] * (shape[axis] - 1)
         extent = static(x.shape)[axis]
@@ -87,17 +87,17 @@ def _windows(
         x = parts[0]
         for part in parts[1:]:
             x = g.add(op, x, part)
-    return emit.cast(g, _begun(node, function, x), node.input(0).dtype)
+    return emit.cast(g, _combine_with_initial(node, function, x), node.input(0).dtype)
 
 
-def _begun(node: TfliteNode, function: str, x: Value) -> Value:
+def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
     """The result combined with the first number (input 1), unless that changes nothing."""
     g, dtype, first = node.graph, node.input(0).dtype, node.scalar(1)
     op, neutral = COMBINATIONS[function]
     ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
     if first == neutral or first == {-math.inf: ends[0], math.inf: ends[1]}.get(neutral):
         return x
-    return g.add(op, x, expanded(node.graph, real_constant(g, first, "first"), static(x.shape)))
+    return g.add(op, x, expand(node.graph, emit.float_constant(g, first, "first"), static(x.shape)))
 
 
 @tflite_op("STABLEHLO_REDUCE", limits="one tensor; a body of one sum, product or extreme")
@@ -105,7 +105,7 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     """Sum, product or extreme along axes, where the body is that one function."""
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
-    function = combination(node, node.option("body_subgraph_index"))
+    function = combination_of(node, node.option("body_subgraph_index"))
     x = node.input(0)
     axes = node.axes(node.option("dimensions", ()), node.rank(0))
     if not axes:
@@ -113,7 +113,7 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
     reduced = g.add(
         Reduce(method=_METHODS[function], axis_list=axes, axis_num=len(axes), keep_dims=False), emit.as_float(g, x)
     )
-    return emit.cast(g, _begun(node, function, reduced), x.dtype)
+    return emit.cast(g, _combine_with_initial(node, function, reduced), x.dtype)
 
 
 @tflite_op("STABLEHLO_SORT", limits="one tensor; less or greater")
@@ -122,10 +122,10 @@ def stablehlo_sort(node: TfliteNode, g: Graph) -> Value:
     node.ignore_option("is_stable")  # equal elements of one tensor cannot be told apart
     if node.input_count != 1:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count} tensors sorted together", "supported: one")
-    falling = falls(node, node.option("comparator_subgraph_index"))
+    falling = is_descending(node, node.option("comparator_subgraph_index"))
     axis = node.axis(node.option("dimension"), node.rank(0))
     x = node.input(0)
     _, values = g.add_all(
         Sort(dim=axis, descending=falling, index_dtype=I32), emit.as_float(g, x), names=("order", "sorted")
     )
-    return reshaped(g, emit.cast(g, values, x.dtype), node.shape(0))
+    return reshape(g, emit.cast(g, values, x.dtype), node.shape(0))

@@ -14,7 +14,7 @@ from tflite_cases import numbers
 from tflite_models import O, S, T, graph_of, run, serialized
 from tflite_reference import reference_runner, run_interpreter
 
-from tpuconvert.frontends.tflite.flexbuffer import numbers_of
+from tpuconvert.frontends.tflite.flexbuffer import read_numbers
 from tpuconvert.schema.errors import UnsupportedError
 
 SETTINGS = {
@@ -77,7 +77,7 @@ def test_detection_refused(tmp_path: Path, changed: dict[str, Any], says: str) -
 def test_options_of_any_width() -> None:
     for value in (1, -7, 300, 70_000, 1 << 40, 0.5, 0.1, True):
         data = bytes(flexbuffers.Dumps({"a": value, "word": "text", "b": 2}))
-        assert numbers_of(data) == {"a": value, "b": 2}
+        assert read_numbers(data) == {"a": value, "b": 2}
 
 
 def test_damaged_options() -> None:
@@ -88,7 +88,7 @@ def test_damaged_options() -> None:
         for _ in range(generator.choice((1, 2, 4)) if data else 0):
             data[generator.randrange(len(data))] = generator.randrange(256)
         try:
-            numbers_of(bytes(data))
+            read_numbers(bytes(data))
         except ValueError:
             continue
 

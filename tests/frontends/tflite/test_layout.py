@@ -80,14 +80,14 @@ def test_rank_0_and_bool_and_int64_ports(tmp_path: Path) -> None:
     assert (place.shape, place.dtype.name, int(place)) == ((), "int64", 0)
 
 
-def test_names_that_made_up_values_took_are_given_back(tmp_path: Path) -> None:
-    """A tensor called like an operator of ours keeps its name."""
-    tensors = [T("x", (2,)), T("clamp", (2,)), T("mul", (2,)), T("muls", (2,))]
-    operators = [O("HARD_SWISH", [0], [3]), O("ABS", [3], [1]), O("EXP", [1], [2])]
+def test_tensor_names_win_over_generated_names(tmp_path: Path) -> None:
+    """A tensor with the name of a TPU operator keeps it; FLOOR_MOD becomes div, floor, mul and sub."""
+    tensors = [T("x", (2,)), T("floor", (2,)), T("mul", (2,)), T("div", (2,))]
+    operators = [O("FLOOR_MOD", [0, 0], [3]), O("ABS", [3], [1]), O("EXP", [1], [2])]
     graph = graph_of(tmp_path, S(tensors, operators, [0], [2]))
     found = {node.name: node.op.name for node in graph.nodes}
-    assert found["muls"] == "mul"
-    assert (found["clamp"], found["mul"]) == ("active", "active")
+    assert found["div"] == "sub"
+    assert (found["floor"], found["mul"]) == ("active", "active")
 
 
 def test_constants_at_the_output(tmp_path: Path) -> None:

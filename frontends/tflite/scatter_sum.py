@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.tflite.lowering import reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
+from tpuconvert.frontends.tflite.lowering import reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -26,7 +26,7 @@ def scatter_nd(node: TfliteNode, g: Graph) -> Value:
     places = indices.reshape(-1, depth).astype(np.int64)
     if places.size and (places.min() < 0 or (places >= np.asarray(leading)).any()):
         raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
-    return _summed(node, g, _linear(places, leading), math.prod(leading), 1, (*leading, *rest))
+    return _sum_rows(node, g, _flat_indices(places, leading), math.prod(leading), 1, (*leading, *rest))
 
 
 @tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", limits="constant segment numbers")
@@ -39,17 +39,17 @@ def segment_sum(node: TfliteNode, g: Graph) -> Value:
     may_leave_out = node.op_type == "UNSORTED_SEGMENT_SUM"
     if int(numbers.max()) >= count or (int(numbers.min()) < 0 and not may_leave_out):
         raise node.fail(INVALID_NODE, f"a segment number lies outside 0 to {count - 1}")
-    return _summed(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
+    return _sum_rows(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
 
 
-def _linear(places: Array, extents: tuple[int, ...]) -> Array:
+def _flat_indices(places: Array, extents: tuple[int, ...]) -> Array:
     """Index tuples as positions in the flattened extents."""
     steps = [math.prod(extents[place + 1 :]) for place in range(len(extents))]
     result: Array = places @ np.asarray(steps, dtype=np.int64)
     return result
 
 
-def _summed(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
+def _sum_rows(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
     """Row ``targets[i]`` of the result is the sum of the rows i of an input; a negative target takes none."""
     node.check_size([count, len(targets)])
     choice = np.zeros((count, len(targets)), dtype=np.float32)
@@ -57,6 +57,6 @@ def _summed(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, 
     choice[targets[sources], sources] = 1
     values = node.input(index)
     width = max(math.prod(shape) // max(count, 1), 1)
-    rows = reshaped(g, emit.as_float(g, values), (len(targets), width))
-    product = g.add(MatrixMul(), real_constant(g, choice, "choice"), rows)
-    return emit.cast(g, reshaped(g, product, shape), values.dtype)
+    rows = reshape(g, emit.as_float(g, values), (len(targets), width))
+    product = g.add(MatrixMul(), emit.float_constant(g, choice, "choice"), rows)
+    return emit.cast(g, reshape(g, product, shape), values.dtype)

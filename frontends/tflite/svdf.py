@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite import hybrid
-from tpuconvert.frontends.tflite.lowering import reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import cut
+from tpuconvert.frontends.tflite.gather import cut
+from tpuconvert.frontends.tflite.lowering import reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -27,22 +28,24 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, message)
     batch, length = shape[0], time.shape[1]
     weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
-    x = hybrid.rounded(node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False)))
-    newest = reshaped(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
+    x = hybrid.round_activations(
+        node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False))
+    )
+    newest = reshape(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
     before = node.state(4)
     if before is None:  # all zeros but the newest
-        memory = g.add(Mul(), newest, real_constant(g, time[None, :, -1:], "last_weights"))
+        memory = g.add(Mul(), newest, emit.float_constant(g, time[None, :, -1:], "last_weights"))
     else:
         every = newest
         if length > 1:
-            older = reshaped(g, before, (batch, filters, length))
+            older = reshape(g, before, (batch, filters, length))
             every = g.add(Concat(axis=2), cut(g, older, [range(batch), range(filters), range(1, length)]), newest)
-        node.set_state(4, reshaped(g, every, (batch, filters * length)))
-        memory = g.add(Mul(), every, real_constant(g, time[None], "time_weights"))
+        node.set_state(4, reshape(g, every, (batch, filters * length)))
+        memory = g.add(Mul(), every, emit.float_constant(g, time[None], "time_weights"))
     units = filters // rank
     total = Reduce(method=ReduceMethodType.REDUCE_SUM, axis_list=(2,), axis_num=1, keep_dims=False)
     filled = 1 if before is None else length
-    y = g.add(total, reshaped(g, memory, (batch, units, rank * filled)))
+    y = g.add(total, reshape(g, memory, (batch, units, rank * filled)))
     if node.has_input(3):
-        y = g.add(Add(), y, real_constant(g, node.real(3).reshape(1, units), "bias"))
-    return node.activated(y)
+        y = g.add(Add(), y, emit.float_constant(g, node.real(3).reshape(1, units), "bias"))
+    return node.activate(y)

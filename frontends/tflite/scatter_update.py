@@ -12,10 +12,10 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.tflite.bodies import combination
-from tpuconvert.frontends.tflite.lowering import expanded, reshaped
+from tpuconvert.frontends.tflite.gather import gather_at, joined
+from tpuconvert.frontends.tflite.lowering import expand, reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.frontends.tflite.picking import joined, picked_at
+from tpuconvert.frontends.tflite.subgraph_functions import combination_of
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.op import Op
@@ -44,14 +44,14 @@ def neutral_row(g: Graph, number: float, width: int, dtype: DType) -> Value:
     return g.constant(row, "neutral")
 
 
-def replaced(node: TfliteNode, data: Value, updates: Value, places: Array) -> Value:
+def replace_rows(node: TfliteNode, data: Value, updates: Value, places: Array) -> Value:
     """Rows [M, W] with the rows of ``updates`` [K, W] at known places; later ones win."""
     source = np.arange(static(data.shape)[0])
     source[places] = source.size + np.arange(places.size)
-    return picked_at(node, joined(node.graph, [data, updates], 0), 0, source)
+    return gather_at(node, joined(node.graph, [data, updates], 0), 0, source)
 
 
-def combined(node: TfliteNode, data: Value, updates: Value, places: Array, function: str) -> Value:
+def combine_rows(node: TfliteNode, data: Value, updates: Value, places: Array, function: str) -> Value:
     """Rows [M, W] combined with the rows of ``updates`` [K, W] at known places."""
     g, (op, number) = node.graph, COMBINATIONS[function]
     order = np.argsort(places, kind="stable")
@@ -66,7 +66,7 @@ def combined(node: TfliteNode, data: Value, updates: Value, places: Array, funct
         source = np.zeros(rows, np.int64)
         numbers = np.flatnonzero(turn == number_of_round)
         source[places[numbers]] = 1 + numbers
-        data = g.add(op, data, picked_at(node, candidates, 0, source))
+        data = g.add(op, data, gather_at(node, candidates, 0, source))
     return data
 
 
@@ -79,18 +79,16 @@ def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
     places = indices.reshape(-1, len(shape)) if indices.size and len(shape) else np.zeros((0, 1), np.int64)
     if not shape or min(shape) < 1 or (indices.size and indices.size % len(shape)):
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
-    flat = flat_places(node, places, shape)
+    flat = flat_indices(node, places, shape)
     node.check_size(shape)
-    base = reshaped(
-        g, expanded(node.graph, reshaped(g, node.input(3), (1,) * len(shape)), shape), (math.prod(shape), 1)
-    )
+    base = reshape(g, expand(node.graph, reshape(g, node.input(3), (1,) * len(shape)), shape), (math.prod(shape), 1))
     if not flat.size:
-        return reshaped(g, base, shape)
-    updates = expanded(node.graph, reshaped(g, node.input(2), (math.prod(node.shape(2)), 1)), (flat.size, 1))
-    return reshaped(g, replaced(node, base, updates, flat), shape)
+        return reshape(g, base, shape)
+    updates = expand(node.graph, reshape(g, node.input(2), (math.prod(node.shape(2)), 1)), (flat.size, 1))
+    return reshape(g, replace_rows(node, base, updates, flat), shape)
 
 
-def flat_places(node: TfliteNode, places: Array, extents: tuple[int, ...]) -> Array:
+def flat_indices(node: TfliteNode, places: Array, extents: tuple[int, ...]) -> Array:
     """Index tuples [K, rank] as positions in the flattened extents."""
     if places.size and (int(places.min()) < 0 or (places >= np.asarray(extents)).any()):
         raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(extents)}")
@@ -102,16 +100,16 @@ def flat_places(node: TfliteNode, places: Array, extents: tuple[int, ...]) -> Ar
 @tflite_op("DYNAMIC_UPDATE_SLICE", limits="constant start")
 def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
     """A box of the first input replaced by the second; its known corner is moved so that the box fits."""
-    return _box_replaced(node, node.ints(2))
+    return _replace_box(node, node.ints(2))
 
 
 @tflite_op("STABLEHLO_DYNAMIC_UPDATE_SLICE", limits="constant start")
 def stablehlo_dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
     """As DYNAMIC_UPDATE_SLICE, with one corner coordinate per input."""
-    return _box_replaced(node, tuple(node.one_int(index) for index in range(2, node.input_count)))
+    return _replace_box(node, tuple(node.one_int(index) for index in range(2, node.input_count)))
 
 
-def _box_replaced(node: TfliteNode, corner: tuple[int, ...]) -> Value:
+def _replace_box(node: TfliteNode, corner: tuple[int, ...]) -> Value:
     shape, box = node.shape(0), node.shape(1)
     if not len(shape) == len(box) == len(corner) or any(b > extent for b, extent in zip(box, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"a box {list(box)} at {list(corner)} in {list(shape)}")
@@ -121,11 +119,11 @@ def _box_replaced(node: TfliteNode, corner: tuple[int, ...]) -> Value:
     leading = 1 + max(axis for axis, extent in enumerate(shape) if box[axis] != extent)
     node.check_size(shape[:leading])
     grid = np.indices(box[:leading]).reshape(leading, -1).T + np.asarray(starts[:leading])
-    places = flat_places(node, grid, shape[:leading])
+    places = flat_indices(node, grid, shape[:leading])
     width = math.prod(shape[leading:])
-    data = reshaped(node.graph, node.input(0), (math.prod(shape[:leading]), width))
-    updates = reshaped(node.graph, node.input(1), (places.size, width))
-    return reshaped(node.graph, replaced(node, data, updates, places), shape)
+    data = reshape(node.graph, node.input(0), (math.prod(shape[:leading]), width))
+    updates = reshape(node.graph, node.input(1), (places.size, width))
+    return reshape(node.graph, replace_rows(node, data, updates, places), shape)
 
 
 @tflite_op(*_SEGMENTS, limits="constant segment numbers")
@@ -146,32 +144,32 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     source[flat[order], turn] = 1 + order
     width = math.prod(shape[leading:])
     x = node.input(0)
-    rows_of_x = reshaped(g, x, (numbers.size, width))
-    table = picked_at(node, joined(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
-    grouped = emit.as_float(g, reshaped(g, table, (count, most, width)))
+    rows_of_x = reshape(g, x, (numbers.size, width))
+    table = gather_at(node, joined(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
+    grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
     result = emit.cast(g, g.add(Reduce(method=method, axis_list=(1,), axis_num=1, keep_dims=False), grouped), x.dtype)
-    return reshaped(g, result, (count, *shape[leading:]))
+    return reshape(g, result, (count, *shape[leading:]))
 
 
 @tflite_op("STABLEHLO_SCATTER", limits="constant indices; a body of one sum, product or extreme, or the second input")
 def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
     """Windows of updates written at, or combined with those at, known places; what falls outside is left out."""
     node.ignore_option("indices_are_sorted", "unique_indices")  # promises about the indices, which are known
-    function = combination(node, node.option("update_computation_subgraph_index"), may_replace=True)
-    places, numbers = _scatter_places(node)
+    function = combination_of(node, node.option("update_computation_subgraph_index"), may_replace=True)
+    places, numbers = _scatter_indices(node)
     x, shape = node.input(0), node.shape(0)
-    data = reshaped(g, x, (math.prod(shape), 1))
-    updates = reshaped(g, node.input(2), (math.prod(node.shape(2)), 1))
+    data = reshape(g, x, (math.prod(shape), 1))
+    updates = reshape(g, node.input(2), (math.prod(node.shape(2)), 1))
     if not numbers.size:
         return x
     if numbers.size != math.prod(node.shape(2)):
-        updates = picked_at(node, updates, 0, numbers)
+        updates = gather_at(node, updates, 0, numbers)
     if function == "REPLACE":
-        return reshaped(g, replaced(node, data, updates, places), shape)
-    return reshaped(g, combined(node, data, updates, places, function), shape)
+        return reshape(g, replace_rows(node, data, updates, places), shape)
+    return reshape(g, combine_rows(node, data, updates, places, function), shape)
 
 
-def _scatter_places(node: TfliteNode) -> tuple[Array, Array]:
+def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
     """Where every update goes in the flattened data, and the flat numbers of the updates that go somewhere."""
     shape, update_shape, indices = node.shape(0), node.shape(2), node.constant(1)
     window, inserted = node.option("update_window_dims", ()), node.option("inserted_window_dims", ())
@@ -192,4 +190,4 @@ def _scatter_places(node: TfliteNode) -> tuple[Array, Array]:
     for axis, update_axis in zip(kept, window, strict=True):
         target[axis] += positions[update_axis]
     inside = ((target >= 0) & (target < np.asarray(shape)[:, None])).all(0)
-    return flat_places(node, target[:, inside].T, shape), np.flatnonzero(inside)
+    return flat_indices(node, target[:, inside].T, shape), np.flatnonzero(inside)

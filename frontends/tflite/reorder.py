@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.tflite.lowering import expanded, reshaped
-from tpuconvert.frontends.tflite.node import TfliteNode, real_constant, tflite_op
-from tpuconvert.frontends.tflite.picking import picked_at
+from tpuconvert.frontends.tflite.gather import gather_at
+from tpuconvert.frontends.tflite.lowering import expand, reshape
+from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.copy import Constdata
@@ -31,8 +31,8 @@ def reverse_sequence(node: TfliteNode, g: Graph) -> Value:
     steps = np.arange(shape[axis])[None, :]
     ends = np.asarray(lengths)[:, None]
     source = np.where(steps < ends, ends - 1 - steps, steps) + np.arange(shape[batch])[:, None] * shape[axis]
-    rows = reshaped(g, moved, (source.size, math.prod(shape[other] for other in order[2:])))
-    back = reshaped(g, picked_at(node, rows, 0, source), tuple(shape[other] for other in order))
+    rows = reshape(g, moved, (source.size, math.prod(shape[other] for other in order[2:])))
+    back = reshape(g, gather_at(node, rows, 0, source), tuple(shape[other] for other in order))
     return back if moved is node.input(0) else g.add(Permute(order=tuple(int(i) for i in np.argsort(order))), back)
 
 
@@ -48,6 +48,6 @@ def matrix_set_diag(node: TfliteNode, g: Graph) -> Value:
     is_tall = rows >= columns
     placed = (*shape[:-2], 1, columns) if is_tall else (*shape[:-2], rows, 1)
     mask = np.broadcast_to(np.eye(rows, columns), shape)
-    on_diagonal = g.add(Constdata(), real_constant(g, mask, "diagonal"))
-    chosen = expanded(node.graph, reshaped(g, diagonal, placed), shape)
+    on_diagonal = g.add(Constdata(), emit.float_constant(g, mask, "diagonal"))
+    chosen = expand(node.graph, reshape(g, diagonal, placed), shape)
     return emit.cast(g, g.add(ConditionSelect(), on_diagonal, chosen, x), node.input(0).dtype)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.tflite.lowering import reshaped
+from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
@@ -21,16 +21,16 @@ from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.types import I32, Array, Scalar
 
 
-def picked(g: Graph, x: Value, indices: Value, axis: int) -> Value:
+def gather(g: Graph, x: Value, indices: Value, axis: int) -> Value:
     """The slices of one axis that a tensor of rank 1 names; integers go through FLOAT32, exact below 2^24."""
     return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
 
 
-def picked_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
+def gather_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
     """The slices of one axis at known places."""
     node.check_size([positions.size])
     g = node.graph
-    return picked(g, x, g.constant(positions.reshape(-1).astype(np.int32), "positions"), axis)
+    return gather(g, x, g.constant(positions.reshape(-1).astype(np.int32), "positions"), axis)
 
 
 def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
@@ -66,7 +66,7 @@ def number_like(x: Value, number: float) -> Scalar:
     return Scalar(x.dtype, int(number))
 
 
-def padded(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
+def pad_or_crop(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
     """A number around the tensor; a negative margin cuts."""
     if any(margin > 0 for margin in (*low, *high)):
         value = number_like(x, number)
@@ -76,18 +76,18 @@ def padded(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: 
     return cut(g, x, [range(max(-n, 0), end) for n, end in zip(low, ends, strict=True)])
 
 
-def spread(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
+def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
     """``factor - 1`` numbers between neighbours along every axis."""
     for axis, factor in enumerate(factors):
         shape = static(x.shape)
         if factor == 1 or shape[axis] == 1:
             continue
-        column = reshaped(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+        column = reshape(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
         none = [0] * column.rank
         behind = list(none)
         behind[axis + 1] = factor - 1
-        grown = reshaped(
-            g, padded(g, column, none, behind, number), (*shape[:axis], shape[axis] * factor, *shape[axis + 1 :])
+        grown = reshape(
+            g, pad_or_crop(g, column, none, behind, number), (*shape[:axis], shape[axis] * factor, *shape[axis + 1 :])
         )
         ranges = [range(extent) for extent in static(grown.shape)]
         ranges[axis] = range((shape[axis] - 1) * factor + 1)
@@ -95,7 +95,7 @@ def spread(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> V
     return x
 
 
-def clamped(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
+def clamp_indices(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
     """Positions from 0 to ``highest``; of one start, the ``length`` positions from there on."""
     inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), emit.as_float(g, starts))
     if length > 1:

@@ -16,12 +16,12 @@ _FUNCTIONS = {
 _SUPPORTED = "supported: one sum, product, maximum or minimum of its two inputs"
 
 
-def combination(node: TfliteNode, subgraph: int, *, may_replace: bool = False) -> str:
-    """A key of ``writing.COMBINATIONS``, or REPLACE for a body that returns its second input."""
+def combination_of(node: TfliteNode, subgraph: int, *, may_replace: bool = False) -> str:
+    """A key of ``scatter_update.COMBINATIONS``, or REPLACE for a body that returns its second input."""
     body = node.caller.subgraph(node, subgraph)
     if may_replace and not body.operators and len(body.inputs) == 2 and body.outputs == body.inputs[1:]:
         return "REPLACE"
-    operator = _only(node, subgraph)
+    operator = _single_operator(node, subgraph)
     if operator.name not in _FUNCTIONS or sorted(operator.inputs) != sorted(body.inputs):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a body of {operator.name}", _SUPPORTED)
     if operator.name in ("STABLEHLO_AND", "STABLEHLO_OR") and node.tensor(0).type != "BOOL":
@@ -31,9 +31,9 @@ def combination(node: TfliteNode, subgraph: int, *, may_replace: bool = False) -
     return _FUNCTIONS[operator.name]
 
 
-def falls(node: TfliteNode, subgraph: int) -> bool:
+def is_descending(node: TfliteNode, subgraph: int) -> bool:
     """Whether a comparator of two elements asks for falling order."""
-    body, operator = node.caller.subgraph(node, subgraph), _only(node, subgraph)
+    body, operator = node.caller.subgraph(node, subgraph), _single_operator(node, subgraph)
     directions = {"LESS": False, "LESS_EQUAL": False, "GREATER": True, "GREATER_EQUAL": True}
     if operator.name == "STABLEHLO_COMPARE":
         direction = {2: "GREATER_EQUAL", 3: "GREATER", 4: "LESS_EQUAL", 5: "LESS"}
@@ -45,7 +45,7 @@ def falls(node: TfliteNode, subgraph: int) -> bool:
     return directions[name] != (operator.inputs != body.inputs)
 
 
-def _only(node: TfliteNode, subgraph: int) -> Operator:
+def _single_operator(node: TfliteNode, subgraph: int) -> Operator:
     body = node.caller.subgraph(node, subgraph)
     if len(body.operators) != 1 or len(body.inputs) != 2 or body.outputs != body.operators[0].outputs:
         listed = ", ".join(operator.name for operator in body.operators[:4])
