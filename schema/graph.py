@@ -1,7 +1,7 @@
-"""The graph: what every part of tpuconvert reads and writes between the source file and the model file.
+"""The graph: the intermediate representation between the source file and the model file.
 
-A ``Graph`` is a list of ``Node``s in an order in which they can run. A node holds one operator and reads and writes
-``Value``s. ``Port``s describe the graph's inputs and outputs as the source file declares them.
+A ``Graph`` is a list of ``Node``s in topological order. A node has one operator and connects ``Value``s: its operands
+and its results. ``Port``s describe the graph's inputs and outputs as the source file declares them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Shape, Tenso
 
 @dataclass(frozen=True)
 class Source:
-    """Where a node came from: the file's base name, the source node's name, the source operator."""
+    """Origin of a node: base name of the source file, name and operator of the source node."""
 
     file: str
     node: str
@@ -38,9 +38,9 @@ class Port:
 
     Args:
         name: its name in the source file.
-        dtype: a NumPy type name such as ``int64``; it may be one that the operator set does not have.
-        shape: its shape in the source; () for rank 0, which the graph holds as [1].
-        quant: how integers of this port stand for real numbers, when the source says so.
+        dtype: a NumPy type name such as ``int64``; also types that no TPU operator has.
+        shape: its shape in the source; () for rank 0, which is [1] in the graph.
+        quant: quantization parameters of the port, if the source file has them.
     """
 
     name: str
@@ -50,30 +50,29 @@ class Port:
 
 
 class Uses(dict[tuple["Node", int], None]):
-    """Who reads a value: pairs of a node and the index of its operand, in the order in which they were connected.
+    """Uses of a value: pairs of a node and the index of its operand, in the order in which they were connected.
 
-    Adding, finding and removing take the same time for a constant with ten thousand readers as for one with one. The
-    pairs are the keys of a dictionary, which counts, finds and walks over them without a call of Python: every pass
-    asks every value.
+    The pairs are the keys of a dictionary: adding, finding and removing take constant time, also for a constant with
+    ten thousand uses, and iteration runs without Python calls.
     """
 
     __slots__ = ()
 
     def add(self, node: Node, index: int) -> None:
-        """Note a reader."""
+        """Add the use by operand ``index`` of ``node``."""
         self[node, index] = None
 
     def remove(self, node: Node, index: int) -> None:
-        """Forget a reader, which must be known."""
+        """Remove a use, which must exist."""
         del self[node, index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (Uses, list)) and list(self) == list(other)
 
-    def __ne__(self, other: object) -> bool:  # a dictionary has one of its own
+    def __ne__(self, other: object) -> bool:  # dict defines one
         return not self == other
 
-    __hash__ = None  # they change
+    __hash__ = None  # mutable
 
     def __repr__(self) -> str:
         return repr(list(self))
@@ -86,9 +85,9 @@ class Value:
         name: unique in the graph; the source tensor's name where the value carries exactly that tensor.
         type: data type and shape.
         data: the elements of a constant, or None.
-        quant: how integers stand for this tensor's real numbers. On a FLOAT32 value it is an annotation that
-            quantization decided or the source file states; on an integer value it gives the integers their meaning.
-        stored: the original integers of an annotated constant, whose ``data`` is their FLOAT32 meaning.
+        quant: quantization parameters. On a FLOAT32 value they are an annotation, from the source file or from
+            calibration; on an integer value they define the dequantized values.
+        stored: the original integers of an annotated constant, whose ``data`` are the dequantized values.
     """
 
     __slots__ = ("data", "name", "producer", "quant", "stored", "type", "uses")
@@ -131,9 +130,9 @@ class Value:
 
     @property
     def array(self) -> Array:
-        """The data of a constant, aligned in memory. Asking for the data of another value is a mistake of the caller.
+        """The data of a constant, aligned in memory. The value must be a constant.
 
-        A file may hold its elements at any byte: ``data`` are those, as long as nobody computes with them.
+        ``data`` may be an unaligned view into a file; it is copied at the first access through this property.
         """
         assert self.data is not None, f"value '{self.name}' is not constant"
         if not self.data.flags.aligned:
@@ -142,7 +141,7 @@ class Value:
 
     @property
     def users(self) -> list[Node]:
-        """The nodes that read the value, each once, in the order in which they were connected."""
+        """The nodes that have the value as operand, each once, in the order in which they were connected."""
         return list(dict.fromkeys(node for node, _ in self.uses))
 
     def __repr__(self) -> str:
@@ -150,7 +149,7 @@ class Value:
 
 
 class Node:
-    """One operation: an operator, what it reads, what it writes, and where it came from."""
+    """One use of an operator, with its operands, its results and the source nodes it comes from."""
 
     __slots__ = ("inputs", "op", "outputs", "sources")
 
@@ -169,7 +168,7 @@ class Node:
 
     @property
     def output(self) -> Value:
-        """The only result. A node with several results has no such thing."""
+        """The only result of a node with one result."""
         (value,) = self.outputs
         return value
 
@@ -179,7 +178,7 @@ class Node:
 
 
 class _Sources:
-    """What ``Graph.source`` gives to a ``with``: there is one for every node of a source file, and for every match."""
+    """Context manager of ``Graph.source``. A class, because one is created per source node and per match of a rule."""
 
     __slots__ = ("_before", "_graph", "_sources")
 
@@ -195,16 +194,17 @@ class _Sources:
 
 
 class Graph:
-    """A program of the operator set.
+    """A program of TPU operators.
 
     Args:
-        name: of the network.
+        name: of the model.
         file: base name of the source file, for messages.
 
-    ``rescale`` names the rounding of a quantized source: ``tflite`` (two roundings) or ``onnx`` (one). ``notes``
-    collects what a reader of the report must know, such as an assumed batch size. ``metadata`` is what the source file
-    says about itself, as JSON values: it describes the model and decides nothing that is computed. ``files`` are those
-    beside the source that it was read from, by name; copies of a graph have none.
+    Attributes:
+        rescale: rounding of a quantized source model: ``tflite`` (two roundings) or ``onnx`` (one).
+        notes: remarks for the report, such as an assumed batch size.
+        metadata: description of the model in the source file, as JSON values; it does not affect results.
+        files: names of the files that were read besides the source file; copies of a graph have none.
     """
 
     def __init__(self, name: str = "graph", file: str = "") -> None:
@@ -227,18 +227,18 @@ class Graph:
         self._sources: tuple[Source, ...] = ()
         self._inferred: dict[int, tuple[Op, _Types, tuple[TensorType, ...]]] = {}
 
-    # Reading
+    # Queries
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes in an order in which they can run (after ``sort``, which passes call when they are done)."""
+        """The nodes, in topological order after ``sort``, which passes call when they are done."""
         return list(self._nodes)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def latest(self, count: int) -> list[Node]:
-        """The nodes that were added last, in the order in which they were added."""
+        """The ``count`` nodes that were added last, in the order in which they were added."""
         return list(itertools.islice(reversed(self._nodes), count))[::-1]
 
     def __contains__(self, node: object) -> bool:
@@ -246,38 +246,38 @@ class Graph:
 
     @property
     def values(self) -> list[Value]:
-        """Inputs, constants and results, in the order in which they were made."""
+        """Inputs, constants and results, in the order in which they were added."""
         return list(self._values.values())
 
     def find(self, name: str) -> Value | None:
-        """The value of that name, or None."""
+        """Return the value of that name, or None."""
         return self._values.get(name)
 
     def is_output(self, value: Value) -> bool:
-        """Whether the value leaves the graph."""
+        """Return True if the value is a graph output."""
         if self._positions_of != len(self.outputs):
             self._output_positions(value)
         return id(value) in self._positions
 
     def is_sole_use(self, value: Value) -> bool:
-        """Whether exactly one operand reads the value and it does not leave the graph."""
+        """Return True if the value has exactly one use and is no graph output."""
         return len(value.uses) == 1 and not self.is_output(value)
 
     # Building
 
     def source(self, *sources: Source) -> _Sources:
-        """Every node that is added inside the ``with`` carries these sources."""
+        """Set the sources of every node that is added inside the ``with`` block."""
         return _Sources(self, sources)
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
-        """Declare a graph input. Without ``port`` it looks to the user as it is in the graph."""
+        """Declare a graph input. The default port has the name, type and shape of the value."""
         value = self._register(Value(self.unique(name), type_, quant=quant))
         self.inputs.append(value)
         self.input_ports.append(port or Port(name, type_.dtype.numpy.name, type_.shape))
         return value
 
     def output(self, value: Value, port: Port | None = None) -> None:
-        """Declare a graph output. Without ``port`` it looks to the user as it is in the graph."""
+        """Declare a graph output. The default port has the name, type and shape of the value."""
         self.outputs.append(value)
         self.output_ports.append(port or Port(value.name, value.dtype.numpy.name, value.shape))
 
@@ -287,7 +287,7 @@ class Graph:
         """Add a constant. Rank 0 becomes rank 1; the data are not copied and must not be changed afterwards.
 
         Raises:
-            ValueError: when the operator set has no such data type.
+            ValueError: TPU operators have no such data type.
         """
         array = np.asarray(data)
         array = array.reshape(1) if array.ndim == 0 else array
@@ -301,11 +301,11 @@ class Graph:
         Args:
             op: the operator.
             inputs: operands in the operator's order; None for an absent optional one.
-            name: of the result; made up from the operator when not given.
-            sources: where the node comes from; by default those of the surrounding ``source`` block.
+            name: of the result; by default the name of the operator.
+            sources: source nodes; by default those of the surrounding ``source`` block.
 
         Raises:
-            ShapeError: when the operator cannot take these types.
+            ShapeError: the operator does not accept operands of these types.
         """
         (result,) = self.add_all(op, *inputs, names=None if name is None else (name,), sources=sources)
         return result
@@ -331,14 +331,14 @@ class Graph:
         return outputs
 
     def unique(self, name: str) -> str:
-        """A name that is not taken: ``name`` itself, or with a number behind it."""
+        """Return a name that is not taken: ``name``, or ``name`` with a number appended."""
         candidate = name
         while candidate in self._values:
             self._suffix[name] = self._suffix.get(name, 0) + 1
             candidate = f"{name}.{self._suffix[name]}"
         return candidate
 
-    # Changing
+    # Modification
 
     def rename(self, value: Value, name: str) -> None:
         """Give a value a name that is not taken."""
@@ -348,7 +348,7 @@ class Graph:
         self._values[name] = value
 
     def replace_uses(self, old: Value, new: Value) -> None:
-        """Let every reader of ``old``, and every graph output that is ``old``, take ``new``."""
+        """Replace ``old`` by ``new`` in all uses and in the graph outputs."""
         if old is new:
             return
         self._is_known_sorted = False
@@ -364,7 +364,7 @@ class Graph:
             self._positions[id(new)] = sorted([*self._output_positions(new), *positions])
 
     def set_input(self, node: Node, index: int, value: Value) -> None:
-        """Let one operand of a node read another value. The result types are not inferred anew."""
+        """Replace one operand of a node. The result types are not inferred again."""
         old = node.inputs[index]
         self._is_known_sorted = False
         if old is not None:
@@ -373,25 +373,25 @@ class Graph:
         value.uses.add(node, index)
 
     def remove(self, node: Node) -> None:
-        """Remove a node whose results nobody reads."""
+        """Remove a node whose results have no uses."""
         for value in node.outputs:
-            assert not value.uses and not self.is_output(value), f"'{value.name}' is still read"
+            assert not value.uses and not self.is_output(value), f"'{value.name}' is still used"
             del self._values[value.name]
-            value.producer = None  # no cycle: what the node read is freed as soon as nobody holds the node
+            value.producer = None  # breaks the reference cycle, so that the operands of the node are freed with it
         for index, operand in enumerate(node.inputs):
             if operand is not None:
                 operand.uses.remove(node, index)
         del self._nodes[node]
 
     def discard(self, constant: Value) -> bool:
-        """Remove a constant if nobody reads it. Returns whether it was removed."""
+        """Remove a constant if it has no uses. Return True if it was removed."""
         if not constant.is_constant or constant.uses or self.is_output(constant):
             return False
         del self._values[constant.name]
         return True
 
     def prune(self) -> int:
-        """Remove nodes and constants that no output depends on. Returns the number of nodes removed."""
+        """Remove nodes and constants that no output depends on. Return the number of removed nodes."""
         leaving = set(map(id, self.outputs))
         removed = 0
         for node in reversed(self.sorted_nodes()):
@@ -408,10 +408,10 @@ class Graph:
         return removed
 
     def sorted_nodes(self) -> list[Node]:
-        """The nodes in an order in which they can run; nodes keep their order where it already is one.
+        """Return the nodes in topological order; nodes keep their order if it is topological already.
 
         Raises:
-            ValueError: when the nodes form a cycle.
+            ValueError: the nodes form a cycle.
         """
         if self._is_sorted():
             return list(self._nodes)
@@ -439,7 +439,7 @@ class Graph:
         return order
 
     def _is_sorted(self) -> bool:
-        if self._is_known_sorted:  # a new node reads what was there before it
+        if self._is_known_sorted:  # adding a node keeps the order: its operands exist before it
             return True
         done: set[Node] = set()
         for node in self._nodes:
@@ -451,22 +451,22 @@ class Graph:
         return True
 
     def sort(self) -> None:
-        """Put the nodes into an order in which they can run."""
+        """Sort the nodes topologically."""
         if not self._is_sorted():
             self._nodes = dict.fromkeys(self.sorted_nodes())
             self._is_known_sorted = True
 
     def reorder(self, nodes: Sequence[Node]) -> None:
-        """Put the nodes into another order in which they can run."""
+        """Set another topological order of the nodes."""
         assert len(nodes) == len(self._nodes) and set(nodes) == set(self._nodes), "other nodes"
         self._nodes = dict.fromkeys(nodes)
         self._is_known_sorted = False
 
     def validate(self) -> None:
-        """Check the graph against itself. What it finds is a mistake of ours.
+        """Check the consistency of the graph. A finding is a bug in tpuconvert.
 
         Raises:
-            ValueError: naming the first inconsistency.
+            ValueError: the first inconsistency.
         """
         known = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
         for node in self._nodes:
@@ -474,9 +474,9 @@ class Graph:
                 if operand is None:
                     continue
                 if id(operand) not in known:
-                    raise ValueError(f"'{node.name}' reads '{operand.name}' before it is made")
+                    raise ValueError(f"'{node.name}' uses '{operand.name}' before it is computed")
                 if (node, index) not in operand.uses:
-                    raise ValueError(f"'{operand.name}' does not know that '{node.name}' reads it")
+                    raise ValueError(f"the uses of '{operand.name}' lack '{node.name}'")
             types = self._infer(node.op, node.inputs)
             for value, type_ in zip(node.outputs, types, strict=True):
                 if value.type != type_ and not _compatible(value.type, type_):
@@ -484,10 +484,10 @@ class Graph:
                 known.add(id(value))
         for value in self.outputs:
             if id(value) not in known:
-                raise ValueError(f"output '{value.name}' is not made by any node")
+                raise ValueError(f"output '{value.name}' is not computed by any node")
 
     def _output_positions(self, value: Value) -> list[int]:
-        """Where in ``outputs`` a value stands. The index is made anew when outputs were added."""
+        """Return the indices of a value in ``outputs``, from an index that is rebuilt after an output was added."""
         if self._positions_of != len(self.outputs):
             self._positions = {}
             for position, output in enumerate(self.outputs):
@@ -506,14 +506,14 @@ class Graph:
             if known[1] == types:
                 return known[2]
         elif has_arrays(op):
-            return _infer(op, types)  # comparing thousands of numbers per channel takes longer than asking again
+            return _infer(op, types)  # comparing thousands of per-channel numbers takes longer than the inference
         else:
             for item in op.__dict__.values():
                 if isinstance(item, tuple) and len(item) > LONG:
                     return _infer(op, types)
         try:
             found = _inferred(op, types)
-        except TypeError:  # a parameter that cannot be hashed; any other mistake shows again
+        except TypeError:  # an unhashable parameter; any other TypeError is raised again by the next line
             return _infer(op, types)
         if len(self._inferred) >= _REMEMBERED:
             self._inferred.clear()
@@ -524,10 +524,9 @@ class Graph:
 _Types = tuple[TensorType | None, ...]
 
 _REMEMBERED = 1 << 12
-"""So many questions about types a graph remembers by the operator asked about, and all graphs together by its value.
+"""Inferred types that are cached: per graph by the identity of the operator, and in total by its value.
 
-The same question is asked again whenever a pass copies, checks, writes or reads a node; and nodes that are alike mostly
-share the object that is their operator.
+Types are inferred again whenever a pass copies or checks a node, and equal nodes mostly share one operator object.
 """
 
 
@@ -541,12 +540,12 @@ _inferred = functools.lru_cache(_REMEMBERED)(_infer)
 
 @functools.lru_cache(1 << 10)
 def _type_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorType:
-    """The type of a constant; one object for all that are alike, which are compared at a glance."""
+    """Return the type of a constant. Equal types are one object, which compares fast."""
     return TensorType(DType.of(dtype), shape)
 
 
 def _compatible(first: TensorType, second: TensorType) -> bool:
-    """Types that may describe the same tensor: symbolic extents may have got other names."""
+    """Return True if both types may describe the same tensor: symbolic extents match any extent."""
     return (
         first.dtype == second.dtype
         and first.rank == second.rank
@@ -557,7 +556,7 @@ def _compatible(first: TensorType, second: TensorType) -> bool:
 
 
 def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:
-    """Number, presence and ranks of the operands, before ``infer`` sees them."""
+    """Check number, presence and ranks of the operands before ``infer`` is called."""
     given = operands_given(op.inputs, max(len(types), len(op.inputs)))
     if len(types) > len(given):
         raise ShapeError(f"{op.name} takes {len(given)} operands, got {len(types)}")
@@ -571,7 +570,7 @@ def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:
 
 
 def static(shape: Iterable[Dim]) -> tuple[int, ...]:
-    """A shape that is known to be numbers. A symbolic extent here is a mistake of the caller."""
+    """Return a shape that must be static."""
     extents = tuple(shape)
     assert all(isinstance(extent, int) for extent in extents), f"symbolic shape {format_shape(extents)}"
     return cast(tuple[int, ...], extents)

@@ -1,20 +1,17 @@
-"""Operator parameters as typed attributes of the file, and back.
+"""Convert the parameters of operators to attributes of the ``.tpum`` file, and back.
 
-The type hints of the operator's dataclass decide: what a field may hold is what its hint says. Supported are bool, int
-(64 bits), float, str, bytes, ``DType``, ``Scalar`` and enums, tuples of them except bytes and ``Scalar``, and each of
-these ``| None``.
+The annotations of the operator's dataclass give the types. Supported are bool, int (64 bits), float, str, bytes,
+``DType``, ``Scalar`` and enums, tuples of them except bytes and ``Scalar``, and each of these ``| None``.
 """
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import enum
 import functools
 import inspect
 import math
 import operator
-import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -34,7 +31,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True)
 class Form:
-    """What a field may hold: one ``base``, or a tuple of them, ``length`` long (None: any); None when ``optional``."""
+    """Type of a field: one ``base`` or a tuple of ``length`` of them (None: any length). ``optional`` allows None."""
 
     base: type
     is_tuple: bool = False
@@ -42,21 +39,13 @@ class Form:
     optional: bool = False
 
 
-_FORMS: dict[type[Op], dict[str, Form]] = {}  # and the other below: what a definition says, looked at once
-
-
+@functools.cache
 def forms(definition: type[Op]) -> dict[str, Form]:
-    """The form of every field of an operator definition, in the order of the fields.
+    """Return the form of every field of an operator definition, in the order of the fields.
 
     Raises:
-        ValueError: for a hint that the file format cannot store.
+        ValueError: the file format cannot store fields of an annotated type.
     """
-    if definition not in _FORMS:
-        _FORMS[definition] = _forms(definition)
-    return _FORMS[definition]
-
-
-def _forms(definition: type[Op]) -> dict[str, Form]:
     hints = _hints(definition)
     result: dict[str, Form] = {}
     for item in fields(definition):
@@ -68,15 +57,11 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
-    """The types of the fields. Most are a name, which is found without the compiler that longer ones need."""
-    modules = {name: base.__module__ for base in reversed(definition.__mro__) for name in inspect.get_annotations(base)}
-    hints = {}
-    for item in fields(definition):
-        hint: Any = item.type
-        if isinstance(hint, str):
-            known = vars(sys.modules[modules[item.name]])
-            hint = known.get(hint, getattr(builtins, hint, None)) or eval(hint, known)
-        hints[item.name] = hint
+    """Return the resolved annotations of a definition and its bases, without those of ``Op``."""
+    hints: dict[str, Any] = {}
+    for base in reversed(definition.__mro__):
+        if base is not Op:
+            hints.update(inspect.get_annotations(base, eval_str=True))
     return hints
 
 
@@ -99,10 +84,10 @@ def _form(hint: Any) -> Form:
 
 
 def encode(op: Op) -> list[tpum.Attribute]:
-    """The parameters of an operator, in the order of its fields.
+    """Return the parameters of an operator as attributes, in the order of its fields.
 
     Raises:
-        ValueError: for a value that is not what the field's type hint says.
+        ValueError: a value does not have the annotated type of its field.
     """
     result = []
     for name, form in forms(type(op)).items():
@@ -157,7 +142,7 @@ def _encode_tuple(name: str, values: tuple[Any, ...], form: Form) -> tpum.Attrib
 
 
 def _plain(value: Any, base: type) -> Any:
-    """A Python number or text for a single value; the name of an enum member."""
+    """Convert a single value to a Python number or string; an enum member to its name."""
     if issubclass(base, enum.Enum):
         if isinstance(value, base):
             return value.name
@@ -171,33 +156,31 @@ def _plain(value: Any, base: type) -> Any:
             return int(value)
     elif base is float:
         if isinstance(value, (float, int, np.floating, np.integer)) and not isinstance(value, bool):
-            return math.nan if value != value else float(value)  # one NaN: its payload must not decide about bytes
+            return math.nan if value != value else float(value)  # one NaN: file bytes must not depend on its payload
     elif isinstance(value, str):
         return str(value)
     raise ValueError(f"{value!r} is not of the type {base.__name__}")
 
 
 def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
-    """An operator from its stored parameters. A parameter that is not stored takes its default.
+    """Create an operator from its stored parameters. A parameter that is not stored takes its default.
 
     Raises:
-        ValueError: when the parameters do not fit the definition.
+        ValueError: the parameters do not fit the definition.
     """
-    if definition not in _DECODERS:
-        _DECODERS[definition] = _decoders(definition)
-    known, required, may_hold_arrays = _DECODERS[definition]
+    known, required, accepts_arrays = _decoders(definition)
     values: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for attribute in attributes:
         name = attribute.name
-        how = known.get(name)
-        if how is None or name in values:
+        if name not in known or name in values:
             raise ValueError(f"operator '{definition.name}' has no parameter {name!r}, or it is given twice")
+        is_optional, kind, read = known[name]
         try:
-            if attribute.kind is how[1]:
-                value = how[2](attribute)
+            if attribute.kind is kind:
+                value = read(attribute)
             else:
-                _check_absent(attribute, how[0], how[1])
+                _check_absent(attribute, is_optional, kind)
                 value = None
         except (ValueError, KeyError) as error:
             raise ValueError(f"parameter {name!r} of '{definition.name}': {error}") from None
@@ -209,30 +192,30 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
             raise ValueError(f"operator '{definition.name}' lacks its parameter {name!r}")
     if not arrays:
         return definition(**values)
-    if may_hold_arrays:
+    if accepts_arrays:
         return make_with_arrays(definition, values, arrays)
     return definition(**{**values, **{name: tuple(array.tolist()) for name, array in arrays.items()}})
 
 
 _Decoder = Callable[[tpum.Attribute], Any]
-_Decoders = tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...], bool]
-_DECODERS: dict[type[Op], _Decoders] = {}
 
 
-def _decoders(definition: type[Op]) -> _Decoders:
-    """How to read the parameters of a definition: whether one may be None, how it is stored, and what reads it.
+@functools.cache
+def _decoders(definition: type[Op]) -> tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...], bool]:
+    """Return the decoders of a definition.
 
-    The second part names those without a default, the third says whether long tuples may be arrays at first.
+    Returns:
+        By parameter, whether it may be None, how it is stored, and the function that reads it; the names of the
+        parameters without a default; and whether long tuples may be stored as arrays.
     """
     missing, items = dataclasses.MISSING, fields(definition)
     required = [item.name for item in items if item.default is missing and item.default_factory is missing]
     known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
-    may_hold_arrays = all(item.default_factory is missing for item in items)
-    return known, tuple(required), may_hold_arrays
+    return known, tuple(required), all(item.default_factory is missing for item in items)
 
 
 def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
-    """Whether a parameter may be None, and is."""
+    """Check that a parameter may be None, and is."""
     if attribute.kind is not Kind.NONE:
         raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
     if not is_optional:
@@ -240,7 +223,7 @@ def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> N
 
 
 def _decoder(form: Form) -> _Decoder:
-    """What reads a value of this form from where it is stored."""
+    """Return the function that reads a value of this form from an attribute."""
     base = form.base
     if form.is_tuple:
         return functools.partial(_decode_tuple, form)
@@ -266,7 +249,7 @@ def _decode_scalar(attribute: tpum.Attribute) -> Scalar:
 
 
 def _kind(form: Form) -> Kind:
-    """How a value of this form is stored."""
+    """Return the kind of attribute that stores a value of this form."""
     if form.is_tuple:
         return {bool: Kind.INTS, int: Kind.INTS, float: Kind.FLOATS}.get(form.base, Kind.STRINGS)
     if form.base is DType:

@@ -94,7 +94,7 @@ def test_nodes_added_out_of_order_are_sorted():
     graph = chain(2)
     new = graph.add(RELU, graph.inputs[0], name="late")
     graph.replace_uses(graph.find("y0"), new)
-    with pytest.raises(ValueError, match="before it is made"):
+    with pytest.raises(ValueError, match="before it is computed"):
         graph.validate()
     graph.sort()
     graph.validate()
@@ -136,5 +136,5 @@ def test_several_results_have_names_of_their_own():
 
 def test_removing_a_node_that_is_read_is_our_mistake():
     graph = chain(2)
-    with pytest.raises(AssertionError, match="'y0' is still read"):
+    with pytest.raises(AssertionError, match="'y0' is still used"):
         graph.remove(graph.find("y0").producer)
