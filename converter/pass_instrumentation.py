@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.visible_text import visible
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
     from tpuconvert.report.model_description import describe_graph
     from tpuconvert.report.text import node_lines
 
-    graph = copied(graph)  # in running order
+    graph = copy_graph(graph)  # in running order
     if isinstance(sink, Path) and sink.suffix.lower() == ".tpum":
         _save(sink, graph, options)
         return

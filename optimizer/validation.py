@@ -21,7 +21,7 @@ from tpuconvert.optimizer.quantize import as_float
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.types import Array, Chip
 
 Feed = Mapping[str, Array]
@@ -72,7 +72,7 @@ class Validator(Observer):
     def before(self, step: Pass, graph: Graph) -> None:
         """Keep a copy of the graph and its outputs."""
         if self._before is None:
-            self._before = copied(graph)
+            self._before = copy_graph(graph)
             self._expected = self._run(self._before)
 
     def after(self, step: Pass, graph: Graph, fired: Collection[str]) -> None:
@@ -82,7 +82,7 @@ class Validator(Observer):
             ThresholdError: the pass changed an output; the error names the rule and the node.
         """
         assert self._before is not None, "a pass ends that did not begin"
-        copy = copied(graph)
+        copy = copy_graph(graph)
         results = self._run(copy)
         self.checked += 1
         found = self._difference(results)
@@ -93,7 +93,7 @@ class Validator(Observer):
     def _run(self, graph: Graph) -> Results:
         """Run the graph. Legalization of a quantized graph to float works on a copy."""
         is_annotated = any(value.quant is not None for value in graph.values)
-        with Session(_Program(as_float(copied(graph)) if is_annotated else graph, self._chip)) as session:
+        with Session(_Program(as_float(copy_graph(graph)) if is_annotated else graph, self._chip)) as session:
             return [session.run(feed) for feed in self._feeds]
 
     def _difference(self, results: Results) -> _Difference | None:
@@ -118,23 +118,23 @@ class Validator(Observer):
     def _bisect(self, step: Pass, before: Graph) -> tuple[str, str]:
         """Find the firing between the last good and the first bad number of firings."""
         trace = Trace()
-        step.run(copied(before), trace, None)
+        step.run(copy_graph(before), trace, None)
         good, bad = 0, sum(trace.fired.values())
         while bad - good > 1:
             middle = (good + bad) // 2
-            graph = copied(before)
+            graph = copy_graph(before)
             step.run(graph, Trace(), middle)
             if self._difference(self._run(graph)) is None:
                 good = middle
             else:
                 bad = middle
         trace = Trace()
-        step.run(copied(before), trace, bad)
+        step.run(copy_graph(before), trace, bad)
         return trace.last if trace.last[0] else (step.name, "")
 
     def _first_changed(self, step: Pass, before: Graph) -> str:
         """The first tensor, in topological order, that is in both graphs and differs."""
-        graph = copied(before)
+        graph = copy_graph(before)
         step.run(graph, Trace(), None)
         expected = _tensors(_Program(before, self._chip), self._feeds[0])
         for name, array in _tensors(_Program(graph, self._chip), self._feeds[0]).items():

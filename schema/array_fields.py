@@ -1,8 +1,8 @@
-"""Fields that are thousands of numbers, one per channel: arrays until somebody asks for the tuple.
+"""Tuple fields of dataclasses that are kept as arrays until the tuple is accessed.
 
-A file holds such numbers as an array, and whoever computes with them wants one. A tuple of them takes longer to make
-than all else that is read with it, so it is made when the field is looked at; then it is what it always was. Objects
-that are made with tuples know nothing of all this.
+Per-channel parameters have thousands of numbers. A file stores them as an array and kernels use them as an array;
+creating the tuple takes longer than reading everything else in the file. The tuple is therefore created at the first
+access of the field. Objects that are created with tuples are not affected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
 LONG = 32
-"""Numbers. Fewer are as well a tuple from the beginning."""
+"""Length above which a field is kept as an array."""
 
 Made = TypeVar("Made")
 
@@ -24,12 +24,12 @@ _DEFAULTS: dict[type, dict[str, Any]] = {}
 
 
 def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping[str, Array]) -> Made:
-    """As ``cls(**values, **arrays)``, if the arrays were tuples.
+    """Create the object that ``cls(**values, **arrays)`` would create with tuples in place of the arrays.
 
     Args:
-        cls: a dataclass; every field that has no default is given.
-        values: of fields.
-        arrays: of fields that are tuples of numbers; nobody may change them afterwards.
+        cls: a dataclass.
+        values: by field; with ``arrays``, every field without a default.
+        arrays: by field that is a tuple of numbers. They must not be modified afterwards.
     """
     if cls not in _DEFAULTS:
         _DEFAULTS[cls] = _defaults(cls)
@@ -50,24 +50,24 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
 
 def _defaults(cls: Any) -> dict[str, Any]:
     items = dataclasses.fields(cls)
-    assert all(item.default_factory is dataclasses.MISSING for item in items), "defaults that are made anew each time"
+    assert all(item.default_factory is dataclasses.MISSING for item in items), "default factories are not supported"
     return {item.name: item.default for item in items if item.default is not dataclasses.MISSING}
 
 
 def has_arrays(item: object) -> bool:
-    """Whether a field of an object may still be an array."""
+    """Return True if a field of the object may be kept as an array."""
     return _ARRAYS in item.__dict__
 
 
 def numbers_of(item: object, name: str) -> Array | tuple[Any, ...]:
-    """The numbers of a field as they are at hand, without making a tuple of them."""
+    """Return the numbers of a field as an array if it is kept as one, otherwise as a tuple."""
     arrays = item.__dict__.get(_ARRAYS)
     found: Array | tuple[Any, ...] = getattr(item, name) if arrays is None or name not in arrays else arrays[name]
     return found
 
 
 def range_of(item: object, name: str) -> tuple[Any, Any]:
-    """The least and the greatest integer of a field; two zeros where there are none."""
+    """Return the minimum and maximum of a field of integers, and zeros if it is empty."""
     numbers = numbers_of(item, name)
     if not len(numbers):
         return 0, 0
@@ -75,7 +75,7 @@ def range_of(item: object, name: str) -> tuple[Any, Any]:
 
 
 class _LongField:
-    """Stands in the class where a field's default stands; asked only while an object has no value of its own."""
+    """Descriptor that replaces the default of a field in the class: called while the object has no such attribute."""
 
     def __init__(self, name: str, default: object) -> None:
         self._name = name

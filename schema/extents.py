@@ -1,8 +1,7 @@
-"""Shape arithmetic: extents are numbers, or names of dimensions that are only known when the model runs.
+"""Shape arithmetic on extents, which are numbers or names of dynamic dimensions.
 
-What is computed from a name is a name again, spelled as the formula (``H+2``, ``3*H*W``): equal spelling means equal
-extents. Extents that depend on the data of a tensor begin with ``?``; two of those may differ though they are spelled
-alike.
+The result of arithmetic on a name is a name too, spelled as the formula (``H+2``, ``3*H*W``): equal names mean equal
+extents. Names of data-dependent extents begin with ``?``; two of them may differ although their names are equal.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
 
 
 def unknown(op: str, axis: int | str = "") -> str:
-    """Name of an extent that depends on the data that the operator reads."""
+    """Name of an extent that depends on the operands' data."""
     return f"?{op}{axis}"
 
 
 def shapes_of(types: Iterable[TensorType]) -> str:
-    """Several shapes in words, for messages."""
+    """Format several shapes for messages."""
     return " and ".join(format_shape(item.shape) for item in types)
 
 
@@ -34,7 +33,7 @@ def plus(*terms: Dim) -> Dim:
 
 
 def times(*factors: Dim) -> Dim:
-    """Product of extents; the same factors in any order have the same spelling."""
+    """Product of extents, in a spelling that does not depend on the order of the factors."""
     number, names = factorize(factors)
     if not names or number == 0:
         return number
@@ -45,14 +44,14 @@ def times(*factors: Dim) -> Dim:
 
 
 def ceil_div(extent: Dim, step: int) -> Dim:
-    """The quotient rounded up."""
+    """Quotient, rounded up."""
     if isinstance(extent, int):
         return -(-extent // step)
     return extent if step == 1 else f"ceil({_factor(extent)}/{step})"
 
 
 def exact_div(extent: Dim, divisor: int) -> Dim:
-    """The quotient of a multiple. For numbers the caller has checked that it is one."""
+    """Quotient of a multiple of ``divisor``. The caller has checked that a number is a multiple."""
     if isinstance(extent, int):
         return extent // divisor
     number, names = factorize((extent,))
@@ -62,7 +61,7 @@ def exact_div(extent: Dim, divisor: int) -> Dim:
 
 
 def factorize(extents: Iterable[Dim]) -> tuple[int, Counter[str]]:
-    """A product as its number and the names in it, each with how often it occurs."""
+    """Factorize the product of extents into a number and names with their multiplicities."""
     number, names = 1, Counter[str]()
     for extent in extents:
         if isinstance(extent, int):
@@ -77,20 +76,20 @@ def factorize(extents: Iterable[Dim]) -> tuple[int, Counter[str]]:
 
 
 def may_equal(first: Dim, second: Dim) -> bool:
-    """False only when the extents are known to differ."""
+    """Return False only if the extents are known to differ."""
     return first == second or isinstance(first, str) or isinstance(second, str)
 
 
 def merge(first: Dim, second: Dim) -> Dim:
-    """One extent for two that must be equal: the number where there is one."""
+    """Merge two extents that must be equal: prefer the number to the name."""
     return second if isinstance(first, str) and isinstance(second, int) else first
 
 
 def merge_shapes(op: str, *types: TensorType) -> Shape:
-    """The shape of operands that must have equal shapes.
+    """Merge the shapes of operands that must have equal shapes.
 
     Raises:
-        ShapeError: when ranks or extents are known to differ.
+        ShapeError: ranks or extents are known to differ.
     """
     shape = types[0].shape
     for other in types[1:]:
@@ -101,10 +100,10 @@ def merge_shapes(op: str, *types: TensorType) -> Shape:
 
 
 def broadcast_shapes(op: str, first: TensorType, second: TensorType) -> Shape:
-    """The shape of two operands of equal rank, both of which may be expanded along axes of extent 1.
+    """Broadcast the shapes of two operands of equal rank.
 
     Raises:
-        ShapeError: when ranks differ, or extents on one axis differ and neither is 1.
+        ShapeError: ranks differ, or extents on one axis differ and neither is 1.
     """
     if first.rank != second.rank:
         raise ShapeError(f"{op} needs operands of equal rank, got {shapes_of((first, second))}")
@@ -115,7 +114,7 @@ def broadcast_shapes(op: str, first: TensorType, second: TensorType) -> Shape:
         elif a == 1:
             extents.append(b)
         elif isinstance(a, str) and isinstance(b, str):
-            extents.append(f"max({min(a, b)},{max(a, b)})")  # the larger one, when neither of two legal extents is 0
+            extents.append(f"max({min(a, b)},{max(a, b)})")  # the larger extent, unless one of them is 0
         elif isinstance(a, str) or isinstance(b, str):
             extents.append(merge(a, b))
         else:
@@ -124,10 +123,10 @@ def broadcast_shapes(op: str, first: TensorType, second: TensorType) -> Shape:
 
 
 def normalize_axis(op: str, axis: int, x: TensorType) -> int:
-    """The axis counted from the front.
+    """Return a non-negative axis.
 
     Raises:
-        ShapeError: when the tensor has no such axis.
+        ShapeError: the tensor has no such axis.
     """
     if not -x.rank <= axis < x.rank:
         raise ShapeError(f"{op}: axis {axis} does not exist in {format_shape(x.shape)}")
@@ -135,10 +134,10 @@ def normalize_axis(op: str, axis: int, x: TensorType) -> int:
 
 
 def normalize_axes(op: str, axes: Sequence[int], x: TensorType) -> tuple[int, ...]:
-    """Several axes, counted from the front, in the given order.
+    """Return non-negative axes in the given order.
 
     Raises:
-        ShapeError: when an axis does not exist or occurs twice.
+        ShapeError: an axis does not exist or occurs twice.
     """
     normalized = tuple(normalize_axis(op, axis, x) for axis in axes)
     if len(set(normalized)) != len(normalized):
@@ -147,32 +146,32 @@ def normalize_axes(op: str, axes: Sequence[int], x: TensorType) -> tuple[int, ..
 
 
 def with_extent(shape: Shape, axis: int, extent: Dim) -> Shape:
-    """The shape with another extent on one axis."""
+    """Replace the extent of one axis."""
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
 def check_length(op: str, name: str, values: Sequence[object], count: int, x: TensorType) -> None:
-    """Check that a parameter has as many values as the tensor asks for.
+    """Check that a parameter has the number of values that the tensor requires.
 
     Raises:
-        ShapeError: when it does not.
+        ShapeError: it has another number.
     """
     if len(values) != count:
         raise ShapeError(f"{op}: {name} {values} needs {count} values for {format_shape(x.shape)}")
 
 
 def _factor(name: str) -> str:
-    """A name as a factor of a product: sums are put into parentheses."""
+    """Format a name as a factor of a product: sums get parentheses."""
     return f"({name})" if any(sign in "+-" for sign in _outside_parentheses(name)) else name
 
 
 def _without_parentheses(factor: str) -> str:
-    """The name that ``_factor`` put into parentheses."""
+    """Remove the parentheses that ``_factor`` added."""
     return factor[1:-1] if factor.startswith("(") and not _outside_parentheses(factor[:-1]) else factor
 
 
 def _split_product(name: str) -> list[str]:
-    """The factors of a product that ``times`` spelled."""
+    """Split a product that ``times`` formatted into its factors."""
     if any(sign in "+-/" for sign in _outside_parentheses(name)):
         return [name]
     parts, depth = [""], 0

@@ -1,7 +1,7 @@
-"""The tables of a file as a model, after everything that they claim has been checked.
+"""Decode the tables of a file to a model and validate their meaning.
 
-The verifier has proved that the tables can be read; here it is proved that they mean something. Sizes are computed in
-Python integers and compared before anything is made of them.
+The FlatBuffers verifier has checked that the tables can be read; this module checks indices, types and sizes. Sizes are
+computed with Python integers and compared before anything is allocated.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from tpuconvert.schema.array_fields import make_with_arrays
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value, may_be_same_type
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, QuantParams, Shape, TensorType
 
 MAX_ELEMENTS = 1 << 40
-"""Of one tensor. More is damage, not a network."""
+"""Limit for one tensor. A file with more is damaged."""
 
 PORT_TYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
 ) | {"bfloat16"}
-"""NumPy names of what an input or output may be to the user; the last one is that of a package beside NumPy."""
+"""NumPy names of the types of inputs and outputs; bfloat16 comes from the package ``ml_dtypes``."""
 
 Constant = Callable[[tpum.Buffer, DType, tuple[int, ...]], Array]
-"""Makes the array of a constant whose buffer has been checked to hold exactly that many bytes."""
+"""Creates the array of a constant. The size of its buffer has been checked."""
 
 
 class UnknownOperatorsError(ValueError):
-    """Operators that no definition is loaded for, most likely because a plugin is missing.
+    """The model has operators without a loaded definition, most likely because a plugin is missing.
 
     Attributes:
-        names: of the operators.
-        plugins: what the model says has to be loaded.
+        names: names of the operators.
+        plugins: plugins that the model requires.
     """
 
     def __init__(self, names: Sequence[str], plugins: Sequence[str]) -> None:
@@ -52,15 +52,15 @@ class UnknownOperatorsError(ValueError):
 
 
 def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileModel:
-    """The model that the tables describe.
+    """Create the model that the tables describe.
 
     Args:
         tables: unpacked from a verified buffer.
         weights_size: bytes in the weight segment.
-        constant: makes the arrays.
+        constant: creates the array of a constant.
 
     Raises:
-        ValueError: naming the first thing that is wrong.
+        ValueError: the first error that was found.
     """
     _check_buffers(tables.buffers, weights_size)
     if not tables.chip:
@@ -99,7 +99,7 @@ def _check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
 
 
 def _grouping(tables: tpum.Model) -> Grouping | None:
-    """The groups, which are runs of nodes that exist: whatever a file says, no run can leave the order of the nodes."""
+    """Create the groups and check that they are runs of existing nodes."""
     stored = tables.grouping
     if stored is None:
         return None
@@ -116,7 +116,7 @@ def _json_values(entries: Sequence[tpum.Entry]) -> dict[str, Json]:
     values: dict[str, Json] = {}
     for entry in entries:
         if entry.key in values:
-            raise ValueError(f"the key {entry.key!r} is there twice")
+            raise ValueError(f"the key {entry.key!r} occurs twice")
         try:
             values[entry.key] = json.loads(entry.json, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
@@ -129,7 +129,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 class _GraphDecoder:
-    """Builds the graph through its own methods, so that everything they guarantee holds."""
+    """Build the graph with the public methods of ``Graph``, which check types and names."""
 
     def __init__(self, tables: tpum.Model, constant: Constant) -> None:
         self._tables = tables
@@ -158,7 +158,7 @@ class _GraphDecoder:
         self._add_outputs(stored)
         if None in self._values:
             name = self._stored[self._values.index(None)].name
-            raise ValueError(f"nothing makes the value {name!r}")
+            raise ValueError(f"no node computes the value {name!r}")
         if len(self._used_buffers) != len(self._tables.buffers):
             raise ValueError("a constant belongs to no value")
         return graph
@@ -179,17 +179,17 @@ class _GraphDecoder:
             self._graph.output(self._existing(place, "an output"), self._port(port))
 
     def _new(self, place: int, what: str) -> tpum.Value:
-        """The stored value at a place where nothing has been made yet."""
+        """Return the stored value with an index, which must not have been created yet."""
         if not 0 <= place < len(self._stored):
             raise ValueError(f"{what} is value {place} of {len(self._stored)}")
         if self._values[place] is not None:
-            raise ValueError(f"value {self._stored[place].name!r} is made twice")
+            raise ValueError(f"value {self._stored[place].name!r} is computed twice")
         return self._stored[place]
 
     def _existing(self, place: int, what: str) -> Value:
         value = self._values[place] if 0 <= place < len(self._values) else None
         if value is None:
-            raise ValueError(f"{what} reads value {place}, which is not made before it")
+            raise ValueError(f"{what} uses value {place}, which is not computed before it")
         return value
 
     def _shape(self, stored: tuple[int, ...]) -> Shape:
@@ -262,11 +262,11 @@ class _GraphDecoder:
             return known
         stored = self._tables.attributes
         if node.attributes and not 0 <= min(node.attributes) <= max(node.attributes) < len(stored):
-            raise ValueError(f"{what} refers to a parameter that is not there")
+            raise ValueError(f"{what} refers to a parameter that does not exist")
         attributes = [stored[place] for place in node.attributes]
         try:
             op = op_attributes.decode(definition, attributes)
-        except Exception as error:  # definitions, ours and a plugin's, run here on values that a file states
+        except Exception as error:  # definitions, also of plugins, are called with values from the file
             raise ValueError(f"{what}: {error}") from error
         self._ops[definition, node.attributes] = op
         return op
@@ -281,10 +281,10 @@ class _GraphDecoder:
             made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
         except ShapeError as error:
             raise ValueError(f"{what}: {error}") from error
-        except Exception as error:  # as above: ``infer`` runs on types that a file states
+        except Exception as error:  # as above: ``infer`` is called with types from the file
             raise ValueError(f"{what} does not fit its operands: {error}") from error
         for value, type_, result, place in zip(made, types, results, node.outputs, strict=True):
-            if value.type is not type_ and not _agree(value.type, type_):
+            if value.type is not type_ and not may_be_same_type(value.type, type_):
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
             value.type = type_
             if result.quantization is not None:
@@ -292,18 +292,8 @@ class _GraphDecoder:
             self._values[place] = value
 
 
-def _agree(inferred: TensorType, stored: TensorType) -> bool:
-    """Whether both may describe one tensor: what was symbolic once may have another name, or a number, now."""
-    if inferred == stored:
-        return True
-    if inferred.dtype is not stored.dtype or inferred.rank != stored.rank:
-        return False
-    pairs = zip(inferred.shape, stored.shape, strict=True)
-    return all(a == b or isinstance(a, str) or isinstance(b, str) for a, b in pairs)
-
-
 def _quant(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None:
-    """Quantization parameters that fit a tensor of this shape."""
+    """Create quantization parameters and check that they fit a tensor of this shape."""
     if stored is None:
         return None
     axis = stored.axis if stored.per_axis else None

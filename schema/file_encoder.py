@@ -1,7 +1,7 @@
-"""A model as the tables of the file and the list of constants behind them.
+"""Encode a model as the tables of the file and the list of its constants.
 
-Everything is stored in an order that the graph decides: inputs, constants in the order in which they were made, then
-results in the order of the nodes. The same graph gives the same tables.
+The order of the values depends on the graph only: inputs, constants in the order in which they were added, then results
+in the order of the nodes. Equal graphs give equal tables.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 @dataclass(frozen=True, eq=False)
 class Blob:
-    """One constant to be written. Converted when its bytes are asked for: usually they are there already."""
+    """One constant to be written. Its bytes are usually those of the array; otherwise ``bytes`` converts them."""
 
     array: Array
     dtype: DType
@@ -45,10 +45,10 @@ class Blob:
 
 
 def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
-    """The tables of a model, and the constants in the order of ``Model.buffers``.
+    """Return the tables of a model, and the constants in the order of ``Model.buffers``.
 
     Raises:
-        ValueError: for a model that the format cannot hold; a mistake of whoever made it.
+        ValueError: the format cannot store the model, which is a bug of the caller.
     """
     constants = _Constants()
     encoder = _GraphEncoder(model.graph, constants)
@@ -75,10 +75,10 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
 
 
 def with_metadata(tables: tpum.Model, metadata: Mapping[str, Json]) -> tpum.Model:
-    """The tables with such metadata in place of their own.
+    """Replace the metadata of the tables.
 
     Raises:
-        ValueError: not all of them are JSON values.
+        ValueError: not all values are JSON values.
     """
     return tables._replace(metadata=_entries(metadata))
 
@@ -99,14 +99,14 @@ _DTYPES = {dtype: tpum.DType[dtype.name] for dtype in DType}
 
 @functools.lru_cache(64)
 def _dtype_of(numpy_type: np.dtype[Any]) -> DType:
-    """The data type of elements in either order of bytes."""
+    """Return the data type of elements in either byte order."""
     return DType.of(numpy_type.newbyteorder("="))
 
 
 class _Constants:
-    """The constants of a graph, each content once.
+    """Deduplicated constants of a graph.
 
-    Most differ in size or in a few of their bytes; only those that do not are looked at as a whole.
+    Constants of equal size whose sampled bytes are equal are compared as a whole.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Constants:
         self._places: dict[bytes, int] = {}
 
     def place(self, array: Array) -> int:
-        """The place in the list of an array's content."""
+        """Return the index of an array's content in ``blobs``; add the content if it is new."""
         blob = Blob(array, _dtype_of(array.dtype))
         first = self._first.setdefault((blob.size, _sample(blob)), len(self.blobs))
         if first < len(self.blobs):
@@ -125,22 +125,22 @@ class _Constants:
                 self._places[self._digests[first]] = first
             known = self._places.setdefault(digest_of(blob.bytes()), len(self.blobs))
             if known < len(self.blobs) and np.array_equal(self.blobs[known].bytes(), blob.bytes()):
-                return known  # a digest alone proves nothing: two contents can be made to share one
+                return known  # digests are not enough: XXH3 collisions can be constructed
         self.blobs.append(blob)
         return len(self.blobs) - 1
 
 
-_SAMPLED = 64  # bytes at the beginning, in the middle and at the end
+_SAMPLED = 64  # bytes each at the beginning, in the middle and at the end
 
 
 def _sample(blob: Blob) -> bytes:
-    """Some of a constant's bytes; all of a short one's."""
-    if not blob.array.flags.c_contiguous:  # taking its bytes would copy all of them
+    """Return sampled bytes of a constant; all bytes of a short one."""
+    if not blob.array.flags.c_contiguous:  # its bytes would be a copy of all elements
         return b""
     data, middle = blob.bytes(), blob.size // 2
     sample = bytes(data[:_SAMPLED]) + bytes(data[middle : middle + _SAMPLED]) + bytes(data[-_SAMPLED:])
     if blob.size >= WORTH_IT:
-        forget_pages(blob.array)  # a system may have mapped megabytes around the few bytes
+        forget_pages(blob.array)  # the system may have loaded megabytes around the sampled bytes
     return sample
 
 
@@ -152,7 +152,7 @@ class _GraphEncoder:
         self._attribute_places: dict[str, int] = {}
         self._symbols: dict[str, int] = {}
         self._op_places: dict[tuple[type[Op], str], tuple[int, ...]] = {}
-        self._latest_places: dict[int, tuple[int, ...]] = {}  # of an object, which the graph holds
+        self._latest_places: dict[int, tuple[int, ...]] = {}  # by id of an operator; the graph keeps it alive
         self._shapes: dict[Shape, tuple[int, ...]] = {}
         made = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
@@ -180,7 +180,7 @@ class _GraphEncoder:
             return -1
         place = self._places.get(id(value))
         if place is None:
-            raise ValueError(f"'{value.name}' is read, but it is no input, no constant and no result")
+            raise ValueError(f"'{value.name}' is used, but it is no input, no constant and no result")
         return place
 
     def _value(self, value: Value) -> tpum.Value:
@@ -219,7 +219,10 @@ class _GraphEncoder:
         )
 
     def _attributes_of(self, op: Op) -> tuple[int, ...]:
-        """The places of an operator's parameters. Told apart by how they are written: -0.0 equals 0.0, NaN nothing."""
+        """Return the indices of an operator's parameters.
+
+        Parameters are compared by their ``repr``: -0.0 and 0.0 are equal but different, and NaN is not equal to itself.
+        """
         places = self._latest_places.get(id(op))
         if places is not None:
             return places
@@ -269,10 +272,10 @@ def _source(source: Source) -> tpum.Source:
 
 @functools.lru_cache(16)
 def _base_name(file: str) -> str:
-    """A file's name without its folder, which is nobody's business and differs between machines."""
+    """Return a file name without its folder, which is private and differs between machines."""
     if not any(sign in file for sign in "/\\:"):
         return file
-    from pathlib import PurePosixPath, PureWindowsPath  # the frontends give names without folders
+    from pathlib import PurePosixPath, PureWindowsPath  # 4 ms; the frontends give names without folders
 
     return PureWindowsPath(PurePosixPath(file).name).name
 

@@ -1,4 +1,4 @@
-"""What a ``.tpum`` file holds."""
+"""Contents of a ``.tpum`` file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 class LateMetadata(Mapping[str, Json]):
-    """Metadata with a last entry that is made when somebody asks for its value.
+    """Metadata whose last entry is computed at the first access.
 
     Args:
-        known: all but the last.
-        key: of the last.
-        make: makes its value.
+        known: all entries but the last.
+        key: key of the last entry.
+        make: computes the value of the last entry.
     """
 
     def __init__(self, known: Mapping[str, Json], key: str, make: Callable[[], Json]) -> None:
@@ -40,11 +40,11 @@ class LateMetadata(Mapping[str, Json]):
 
 @dataclass(frozen=True)
 class Note:
-    """Something the user should know about a converted model.
+    """A remark for the user about a converted model.
 
     Args:
-        kind: what sort of note it is, for example ``float`` for a node that was not quantized.
-        node: name of the node it is about; empty when it is about the whole model.
+        kind: kind of the remark, for example ``float`` for a node that was not quantized.
+        node: name of the node; empty if the remark concerns the whole model.
         message: the reason, in a sentence.
     """
 
@@ -55,18 +55,18 @@ class Note:
 
 @dataclass(frozen=True)
 class FileModel:
-    """A converted model: the graph, and what else belongs to it.
+    """A converted model: the graph and its description.
 
     Args:
         graph: the program.
-        chip: what it was legalized for.
-        tool_version: version of tpuconvert that made it.
+        chip: target chip.
+        tool_version: version of tpuconvert that wrote the model.
         quantize: the mode of quantization, such as ``int8``; ``none`` for a float model.
-        preprocessing: how a picture becomes an input, as JSON values. The order of the keys is kept.
-        notes: what the user should know.
+        preprocessing: preprocessing of images, as JSON values. The order of the keys is kept.
+        notes: remarks for the user.
         plugins: names of the plugins that define operators of the graph.
         metadata: everything else, as JSON values. The order of the keys is kept.
-        grouping: which nodes run together in on-chip memory, where that was planned.
+        grouping: layer groups with tiles in on-chip memory, if they were planned.
     """
 
     graph: Graph

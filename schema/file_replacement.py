@@ -1,8 +1,7 @@
-"""Replacing a file in one step: at every moment there is the old file or the new one.
+"""Atomic replacement of files: readers see the old file or the new one, also if the writer is killed.
 
-That holds for everybody who looks, and for a writer that is killed. It is not waited for the disk, as no compiler does:
-after a loss of power a file that was written seconds before may be short or empty. What a conversion writes is made
-again from its source, and a model file that is not whole does not fit the digest in its header.
+Files are not fsynced, as with a compiler: a power failure can truncate a file that was written seconds before. The output
+of a conversion can be generated again, and the digest in the header detects a truncated model file.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the place of ``path`` when the block ends well.
+    """Open a new file that replaces ``path`` if the block succeeds.
 
     Raises:
-        UsageError: the file cannot be written there, or is one that the call reads.
+        UsageError: the file cannot be written there, or is an input of the call.
         ResourceLimitError: the disk is full.
     """
     refuse_input(path)
-    target = os.path.realpath(path)  # a link stays one
+    target = os.path.realpath(path)  # keep a symbolic link
     if os.path.exists(target) and not os.path.isfile(target):
         raise UsageError("it is not a regular file", file=str(path), hint="name a file to write")
     try:
@@ -40,7 +39,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _new_file(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A new file that takes the target's place when the block ends well, and is removed when it does not."""
+    """Open a temporary file that replaces the target if the block succeeds, and is removed otherwise."""
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
     try:

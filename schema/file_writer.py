@@ -1,9 +1,8 @@
-"""Writing a ``.tpum`` file, so that at every moment there is the old file or the new one."""
+"""Write a ``.tpum`` file, with atomic replacement."""
 
 from __future__ import annotations
 
 import errno
-import functools
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,12 +24,12 @@ from tpuconvert.schema.types import Array, DType
 
 
 def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
-    """Write a model. What stands at ``path`` is replaced in one step when the new file is complete.
+    """Write a model. A file at ``path`` is replaced atomically after the new file is complete.
 
-    A process that is killed leaves the old file as it was, and perhaps a ``.NAME.*.tmp`` beside it.
+    A process that is killed leaves the old file unchanged, and possibly a file ``.NAME.*.tmp`` next to it.
 
     Raises:
-        InternalError: the model is not one that could be read again; nothing was written.
+        InternalError: the written model could not be read again; nothing was written.
         UsageError: the file cannot be written there.
         ResourceLimitError: the disk is full, or the description of the graph exceeds 2 GiB.
     """
@@ -43,7 +42,7 @@ def write_model(path: str | os.PathLike[str], model: FileModel) -> None:
 
 
 def _checked_tables(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
-    """The tables of a model without its metadata, which have been read back as a reader will do it."""
+    """Encode a model without its metadata, and decode the tables as a check."""
     tables, blobs = encode(replace(model, metadata={}))
     decode(tables, sum(_last(tables)), _stand_in)
     return tables, blobs
@@ -55,12 +54,7 @@ def _last(tables: tpum.Model) -> tuple[int, int]:
 
 
 def _stand_in(_: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """An array of that type and shape that takes no memory: only the types are looked at."""
-    return _nothing(dtype, shape)
-
-
-@functools.lru_cache(1 << 6)
-def _nothing(dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Return an array of that type and shape that takes no memory; the check reads no elements."""
     return np.broadcast_to(np.zeros((), dtype.numpy), shape)
 
 
@@ -74,28 +68,29 @@ def _pack(tables: tpum.Model) -> bytes:
 
 
 def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapping[str, Json]) -> None:
-    """The header goes last, as it holds the digest of all that follows it.
+    """Write weights, metadata and header.
 
-    The metadata are looked at when the weights have been written: they may hold the digest of what these came from.
+    The header is written last because it contains the digest of the rest. The metadata are read after the weights have
+    been written because they may contain the digest of the source, which is computed meanwhile.
     """
     weights_size = aligned(sum(_last(tables)))
     _reserve(file, HEADER_SIZE + weights_size)
     content = _Content(file)
     for blob, buffer in zip(blobs, tables.buffers, strict=True):
         content.pad(HEADER_SIZE + buffer.offset)
-        content.put(blob.bytes())
+        content.write(blob.bytes())
         forget_pages(blob.array)
     content.pad(HEADER_SIZE + weights_size)
     packed = _pack(with_metadata(tables, metadata))
-    content.put(packed)
+    content.write(packed)
     file.seek(0)
     file.write(Header(len(packed), weights_size, content.digest.digest()).pack())
 
 
 class _Content:
-    """What stands behind the header, and the digest of it.
+    """Writer of the contents after the header, which computes their digest.
 
-    It is written up to where a multiple of CHUNK begins in the file at a time: whole pages, for the most part.
+    Each write ends at a multiple of CHUNK in the file, so that most writes are whole pages.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -106,11 +101,11 @@ class _Content:
         self._copied = aligned_buffer(CHUNK)
 
     def pad(self, position: int) -> None:
-        """Zeros up to a position in the file."""
-        self.put(bytes(position - self._position))
+        """Write zeros up to a position in the file."""
+        self.write(bytes(position - self._position))
 
-    def put(self, data: bytes | memoryview) -> None:
-        """Bytes, which are read from the file that they are a view of, if that is a large one."""
+    def write(self, data: bytes | memoryview) -> None:
+        """Write bytes. A view of a large mapped file is read from the file instead of the mapping."""
         place = file_place(data) if isinstance(data, memoryview) else None
         start = 0
         while start < len(data):
@@ -128,12 +123,12 @@ class _Content:
 
 
 _MUCH = 1 << 26
-"""Bytes. For less than this the calls take longer than what they save."""
+"""Bytes. Reserving less takes longer than it saves."""
 _NOT_THERE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 
 def _reserve(file: BinaryIO, size: int) -> None:
-    """Take the place on the disk in one piece, where the system can: that is quicker, and a full disk shows at once."""
+    """Reserve disk space if the system supports it: this is faster, and a full disk is detected at once."""
     if size >= _MUCH and hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(file.fileno(), 0, size)

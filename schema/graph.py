@@ -479,7 +479,7 @@ class Graph:
                     raise ValueError(f"the uses of '{operand.name}' lack '{node.name}'")
             types = self._infer(node.op, node.inputs)
             for value, type_ in zip(node.outputs, types, strict=True):
-                if value.type != type_ and not _compatible(value.type, type_):
+                if value.type != type_ and not may_be_same_type(value.type, type_):
                     raise ValueError(f"'{value.name}' is {value.type}, but {node.op} gives {type_}")
                 known.add(id(value))
         for value in self.outputs:
@@ -544,15 +544,12 @@ def _type_of(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorType:
     return TensorType(DType.of(dtype), shape)
 
 
-def _compatible(first: TensorType, second: TensorType) -> bool:
+def may_be_same_type(first: TensorType, second: TensorType) -> bool:
     """Return True if both types may describe the same tensor: symbolic extents match any extent."""
-    return (
-        first.dtype == second.dtype
-        and first.rank == second.rank
-        and all(
-            a == b or isinstance(a, str) or isinstance(b, str) for a, b in zip(first.shape, second.shape, strict=True)
-        )
-    )
+    if first.dtype is not second.dtype or first.rank != second.rank:
+        return False
+    pairs = zip(first.shape, second.shape, strict=True)
+    return all(a == b or isinstance(a, str) or isinstance(b, str) for a, b in pairs)
 
 
 def _check_operands(op: Op, types: tuple[TensorType | None, ...]) -> None:

@@ -1,4 +1,4 @@
-"""A second graph that computes the same: to try something on, or to have numbers for open extents."""
+"""Copies of a graph, also with numbers for symbolic extents."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Dim, TensorType
 
 
-def copied(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
-    """The graph with nodes and values of its own, under the same names. The data of constants are shared.
+def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
+    """Copy nodes and values under the same names. The data of constants are shared.
 
     Args:
-        graph: it stays as it is.
-        extents: numbers for the names of open extents; the types of all results are inferred from them.
+        graph: not modified.
+        extents: numbers for symbolic extents; the types of all results are inferred from them.
 
     Raises:
-        ShapeError: an operator cannot take these extents.
+        ShapeError: an operator does not accept these extents.
 
     """
     copy = Graph(graph.name, graph.file)

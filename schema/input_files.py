@@ -1,8 +1,8 @@
-"""The files that a call reads, and the one check that it writes over none of them.
+"""Protection of input files: a call must not overwrite the files that it reads.
 
-A caller opens a scope with :func:`noting_inputs`. Options that name inputs, and readers of files that are found on the
-way (external data, images of a folder, preprocessing, plugins), note what they read. ``replacing``, through which every
-file is written, then refuses a target that is one of these files: by another path, through a link, or as a hard link.
+A caller opens a scope with :func:`noting_inputs`. Options that name inputs, and code that opens further files (external
+data, images of a folder, preprocessing, plugins), record what they read. ``replacing``, which writes all files, refuses
+a target that is one of these files, also by another path, a symbolic link or a hard link.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _scopes: ContextVar[tuple[dict[str, None], ...]] = ContextVar("files that are re
 
 @contextlib.contextmanager
 def noting_inputs() -> Iterator[dict[str, None]]:
-    """Collect the files that are read in the block, and refuse to write over them in it.
+    """Record the files that are read in the block, and refuse to overwrite them inside the block.
 
-    The keys of the mapping are their absolute paths. Files noted in an inner block belong to the outer one as well.
+    The keys of the mapping are absolute paths. Files recorded in an inner block belong to the outer block too.
     """
     files: dict[str, None] = {}
     token = _scopes.set((*_scopes.get(), files))
@@ -32,24 +32,23 @@ def noting_inputs() -> Iterator[dict[str, None]]:
 
 
 def note_input(path: str | os.PathLike[str]) -> None:
-    """Note a file that is read, or is going to be."""
+    """Record a file that is read or will be read."""
     for files in _scopes.get():
         files[os.path.abspath(path)] = None
 
 
 def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> None:
-    """Refuse to write a file that is one of ``files``, or was noted in a scope that is open.
+    """Refuse to write a file that is one of ``files`` or recorded in an open scope.
 
-    Files are compared by device and inode: spellings, links and, on file systems that ignore it, the case of letters
-    make no difference.
+    Files are compared by device and inode, so that different spellings of a path and links are recognized.
 
     Raises:
-        UsageError: it is one of them.
+        UsageError: the file is one of them.
 
     """
     try:
         target = os.stat(path)
-    except OSError:  # there is no file that could be lost
+    except OSError:  # no file to overwrite
         return
     for place in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
         try:

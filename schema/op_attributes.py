@@ -39,13 +39,21 @@ class Form:
     optional: bool = False
 
 
-@functools.cache
+_FORMS: dict[type[Op], dict[str, Form]] = {}  # cache of ``forms``; mypy does not accept classes in functools.cache
+
+
 def forms(definition: type[Op]) -> dict[str, Form]:
     """Return the form of every field of an operator definition, in the order of the fields.
 
     Raises:
         ValueError: the file format cannot store fields of an annotated type.
     """
+    if definition not in _FORMS:
+        _FORMS[definition] = _forms(definition)
+    return _FORMS[definition]
+
+
+def _forms(definition: type[Op]) -> dict[str, Form]:
     hints = _hints(definition)
     result: dict[str, Form] = {}
     for item in fields(definition):
@@ -168,7 +176,9 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
     Raises:
         ValueError: the parameters do not fit the definition.
     """
-    known, required, accepts_arrays = _decoders(definition)
+    if definition not in _DECODERS:
+        _DECODERS[definition] = _decoders(definition)
+    known, required, accepts_arrays = _DECODERS[definition]
     values: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for attribute in attributes:
@@ -198,10 +208,11 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute]) -> Op:
 
 
 _Decoder = Callable[[tpum.Attribute], Any]
+_Decoders = tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...], bool]
+_DECODERS: dict[type[Op], _Decoders] = {}  # cache of ``_decoders``
 
 
-@functools.cache
-def _decoders(definition: type[Op]) -> tuple[dict[str, tuple[bool, Kind, _Decoder]], tuple[str, ...], bool]:
+def _decoders(definition: type[Op]) -> _Decoders:
     """Return the decoders of a definition.
 
     Returns:

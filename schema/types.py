@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
 else:
-    Array = np.ndarray  # at run time nobody asks for the type of the elements, and numpy.typing takes its time to load
+    Array = np.ndarray  # importing numpy.typing takes time, and annotations are not evaluated
 
 MAX_RANK = 8
 
 
 class DType(enum.Enum):
-    """The eight element types of the operator set. There is no BOOL and no 64-bit type."""
+    """The eight element types of TPU operators. BOOL and 64-bit types do not exist."""
 
     FLOAT32 = "FLOAT32"
     FLOAT16 = "FLOAT16"
@@ -39,7 +39,7 @@ class DType(enum.Enum):
     INT8 = "INT8"
     UINT8 = "UINT8"
 
-    __hash__ = object.__hash__  # there is one object of each; hashing names is what looking types up would consist of
+    __hash__ = object.__hash__  # members are unique; hashing their names would dominate dictionary look-ups
 
     @property
     def numpy(self) -> np.dtype[Any]:
@@ -87,7 +87,7 @@ class DType(enum.Enum):
         return _limits(self)[1]
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` is representable without rounding."""
+        """Return True if ``value`` is representable without rounding."""
         if self.is_float:
             with np.errstate(over="ignore"):
                 return math.isnan(value) or float(self.numpy.type(value)) == value
@@ -96,10 +96,10 @@ class DType(enum.Enum):
 
     @staticmethod
     def of(numpy_type: npt.DTypeLike) -> DType:
-        """The data type with the bits of a NumPy type.
+        """Return the data type with the representation of a NumPy type.
 
         Raises:
-            ValueError: when the operator set has no such type (bool, 64-bit types, complex, strings).
+            ValueError: TPU operators have no such type (bool, 64-bit types, complex, strings).
 
         """
         wanted = np.dtype(numpy_type)
@@ -114,7 +114,7 @@ _OF_NUMPY: dict[np.dtype[Any], DType] = {numpy_type: dtype for dtype, numpy_type
 
 @functools.cache
 def _limits(dtype: DType) -> tuple[int, int]:
-    """Lowest and highest value of an integer type; asked for every element of long parameter vectors."""
+    """Lowest and highest value of an integer type. Cached: long parameter vectors check every element."""
     info = np.iinfo(dtype.numpy)
     return int(info.min), int(info.max)
 
@@ -126,7 +126,7 @@ I8, U8 = DType.INT8, DType.UINT8
 
 
 class Chip(enum.Enum):
-    """The three target chips. What they differ in is data of the operator definitions."""
+    """The three target chips. Their differences are declared in the operator definitions."""
 
     BM1682 = "BM1682"
     BM1684 = "BM1684"
@@ -134,14 +134,14 @@ class Chip(enum.Enum):
 
 
 Dim = int | str
-"""One extent: a number of elements, or the name of a dimension that is only known when the model runs."""
+"""One extent: a number of elements, or the name of a dynamic dimension."""
 
 Shape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Data type and shape of one tensor. Ranks run from 1 to 8; rank 0 does not exist here."""
+    """Data type and shape of one tensor. Ranks are 1 to 8; rank 0 does not exist."""
 
     dtype: DType
     shape: Shape
@@ -166,7 +166,7 @@ class TensorType:
         """
         extents = [extent for extent in self.shape if isinstance(extent, int)]
         if len(extents) != len(self.shape):
-            raise ValueError(f"shape {format_shape(self.shape)} is not known before the model runs")
+            raise ValueError(f"shape {format_shape(self.shape)} is dynamic, expected a static shape")
         return tuple(extents)
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class TensorType:
 
 
 def format_shape(shape: Iterable[Dim]) -> str:
-    """A shape in words, as every message writes it: ``[1, 3, H, 224]``."""
+    """Format a shape for messages: ``[1, 3, H, 224]``."""
     return "[" + ", ".join(str(extent) for extent in shape) + "]"
 
 
@@ -207,15 +207,18 @@ class Scalar:
 
 
 class ScaleError(ValueError):
-    """A scale or a factor between scales that is beyond the numbers that hold it."""
+    """A scale, or a ratio of scales, that is out of range."""
 
 
 @dataclass(frozen=True)
 class QuantParams:
-    """How integers of a tensor stand for real numbers: real = (q - zero_point) * scale.
+    """Quantization parameters of a tensor: ``value = (q - zero_point) * scale``.
 
-    Shapes: one scale and zero point, or with ``axis`` one per index of that axis.
-    Errors: ValueError for scales that are not positive and finite, zero points outside ``dtype``, lengths that differ.
+    Per-tensor parameters have one scale and zero point, per-channel parameters one per index of ``axis``.
+
+    Raises:
+        ValueError: a scale is not positive and finite, a zero point is outside the range of ``dtype``, or the lengths
+            differ.
     """
 
     scale: tuple[float, ...]
@@ -231,9 +234,9 @@ class QuantParams:
         if self.axis is None and count != 1:
             raise ValueError(f"{count} scales need an axis")
         least = most = given[0]
-        if count > 1:  # what is not a number would be both the least and the greatest
+        if count > 1:  # both reductions propagate NaN
             scales = given if isinstance(given, np.ndarray) else np.frombuffer(array("d", given))
-            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # quicker than the methods
+            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # faster than the methods
         if not (least > 0 and math.isfinite(most)):
             raise ScaleError("scales must be positive and finite")
         if isinstance(zeros, np.ndarray):
@@ -241,30 +244,30 @@ class QuantParams:
         elif zeros.count(zeros[0]) == count:
             zeros = zeros[:1]
         if self.dtype.is_float or not all(map(self.dtype.holds, set(zeros))):
-            raise ValueError(f"zero points must lie in the range of {self.dtype.value}")
+            raise ValueError(f"zero points must be in the range of {self.dtype.value}")
 
     @staticmethod
     def per_tensor(scale: float, zero_point: int, dtype: DType) -> QuantParams:
         """Parameters with one scale for the whole tensor."""
         return QuantParams((float(scale),), (int(zero_point),), dtype)
 
-    def quantize(self, real: Array) -> Array:
-        """Nearest integers, halves away from zero, saturated; evaluated in binary64. NaN becomes the zero point."""
-        scale, zero_point = self._along(real.ndim)
+    def quantize(self, values: Array) -> Array:
+        """Quantize in float64. Ties round away from zero, results saturate, and NaN becomes the zero point."""
+        scale, zero_point = self._along(values.ndim)
         with np.errstate(all="ignore"):
-            scaled = np.nan_to_num(real.astype(np.float64) / scale, nan=0.0, posinf=np.inf, neginf=-np.inf)
+            scaled = np.nan_to_num(values.astype(np.float64) / scale, nan=0.0, posinf=np.inf, neginf=-np.inf)
             rounded = np.copysign(np.floor(np.abs(scaled) + 0.5), scaled) + zero_point
         result: Array = np.clip(rounded, self.dtype.min, self.dtype.max).astype(self.dtype.numpy)
         return result
 
     def dequantize(self, quantized: Array) -> Array:
-        """Real values in binary32, evaluated in binary64 and rounded once."""
+        """Dequantize to float32: computed in float64 and rounded once."""
         scale, zero_point = self._along(quantized.ndim)
-        with np.errstate(over="ignore"):  # beyond binary32 is infinite
-            real: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
-        return real
+        with np.errstate(over="ignore"):  # overflow to infinity
+            values: Array = ((quantized.astype(np.float64) - zero_point) * scale).astype(np.float32)
+        return values
 
     def _along(self, rank: int) -> tuple[Array, Array]:
-        """Scale and zero point in a shape that broadcasts against a tensor of that rank: rank 0 for one scale."""
+        """Return scale and zero point in a shape that broadcasts with a tensor of that rank: rank 0 for one scale."""
         shape = [len(self.scale) if index == self.axis else 1 for index in range(rank)] if self.axis is not None else ()
         return np.asarray(self.scale).reshape(shape), np.asarray(self.zero_point, dtype=np.float64).reshape(shape)

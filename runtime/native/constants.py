@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.ops.copy import Constdata
 
 
@@ -14,7 +14,7 @@ def reading_constants(graph: Graph) -> Graph:
     """
     if not any(isinstance(node.op, Constdata) for node in graph.nodes):
         return graph
-    graph = copied(graph)
+    graph = copy_graph(graph)
     for node in graph.nodes:
         constant = node.inputs[0] if isinstance(node.op, Constdata) else None
         if constant is not None and not graph.is_output(node.output):

@@ -10,7 +10,7 @@ from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 
 _KEPT = 4
 """Plans that are kept, those used last. Each has packed weights of its own."""
@@ -70,7 +70,7 @@ class Plans:
 
     def _bound(self, extents: Mapping[str, int]) -> Graph:
         try:
-            return copied(self._graph, extents)
+            return copy_graph(self._graph, extents)
         except ShapeError as error:
             numbers = ", ".join(f"{name}={extent}" for name, extent in extents.items())
             raise UsageError(f"the model cannot take inputs with {numbers}: {error.message}") from error

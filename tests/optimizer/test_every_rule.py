@@ -21,7 +21,7 @@ from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import F32, I8, I32, Array, Chip, TensorType
@@ -94,11 +94,11 @@ def check(rule: str, number: int) -> int:
     what = f"{graph.name}: {[str(node.op) for node in graph.nodes]}"
     tolerance = 0.0 if rule in MOVES and not any("softmax" in node.op.name for node in graph.nodes) else TOLERANCE
     want = outputs(graph)
-    alone = copied(graph)
+    alone = copy_graph(graph)
     fired = run_rules(alone, [RULES[rule]], Trace())
     alone.validate()
     assert_same(want, outputs(alone), tolerance, what)
-    everything = copied(graph)
+    everything = copy_graph(graph)
     optimize(everything)
     everything.validate()
     assert_same(want, outputs(everything), TOLERANCE, what)
@@ -123,7 +123,7 @@ def check_integers(rule: str, number: int) -> None:
     """Integers of several widths, and reals on the grid of a scale, which become integers."""
     for dtype in (I32, I8):
         graph = random_graph(rule, number, dtype)
-        after = copied(graph)
+        after = copy_graph(graph)
         optimize(after)
         after.validate()
         assert_same(outputs(graph), outputs(after), 0, f"{graph.name} {dtype}: {[str(n.op) for n in graph.nodes]}")
@@ -131,7 +131,7 @@ def check_integers(rule: str, number: int) -> None:
     for value in graph.values:
         if not value.is_constant:
             value.quant = Q
-    after = copied(graph)
+    after = copy_graph(graph)
     optimize(after)
     before = legalize(graph, Chip.BM1686)
     if before.float_nodes or not set(after.inputs).isdisjoint(after.outputs):

@@ -15,7 +15,7 @@ from tpuconvert.options import Options
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copied
+from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy
@@ -129,7 +129,7 @@ def test_distance_is_a_part_of_the_range(want, found, expected):
 
 def test_a_copy_is_another_graph_that_computes_the_same():
     graph = graph_of(chain, SHAPE)
-    copy = copied(graph)
+    copy = copy_graph(graph)
     copy.validate()
     assert [value.name for value in copy.values] and {v.name for v in copy.values} == {v.name for v in graph.values}
     for name, want in run(graph).items():

@@ -234,7 +234,7 @@ def test_nodes_out_of_order_are_not_written(tmp_path: Path) -> None:
     second = graph.add(AllKinds(), x, name="second")
     graph.set_input(first.producer, 0, second)  # type: ignore[arg-type]  # it has a producer
     graph.output(first)
-    with pytest.raises(InternalError, match="not made before it"):
+    with pytest.raises(InternalError, match="not computed before it"):
         write_model(tmp_path / "m.tpum", FileModel(graph, Chip.BM1686, "1"))
     graph.sort()
     write_model(tmp_path / "m.tpum", FileModel(graph, Chip.BM1686, "1"))
