@@ -1,7 +1,7 @@
 """Atomic replacement of files: readers see the old file or the new one, also if the writer is killed.
 
-Files are not fsynced, as with a compiler: a power failure can truncate a file that was written seconds before. The output
-of a conversion can be generated again, and the digest in the header detects a truncated model file.
+Files are not fsynced, as with a compiler: a power failure can truncate a file that was written seconds before. The
+output of a conversion can be generated again, and the digest in the header detects a truncated model file.
 """
 
 from __future__ import annotations

@@ -63,11 +63,11 @@ def test_impossible_parameters_are_refused(arguments):
         QuantParams(*arguments)
 
 
-def test_symbolic_shapes_say_so():
+def test_static_shape_rejects_symbolic_extents():
     type_ = TensorType(F32, ("N", 3))
     assert str(type_) == "FLOAT32[N, 3]"
     assert not type_.is_static
-    with pytest.raises(ValueError, match=r"\[N, 3\] is not known"):
+    with pytest.raises(ValueError, match=r"\[N, 3\] is dynamic"):
         _ = type_.static_shape
 
 
