@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Row:
-    """One model's figures."""
+    """Measurements of one model."""
 
     model: str
     count: int

@@ -1,7 +1,7 @@
 """Write the page of the Python API: ``python tools/api_page.py [--check]``.
 
-``docs/python-api.md`` is made from the signatures and docstrings of what ``tpuconvert`` exports. With ``--check``
-nothing is written, and the exit code says whether the page is up to date.
+``docs/python-api.md`` is derived from the signatures and docstrings of what ``tpuconvert`` exports. With ``--check``
+nothing is written, and the exit code is 1 if the page is stale.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "python-api.md"
 COMMAND = "python tools/api_page.py"
 
 LONGEST = 100
-"""Characters of a call on one line."""
+"""Longest signature on one line, in characters."""
 
 SECTIONS = ("Args", "Returns", "Raises", "Yields")
 
@@ -82,7 +82,7 @@ def page() -> str:
 
 
 def _input_types() -> Iterator[str]:
-    """A table of the types that an input accepts, asked of the program."""
+    """Table of the types that an input accepts, derived from the program."""
     yield from ("### Types of inputs", "")
     yield from textwrap.wrap(INPUT_TYPES, 116)
     yield ""
@@ -136,7 +136,7 @@ def _entry(name: str, item: Any, heading: str) -> Iterator[str]:
 
 
 def _call(name: str, item: Any) -> list[str]:
-    """How it is called, on one line or, with many arguments, on one each."""
+    """Signature on one line, or with one line per argument if it is long."""
     parameters, result = _parameters(item)
     line = f"{name}({', '.join(parameters)}){result}"
     if len(line) > LONGEST:

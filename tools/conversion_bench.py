@@ -3,13 +3,13 @@
     python tools/conversion_bench.py FOLDER [--models chain_4k,resnet50] [--peers ovc] [--rounds 5] [--page PAGE.md]
         [--wheel] [--peers-python PYTHON]
 
-Makes the models in FOLDER where they are not there yet (``external`` has 3 GB), then starts every tool on every model,
-one after the other, round by round, each pinned to one processor, so that all see the same machine. A peer is run when
-its package is installed for the interpreter given with ``--peers-python`` (default: the one that runs this program).
-With ``--wheel`` ours is built and installed into an environment of its own in FOLDER, as users have it: an editable
-install takes longer to start. What counts is the ratio of medians of one run; the spreads tell how quiet it was,
-and for the large model the disk: more rounds of it alone (``--models large --peers copy``) vary less. The last lines
-check what the project promises: how time grows with the number of nodes, and what a large model costs beyond its bytes.
+Creates missing models in FOLDER (``external`` has 3 GB), then starts every tool on every model,
+one after the other, round by round, each pinned to one processor, so that load affects all alike. A peer is run if its
+package is installed for the interpreter of ``--peers-python`` (default: the one that runs this program).
+With ``--wheel`` tpuconvert is built and installed into a separate environment in FOLDER, because an editable install
+takes longer to start. Compare ratios of medians of one run. The ranges show the noise of the machine, and for the large
+model that of the disk: more rounds of it alone (``--models large --peers copy``) vary less. The last lines check
+limits: the growth of the time with the number of nodes, and the cost of a large model beyond copying its bytes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NORMALIZATION = ("gamma", "beta", "mean", "var")
 
 
 def chain(nodes: int) -> Callable[[Path], None]:
-    """A chain of so many Conv, BatchNormalization and Relu nodes of 8 channels."""
+    """Chain of this number of Conv, BatchNormalization and Relu nodes with 8 channels."""
 
     def write(path: Path) -> None:
         random = np.random.default_rng(SEED)
@@ -81,7 +81,7 @@ def chain(nodes: int) -> Callable[[Path], None]:
 
 
 def matrices(count: int, *, external: bool = False) -> Callable[[Path], None]:
-    """So many layers of 64 MiB of weights, in the file or in one beside it."""
+    """This number of layers with 64 MiB of weights, in the file or in a separate one."""
 
     def write(path: Path) -> None:
         made, constants, x = [], [], "x"
@@ -130,8 +130,8 @@ PEERS = {
     "ovc": ["{bin}/ovc", "{in}", "--output_model", "{out}.xml"],
     "openvino": ["{python}", "-c", READ_AND_SAVE, "{in}", "{out}"],
 }
-"""What is run besides ours. ``copy`` is the floor: the file read, and written to the disk. ``mnnconvert`` is MNN's
-program as it is installed, without its reports to a server, and ``mnn_core`` only the library behind it."""
+"""Commands of other tools. ``copy`` is the lower bound: it reads and writes the file. ``mnnconvert`` is the program
+of MNN without its usage reports, and ``mnn_core`` only its compiled library."""
 PATIENCE = 20.0
 """A tool that takes longer, in seconds, is run once."""
 
@@ -178,7 +178,7 @@ def installed(folder: Path) -> Path:
     root = Path(__file__).resolve().parent.parent
     off = {**os.environ, "TPUCONVERT_NATIVE": "off"}  # converting needs no engine
     off.pop("PYTHONDONTWRITEBYTECODE", None)
-    copy = folder / "checkout"  # building leaves files behind
+    copy = folder / "checkout"  # a build creates files
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(root, copy, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
     subprocess.run([str(python), "-m", "pip", "install", "--quiet", str(copy)], env=off, check=True)
@@ -241,14 +241,14 @@ def table(results: Results, tools: Sequence[str]) -> str:
                 cells.append("fails")
                 continue
             spread = f" ({min(one.seconds):.2f} to {max(one.seconds):.2f})"
-            ratio = f", {one.median / ours.median:.2f} of ours" if tool != "tpuconvert" else ""
+            ratio = f", {one.median / ours.median:.2f} x" if tool != "tpuconvert" else ""
             cells.append(f"{one.median:.2f} s{spread}, {one.peak_mib:.0f} MiB{ratio}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
 def promises(results: Results) -> list[str]:
-    """What is promised, and what was measured."""
+    """Limits and measurements."""
 
     def median(name: str, tool: str = "tpuconvert") -> float | None:
         found = results.get((name, tool))
@@ -299,11 +299,11 @@ def main() -> int:
     ours = installed(arguments.folder) if arguments.wheel else Path(sys.executable).with_name("tpuconvert")
     results = run(arguments.folder, models, tools, arguments.peers_python, ours, arguments.cpu, arguments.rounds)
     intro = (
-        "# How long conversions take\n\nMade by `tools/conversion_bench.py`: whole processes on one processor, start "
-        f"included, medians of {arguments.rounds} interleaved rounds, and the peak of memory. `copy` reads and writes "
-        "the file, `openvino` reads the model and saves it, `ovc` and `mnnconvert` convert it. `mnnconvert` is MNN's "
-        "program without the client that it installs by pip and reports to in every run (which takes seconds); "
-        "`mnn_core` calls only the compiled library behind it.\n\n"
+        "# Benchmarks of conversions\n\nWritten by `tools/conversion_bench.py`: wall time of complete processes on "
+        f"one processor, medians of {arguments.rounds} interleaved rounds with their range, and peak memory. `x` is "
+        "the time relative to tpuconvert. `copy` reads and writes the file, `openvino` reads the model and saves it, "
+        "`ovc` and `mnnconvert` convert it. `mnnconvert` is the program of MNN without its usage reports, which take "
+        "seconds per run; `mnn_core` calls only its compiled library.\n\n"
     )
     text = intro + table(results, tools) + "\n\n" + "\n".join(promises(results)) + "\n"
     for (name, tool), one in results.items():

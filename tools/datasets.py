@@ -19,7 +19,7 @@ from tpuconvert.schema.types import Array
 Entry = dict[str, Any]
 
 MNIST_CALIBRATION = 100
-"""The MNIST set has no calibration part: its first pictures calibrate, the others are evaluated."""
+"""The MNIST set has no calibration part: its first images calibrate, the others are evaluated."""
 
 
 def data_root() -> Path:
@@ -76,7 +76,7 @@ class LabelledSet:
 
 
 def labelled_set(root: Path, entry: Entry) -> LabelledSet:
-    """What the manifest's ``labels`` point to, preprocessed for the model."""
+    """The labelled set in ``labels`` of the manifest entry, preprocessed for the model."""
     kind = entry["labels"]["set"]
     if kind == "imagenet":
         return _imagenet(root, entry)
@@ -87,30 +87,30 @@ def labelled_set(root: Path, entry: Entry) -> LabelledSet:
 
 def _imagenet(root: Path, entry: Entry) -> LabelledSet:
     folder = root / "images" / "imagenet"
-    pictures = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
-    chosen = [picture for picture in pictures if picture["role"] == "eval"]
-    calibration = [picture for picture in pictures if picture["role"] == "calib"]
+    images = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
+    chosen = [image for image in images if image["role"] == "eval"]
+    calibration = [image for image in images if image["role"] == "calib"]
     return LabelledSet(
-        [_picture(folder / picture["file"], entry) for picture in calibration],
-        [_picture(folder / picture["file"], entry) for picture in chosen],
-        [picture["label"] for picture in chosen],
+        [_image(folder / image["file"], entry) for image in calibration],
+        [_image(folder / image["file"], entry) for image in chosen],
+        [image["label"] for image in chosen],
     )
 
 
 def _person(root: Path, entry: Entry) -> LabelledSet:
-    """Every labelled picture is evaluated; calibration takes pictures of another set."""
+    """Evaluate every labelled image, calibrate with images of another set."""
     folder = root / "images" / "coco"
-    pictures = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
+    images = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
     other = root / "images" / "imagenet"
     calibration = json.loads((other / "labels.json").read_text(encoding="utf-8"))["images"]
     return LabelledSet(
-        [_picture(other / picture["file"], entry) for picture in calibration if picture["role"] == "calib"],
-        [_picture(folder / picture["file"], entry) for picture in pictures],
-        [picture["person"] for picture in pictures],
+        [_image(other / image["file"], entry) for image in calibration if image["role"] == "calib"],
+        [_image(folder / image["file"], entry) for image in images],
+        [image["person"] for image in images],
     )
 
 
-def _picture(path: Path, entry: Entry) -> Array:
+def _image(path: Path, entry: Entry) -> Array:
     given = {key: value for key, value in entry["preprocessing"].items() if key not in ("kind", "images")}
     return _stored(Preprocess.from_mapping(given).load(path), entry)
 

@@ -1,11 +1,11 @@
-"""Makes schema/caffe_descriptor.desc from schema/caffe.proto.
+"""Generate schema/caffe_descriptor.desc from schema/caffe.proto.
 
     pip install grpcio-tools
     python tools/generate_caffe_descriptor.py            write the file
-    python tools/generate_caffe_descriptor.py --check    only say whether it is up to date (exit code 1 when it is not)
+    python tools/generate_caffe_descriptor.py --check    only check that it is up to date (exit code 1 otherwise)
 
 The result is a serialized FileDescriptorSet with two entries: the description itself, and an empty one whose name holds
-the SHA-256 of the text it was made from, so that a test without the compiler notices a text that was changed alone.
+the SHA-256 of its source text, so that a test without the compiler detects a changed text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def digest_entry(text: bytes) -> str:
 
 
 def compile_proto() -> bytes:
-    """The content of the descriptor file for the text as it is now.
+    """Content of the descriptor file for the current text.
 
     Raises:
         SystemExit: the compiler is missing or refuses the text.

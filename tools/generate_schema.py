@@ -1,7 +1,7 @@
-"""Makes schema/tpum_generated/ from schema/tpum.fbs.
+"""Generate schema/tpum_generated/ from schema/tpum.fbs.
 
     python tools/generate_schema.py            write the package
-    python tools/generate_schema.py --check    only say whether it is up to date (exit code 1 when it is not)
+    python tools/generate_schema.py --check    only check that it is up to date (exit code 1 otherwise)
 
 Understands what tpum.fbs uses of the FlatBuffers schema language: enums, tables, scalars, strings, vectors of these,
 defaults and ``(required)``. Every table becomes a named tuple that packs itself into a buffer; the
@@ -74,7 +74,7 @@ class TableType:
 
 @dataclass
 class Schema:
-    """Everything that stands in the .fbs file."""
+    """Contents of the .fbs file."""
 
     identifier: str = ""
     root: str = ""
@@ -152,7 +152,7 @@ def generate(text: str) -> str:
 
 
 def _uses_first(schema: Schema) -> list[TableType]:
-    """Tables in an order in which each stands after the ones it holds.
+    """Tables in an order in which each follows the tables that it contains.
 
     Raises:
         ValueError: when a table holds itself: reading would have no bound.
@@ -205,7 +205,7 @@ TABLES = {{
 
 
 def _described(schema: Schema, item: FieldType) -> str:
-    """A field in the verifier's words."""
+    """A field in the notation of the verifier."""
     inner = item.type.strip("[]")
     if inner in schema.enums:
         inner = schema.enums[inner].scalar
@@ -251,7 +251,7 @@ _{table.name.upper()} = TableForm(
 
 
 def _tables(schema: Schema) -> str:
-    """What the reader is told, and its call."""
+    """Schema of the reader, and its call."""
     classes = "".join(f'    "{name}": {name},\n' for name in schema.tables)
     enums = "".join(
         f'    ("{table.name}", "{item.name}"): {item.type},\n'
@@ -288,7 +288,7 @@ def _hides_method(name: str) -> str:
 
 
 def _declared(schema: Schema, item: FieldType) -> tuple[str, str, str | None]:
-    """A field as it is declared in Python: its name, its type, and its default unless it has to be given."""
+    """Declaration of a field in Python: name, type, and default if it has one."""
     inner = item.type.strip("[]")
     if inner in schema.enums:
         return item.name, inner, f"{inner}({item.default or 0})"
@@ -313,20 +313,20 @@ def _widest_first(schema: Schema, table: TableType) -> list[tuple[int, FieldType
 
 
 def _scalar_of(schema: Schema, item: FieldType) -> Scalar | None:
-    """The scalar that a field is stored as, if it holds its value itself."""
+    """Scalar type of a field that is stored inline, otherwise None."""
     if item.type in schema.enums:
         return SCALARS[schema.enums[item.type].scalar]
     return SCALARS.get(item.type)
 
 
 def _slot(schema: Schema, slot: int, item: FieldType) -> str:
-    """What the writer is told about a field."""
+    """Arguments of the writer for a field."""
     scalar = _scalar_of(schema, item)
     return f'({slot}, "O", 0)' if scalar is None else f'({slot}, "{scalar.code}", {item.default or scalar.zero})'
 
 
 def _written(schema: Schema, item: FieldType) -> str:
-    """The value of a field, or the place of what it refers to."""
+    """Value of a field, or the offset of what it refers to."""
     inner, is_vector, name = item.type.strip("[]"), item.type.startswith("["), f"self.{item.name}"
     if _scalar_of(schema, item) is not None:
         return name

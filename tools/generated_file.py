@@ -1,4 +1,4 @@
-"""The command line of tools that make one file: write it, or only say whether it is up to date."""
+"""Command line of the tools that generate one file: write it, or check that it is up to date."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def write_or_check(path: Path, make: Callable[[], bytes], *, tool: str, description: str) -> int:
-    """Run such a tool with the words that the process was started with.
+    """Run a generator with the command-line arguments of the process.
 
     Args:
         path: the file.
-        make: makes its content.
-        tool: the name of the program in ``tools``, to be told when the file is out of date.
-        description: what the program says of itself.
+        make: returns its content.
+        tool: name of the program in ``tools``, for the message about a stale file.
+        description: help text of the program.
 
     Returns:
         The exit code: 1 when ``--check`` was given and the file is out of date.

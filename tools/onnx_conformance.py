@@ -37,7 +37,7 @@ PASSED = {
     "specialised": "converted with the values of inputs that decide shapes or parameters",
     "evaluated": "nothing left to run: every input was such a value",
 }
-"""How a case passed."""
+"""Outcomes of a passed case."""
 
 FAILED = ("mismatch", "error", "timeout")
 
@@ -50,7 +50,7 @@ KNOWN = {
     "test_resize_downsample_scales_cubic_align_corners": _LENGTH,
     "test_resize_downsample_scales_linear_align_corners": _LENGTH,
 }
-"""Cases that give other numbers, and what they expect."""
+"""Cases with other results, and their expectation."""
 
 REMARKS = {
     "Stored cases": (
@@ -60,12 +60,12 @@ REMARKS = {
         "training, which the operator set does not have: no more can pass.",
     )
 }
-"""What is to be said about a section of the page."""
+"""Text of a section of the page."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one case.
+    """Outcome of one case.
 
     Attributes:
         name: of the case.
@@ -90,7 +90,7 @@ class CaseTimeoutError(Exception):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise CaseTimeoutError inside the block after so many seconds; without effect where there is no such signal."""
+    """Raise CaseTimeoutError inside the block after this number of seconds; no effect without SIGALRM."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise CaseTimeoutError(f"{seconds:g} s")
@@ -116,7 +116,7 @@ def load_cases(kinds: Sequence[str]) -> list[Any]:
 
 
 def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
-    """Run one case to its end, whatever that is."""
+    """Run one case and return its outcome."""
     try:
         with time_limit(seconds), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -178,7 +178,7 @@ def _array(item: Any) -> Any:
 
 
 def _general(message: str) -> str:
-    """A message without the names and numbers of one case."""
+    """Message without names and numbers, to group equal reasons."""
     text = re.sub(r" \(?'[^']*'\)?", "", message)
     text = re.sub(r"\[[^\]]*\]", "[...]", text)
     return re.sub(r"\b\d{3,}\b", "N", text)
@@ -189,7 +189,7 @@ def _first_lines(error: BaseException) -> str:
 
 
 def resume(path: Path | None) -> dict[str, Outcome]:
-    """Outcomes of an earlier run; a case that was begun there and has none brought the process down."""
+    """Outcomes of an earlier run; a case that has started but has no outcome crashed the process."""
     found: dict[str, Outcome] = {}
     if path is None or not path.exists():
         return found
@@ -203,7 +203,7 @@ def resume(path: Path | None) -> dict[str, Outcome]:
 
 
 def summary(outcomes: Sequence[Outcome]) -> Counter[str]:
-    """How many cases came to which end, ``passed`` counted also."""
+    """Number of cases by outcome, ``passed`` included."""
     counts = Counter(outcome.outcome for outcome in outcomes)
     counts["passed"] = sum(counts[how] for how in PASSED)
     return counts
@@ -265,7 +265,7 @@ def _native_section(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _reasons(outcomes: Sequence[Outcome]) -> list[str]:
-    """A table of what did not pass, the most frequent reason first."""
+    """Table of cases that did not pass, the most frequent reason first."""
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for outcome in outcomes:
         if outcome.outcome not in PASSED:
@@ -279,7 +279,7 @@ def _reasons(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the cases and print what became of them."""
+    """Run the cases and print the outcomes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--select", default="", help="only cases whose name matches this regular expression")
     parser.add_argument("--kind", action="append", help="node, simple, pytorch-operator, pytorch-converted")
@@ -324,7 +324,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def native_outcomes(cases: Sequence[Any], outcomes: Sequence[Outcome], seconds: float, chip: str) -> list[Outcome]:
-    """What becomes of the cases that passed, with the native engine."""
+    """Outcomes on the native engine of the cases that passed."""
     passed = {outcome.name for outcome in outcomes if outcome.outcome in PASSED}
     options = {"backend": "native", "chip": chip}
     return [run_case(case, seconds, options) for case in cases if case.name in passed]

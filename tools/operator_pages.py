@@ -38,7 +38,7 @@ Entry = dict[str, Any]
 
 
 def notes() -> dict[str, Entry]:
-    """What the contract adds to the definitions, by operator."""
+    """Additions of the specification to the definitions, by operator."""
     sys.path.insert(0, str(ROOT / "tests"))
     contract = importlib.import_module("contract")  # it reads the contract for the tests too
     return {
@@ -171,7 +171,7 @@ def _chip_lines(about: OperatorDescription) -> list[str]:
             lines.append(f"{names}: {_marked(cases[0])}.{sentence}")
         else:
             lines.append(f"{names}{f' ({said})' if said else ''}:")
-            lines += [f"    - {_marked(case)}" for case in cases]  # four, as Python-Markdown asks for
+            lines += [f"    - {_marked(case)}" for case in cases]  # Python-Markdown requires four
     return lines
 
 
@@ -268,7 +268,7 @@ def _in_order(found: dict[str, Entry]) -> list[Entry]:
 
 
 def out_of_date(root: Path, wanted: dict[Path, str]) -> list[str]:
-    """What has to be written or removed."""
+    """Stale pages: to be written or removed."""
     wrong = [str(path) for path, text in wanted.items() if _read(root / path) != text]
     kept = {root / path for path in wanted}
     return wrong + [str(path.relative_to(root)) for path in sorted((root / PAGES).glob("*.md")) if path not in kept]

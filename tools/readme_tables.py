@@ -1,7 +1,7 @@
 """Write the tables of supported formats and chips into README.md: ``python tools/readme_tables.py [--check]``.
 
 They are derived from the converter registries and the operator definitions. With ``--check`` nothing is written, and
-the exit code says whether README.md is up to date.
+the exit code is 1 if README.md is stale.
 """
 
 import re
@@ -58,7 +58,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {"formats": formats_table, "chips":
 
 
 def updated(text: str) -> str:
-    """The text with every table made anew."""
+    """The text with generated tables."""
     for name, make in TABLES.items():
         begin, end = f"<!-- {name}: made by tools/readme_tables.py -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
@@ -70,7 +70,7 @@ def updated(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the tables; 1 when ``--check`` finds README.md out of date."""
+    """Write or check the tables; return 1 if ``--check`` finds README.md stale."""
     before = README.read_text(encoding="utf-8")
     after = updated(before)
     if arguments == ["--check"]:

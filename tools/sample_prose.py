@@ -65,7 +65,7 @@ def cpp_comments(file: str, source: str) -> Iterator[Text]:
 
 
 def _comments(file: str, source: str, by_line: dict[int, str]) -> Iterator[Text]:
-    """Join consecutive lines that consist of a comment; a comment after code is a text by itself."""
+    """Join consecutive lines that consist of a comment; a comment after code is a separate text."""
     lines = ["", *source.splitlines()]
     prose = {line: comment for line, comment in by_line.items() if not NO_PROSE.match(comment)}
     block: list[str] = []

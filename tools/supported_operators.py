@@ -1,7 +1,7 @@
 """Write docs/supported-operators.md: ``python tools/supported_operators.py [--check]``.
 
-The page lists what is registered as converters, as ``tpuconvert ops --format`` prints it. With ``--check`` nothing is
-written, and the exit code says whether the page is up to date.
+The page lists the registered converters, as ``tpuconvert ops --format`` does. With ``--check`` nothing is written, and
+the exit code is 1 if the page is stale.
 """
 
 import sys
@@ -16,23 +16,23 @@ COMMAND = "python tools/supported_operators.py"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "supported-operators.md"
 NAMES = {"onnx": "ONNX", "tflite": "TFLite", "caffe": "Caffe"}
 VERSIONS = {"onnx": "opsets", "tflite": "versions", "caffe": ""}
-"""Heading of the column; Caffe has no versions."""
+"""Heading of the version column; Caffe has none."""
 
 INTRODUCTION = f"""# Supported operators
 
 <!-- made by {COMMAND} from the registered converters -->
 
-What `tpuconvert ops --format onnx` (`tflite`, `caffe`) prints. One range of versions stands for one meaning that an
-operator has there; an operator becomes
+The output of `tpuconvert ops --format onnx` (`tflite`, `caffe`). Each row is a range of versions with one meaning. The
+third column states what an operator becomes:
 
-- **direct**: in its usual form one operator of the chip's set, with casts and changes of the shape around it;
-- **decomposed**: several of them;
-- **folded**: nothing, it is resolved when the model is converted;
-- **host**: an operator that the chips leave to the host;
-- **refused**: nothing, a model that has it cannot be converted.
+- **direct**: in its usual form one TPU operator, with casts and reshapes around it;
+- **decomposed**: several TPU operators;
+- **folded**: nothing; it is evaluated at conversion time;
+- **host**: an operator that runs on the host;
+- **refused**: it is not supported.
 
-Whatever depends on shapes and constants alone is computed when the model is converted, also where the table asks for a
-constant. `tpuconvert check MODEL` tells everything about one model.
+Nodes that depend only on shapes and constants are evaluated at conversion time; their results count as constants.
+`tpuconvert check MODEL` reports all problems of one model.
 """
 
 
@@ -63,7 +63,7 @@ def _line(row: dict[str, Any], has_versions: bool) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the page; 1 when ``--check`` finds it out of date."""
+    """Write or check the page; return 1 if ``--check`` finds it stale."""
     wanted = page()
     is_stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted
     if arguments == ["--check"]:

@@ -1,11 +1,11 @@
-"""How exactly a converted TFLite model repeats the TensorFlow Lite kernels: one line per model.
+"""Comparison of converted TFLite models with the TensorFlow Lite kernels: one line per model.
 
     python tools/tflite_exactness.py [MODEL ...] [--chip bm1686] [--backend native] [--samples 20] [--random 20]
     python tools/tflite_exactness.py --layers
     python tools/tflite_exactness.py --rounding single --markdown
 
 Without names the quantized TFLite models of the data set are taken, with ``--layers`` its single layers; a name may
-also be a file. Inputs are the data set's reference inputs, its evaluation pictures and random integers. The oracle is
+also be a file. Inputs are the data set's reference inputs, its evaluation images and random integers. The oracle is
 ``ai-edge-litert`` with its reference kernels, which round twice; with ``--rounding single`` its default delegate
 (XNNPACK), which rounds once.
 
@@ -73,7 +73,7 @@ class Oracle:
         for item in self.interpreter.get_tensor_details():
             try:
                 found[item["name"]] = self.interpreter.get_tensor(item["index"])
-            except ValueError:  # no data: a scratch buffer, or a tensor nobody computed
+            except ValueError:  # no data: a scratch buffer, or a tensor without producer
                 continue
         return found
 
@@ -95,7 +95,7 @@ class Oracle:
 
 @dataclass
 class Line:
-    """What is said about one model."""
+    """Report about one model."""
 
     name: str
     operators: str = ""
@@ -106,7 +106,7 @@ class Line:
     problem: str = ""
 
     def add(self, found: Array, want: Array) -> bool:
-        """Compare one output; whether it differs."""
+        """Compare one output; return True if it differs."""
         if found.shape != want.shape or found.dtype != want.dtype:
             self.problem = f"{found.dtype} {found.shape} where {want.dtype} {want.shape} was expected"
             return True
@@ -118,7 +118,7 @@ class Line:
 
     @property
     def is_exact(self) -> bool:
-        """Whether nothing differs."""
+        """Return True if nothing differs."""
         return not self.problem and not self.different
 
     @property
@@ -128,11 +128,11 @@ class Line:
 
     @property
     def row(self) -> str:
-        """The same as a row of a Markdown table: model, elements, equal ones, largest difference."""
+        """Row of a Markdown table: model, elements, equal elements, largest difference."""
         return f"| {self.name} | {self.elements:,} | {100 * self.agreement:.2f} % | {self.largest:g} |"
 
     def __str__(self) -> str:
-        """The line; columns are separated by two spaces."""
+        """Line of text; columns are separated by two spaces."""
         if self.problem:
             return f"{self.name}  {self.problem}"
         share = f"{self.elements:>9} elements  {self.different:>7} different ({100 * self.agreement:.4f} % equal)"
@@ -153,7 +153,7 @@ def named(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
 
 
 def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -> str:
-    """The first tensor, in the order of the model, whose integers are not the reference kernel's."""
+    """First tensor in the order of the model with other integers than the reference kernels."""
     oracle = Oracle(file, keeps_tensors=True)
     oracle.run(feeds)
     known = oracle.tensors()
@@ -201,7 +201,7 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
 
 
 def is_quantized(entry: Entry) -> bool:
-    """Whether a model of the data set has integers."""
+    """Return True if a model of the data set is quantized."""
     return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"]))
 
 
@@ -231,7 +231,7 @@ def layers() -> Iterator[tuple[str, Path, list[Arrays]]]:
 
 
 def main() -> int:
-    """Print the lines; the exit code says whether all is exact."""
+    """Print the lines; the exit code is 1 if something differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", help="names of the data set's models, or files")
     parser.add_argument("--chip", default="bm1686")

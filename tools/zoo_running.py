@@ -181,8 +181,8 @@ def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins:
     try:
         with time_limit(seconds), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            figures = trial.run()
-        outcome = replace(outcome, **figures)
+            measurements = trial.run()
+        outcome = replace(outcome, **measurements)
     except DifferentError as error:
         outcome = replace(outcome, outcome=DIFFERENT, stage=trial.stage, reason=str(error))
     except tc.UnsupportedError as error:
@@ -226,7 +226,7 @@ class Trial:
         self._names = [value.name for value in self._runtime.get_outputs()]
 
     def run(self) -> dict[str, Any]:
-        """Return the figures of an Outcome.
+        """Return the measurements of an Outcome.
 
         A model that needs a number for its open batch is converted with each of OPEN_BATCHES.
 

@@ -229,7 +229,7 @@ def test_page_says_what_it_is_and_what_to_do(number: str, repository: Path) -> N
     assert text.startswith(f"# {number}: {name}\n")
     assert "```text\n" in text
     assert number in text.split("```text\n")[1].split("```")[0]
-    assert "\n## What to do\n" in text
+    assert "\n## Next steps\n" in text
 
 
 def test_text_and_json_are_one_error(capsys: Captured) -> None:

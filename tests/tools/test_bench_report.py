@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bench.engines import Job
-from bench.images import hidden_states, pictures
+from bench.images import hidden_states, natural_images
 from bench.markdown import page
 from bench.models import Maker, made
 from bench.parts import ALONE
@@ -111,8 +111,8 @@ def test_a_file_that_cannot_be_made_is_a_reason_and_leaves_nothing(tmp_path: Pat
     assert not (tmp_path / "net.tflite").exists()
 
 
-def test_inputs_are_the_same_for_a_seed_and_look_like_pictures() -> None:
-    first, again, other = (pictures(2, 64, seed) for seed in (1, 1, 2))
+def test_inputs_are_the_same_for_a_seed_and_look_like_images() -> None:
+    first, again, other = (natural_images(2, 64, seed) for seed in (1, 1, 2))
     assert first.dtype == np.float32 and first.shape == (2, 3, 64, 64)
     assert np.array_equal(first, again) and not np.array_equal(first, other)
     assert first.min() >= 0 and first.max() <= 1

@@ -1,1 +1,1 @@
-"""The benchmark: our engine against the CPU engines that people use, interleaved on one machine. See README.md."""
+"""Benchmark of the native engine against widely used CPU engines, interleaved on one machine. See README.md."""

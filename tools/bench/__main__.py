@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Python puts the folder it runs first on the path; what is imported is the package, and the tools beside it.
+# Python puts this folder on the path; the package and the other tools need the folder above.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.command import main  # noqa: E402  the path is set above

@@ -10,7 +10,7 @@ from bench.builder import NetworkBuilder, Tensor
 from tpuconvert.schema.types import Array
 
 CHANNEL_SPREAD = 0.3
-"""Deviation of the logarithm of a channel's weights: channels of trained networks differ in range."""
+"""Standard deviation of the logarithm of per-channel weight scales: channels of trained networks differ in range."""
 
 BATCH_NORM_EPSILON = 1e-5
 
@@ -26,7 +26,7 @@ def convolution(
     groups: int = 1,
     bias: bool = False,
 ) -> Tensor:
-    """A square convolution; without ``pad`` the extents stay as they are or are divided by the stride."""
+    """Convolution with a square kernel; without ``pad`` the extents are divided by the stride."""
     inputs = x.channels // groups
     weight = g.random.standard_normal((channels, inputs, kernel, kernel)) * math.sqrt(2 / (inputs * kernel * kernel))
     weight *= np.exp(g.random.normal(0, CHANNEL_SPREAD, (channels, 1, 1, 1)))
@@ -46,7 +46,7 @@ def convolution(
 
 
 def batch_norm(g: NetworkBuilder, x: Tensor, gain: float = 1.0) -> Tensor:
-    """Normalization with the statistics of the samples, then a random scale around ``gain`` and a random shift."""
+    """Batch norm with the statistics of the samples, a random scale around ``gain`` and a random bias."""
     axes = (0, 2, 3)
     parts = {
         "scale": gain * g.random.uniform(0.6, 1.4, x.channels),
@@ -59,28 +59,28 @@ def batch_norm(g: NetworkBuilder, x: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def relu(g: NetworkBuilder, x: Tensor) -> Tensor:
-    """max(x, 0)."""
+    """ReLU: ``max(x, 0)``."""
     return g.add("Relu", x)
 
 
 def relu6(g: NetworkBuilder, x: Tensor) -> Tensor:
-    """The part of x between 0 and 6."""
+    """ReLU6: ``min(max(x, 0), 6)``."""
     return g.add("Clip", x, scalar(g, 0.0), scalar(g, 6.0))
 
 
 def silu(g: NetworkBuilder, x: Tensor) -> Tensor:
-    """The product x * sigmoid(x)."""
+    """SiLU: ``x * sigmoid(x)``."""
     return g.add("Mul", x, g.add("Sigmoid", x))
 
 
 def gelu(g: NetworkBuilder, x: Tensor) -> Tensor:
-    """The function x * (1 + erf(x / sqrt(2))) / 2, node by node as exporters write it."""
+    """GELU: ``x * (1 + erf(x / sqrt(2))) / 2``, decomposed as exporters do."""
     inner = g.add("Erf", g.add("Div", x, scalar(g, math.sqrt(2))))
     return g.add("Mul", g.add("Mul", x, g.add("Add", inner, scalar(g, 1.0))), scalar(g, 0.5))
 
 
 def linear(g: NetworkBuilder, x: Tensor, width: int, gain: float = 1.0) -> Tensor:
-    """Product with a matrix, plus a bias, over the last axis."""
+    """Matmul with constant weights and a bias over the last axis."""
     inputs = x.samples.shape[-1]
     weight = g.random.standard_normal((inputs, width)) * (gain / math.sqrt(inputs))
     spread = np.exp(g.random.normal(0, CHANNEL_SPREAD, width))
@@ -89,7 +89,7 @@ def linear(g: NetworkBuilder, x: Tensor, width: int, gain: float = 1.0) -> Tenso
 
 
 def layer_norm(g: NetworkBuilder, x: Tensor, epsilon: float) -> Tensor:
-    """Normalization of the last axis."""
+    """Layer normalization over the last axis."""
     width = int(x.samples.shape[-1])
     scale = g.constant(g.random.uniform(0.7, 1.3, width).astype(np.float32), "scale")
     shift = g.constant(_normal(g, width, 0.1), "shift")
@@ -97,7 +97,7 @@ def layer_norm(g: NetworkBuilder, x: Tensor, epsilon: float) -> Tensor:
 
 
 def classifier(g: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
-    """Average over the image, then a linear layer."""
+    """Global average pooling and a linear layer."""
     flat = g.add("Flatten", g.add("GlobalAveragePool", x), axis=1)
     inputs = flat.channels
     weight = g.constant((g.random.standard_normal((classes, inputs)) / math.sqrt(inputs)).astype(np.float32), "weight")
@@ -105,12 +105,12 @@ def classifier(g: NetworkBuilder, x: Tensor, classes: int) -> Tensor:
 
 
 def reshape(g: NetworkBuilder, x: Tensor, *shape: int) -> Tensor:
-    """Reshape; 0 keeps an extent, -1 is what is left."""
+    """Reshape; 0 keeps an extent, -1 is inferred."""
     return g.add("Reshape", x, g.constant(np.array(shape, np.int64), "shape"))
 
 
 def transpose(g: NetworkBuilder, x: Tensor, *order: int) -> Tensor:
-    """Change the order of the axes."""
+    """Permute the axes."""
     return g.add("Transpose", x, perm=list(order))
 
 

@@ -1,7 +1,7 @@
 """A writer of ONNX networks that runs every node when it is added.
 
-The builder carries sample activations along. A BatchNormalization therefore gets the statistics of what it really
-normalizes, and a network of any depth has activations in a sane range, without a second pass.
+The builder carries sample activations along. A BatchNormalization therefore gets the statistics of its actual
+input, and a network of any depth has activations in a sane range, without a second pass.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IR_VERSION = 8
 
 @dataclass(frozen=True)
 class Tensor:
-    """A value of the network: its name, and what it is for the samples."""
+    """A value of the network: its name, and its data for the samples."""
 
     name: str
     samples: Array

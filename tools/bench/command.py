@@ -20,7 +20,7 @@ from bench.results import Report
 
 
 def main() -> int:
-    """Measure what is asked for, print the page, write the files."""
+    """Run the selected parts, print the page and write the files."""
     given = _parser().parse_args()
     _make_fresh(given.work, given.fresh)
     settings = Settings(
@@ -51,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     processors = tuple(sorted(os.sched_getaffinity(0)))[:2]
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="folder of the files (%(default)s)")
-    parser.add_argument("--parts", type=_Choice(PARTS), default=tuple(PARTS), help=f"of {','.join(PARTS)}")
-    parser.add_argument("--networks", type=_Choice(NETWORKS), default=(), help=f"of {','.join(NETWORKS)}")
+    parser.add_argument("--parts", type=_NameList(PARTS), default=tuple(PARTS), help=f"of {','.join(PARTS)}")
+    parser.add_argument("--networks", type=_NameList(NETWORKS), default=(), help=f"of {','.join(NETWORKS)}")
     parser.add_argument("--models", type=_names, default=(), help="trained models, by the manifest's names")
     parser.add_argument("--cpus", type=_numbers, default=processors, help="processors to pin to, such as 0,1")
     parser.add_argument("--rounds", type=int, default=9, help="turns of every engine (%(default)s)")
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", default="auto", choices=("auto", "native", "reference"), help="of our engine")
     parser.add_argument("--fresh", choices=("ours", "all"), help="remove our models, or all files, first")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
     return parser
 
 
@@ -73,7 +73,7 @@ def _make_fresh(folder: Path, what: str | None) -> None:
 
 
 def _arguments() -> list[str]:
-    """The call without what only says where files are."""
+    """Command line of the call without the options for paths."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("--work", "--markdown", "--json", "--fresh"):
         parser.add_argument(name)
@@ -88,8 +88,8 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
 
-class _Choice:
-    """Several of some names, separated by commas."""
+class _NameList:
+    """Comma-separated list of known names."""
 
     def __init__(self, possible: Mapping[str, object]) -> None:
         self._possible = possible

@@ -14,7 +14,7 @@ import tpuconvert as tc
 from tpuconvert.schema.types import Array
 
 Run = Callable[[], list[Array]]
-"""Runs once and returns the outputs, as real numbers or as the integers that the engine stores."""
+"""Function that runs once and returns the outputs, as floats or as the integers that the engine stores."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Job:
 
 
 def open_job(job: Job) -> Run:
-    """Load the model. What an engine that is not installed raises is ImportError."""
+    """Load the model. An engine that is not installed raises ImportError."""
     return ENGINES[job.engine](job)
 
 
@@ -50,7 +50,7 @@ def read_feeds(job: Job) -> dict[str, Array]:
 
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
-    """Our engine, as the job wants it."""
+    """Session of tpuconvert with the settings of the job."""
     return tc.Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
 
 
@@ -94,7 +94,7 @@ def _openvino(job: Job) -> Run:
 
 
 def _litert(job: Job) -> Run:
-    """Inputs are brought into the stored form before the clock starts: channels last, and integers where they are."""
+    """Convert inputs to their stored form before timing: channels-last, and integers for quantized inputs."""
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(job.model), num_threads=job.threads)
@@ -128,7 +128,7 @@ def _as_stored(feeds: dict[str, Array], detail: dict[str, object], count: int) -
 
 
 def _peak(job: Job) -> Run:
-    """Not an engine: as many of the machine's 8-bit products as ``peak.STEPS`` says, with nothing to load or store."""
+    """Peak rate instead of an engine: ``peak.STEPS`` 8-bit multiply-accumulates without loads or stores."""
     from bench.peak import open_probe
 
     probe = open_probe(job.model)
@@ -164,7 +164,7 @@ def import_engine(job: Job) -> None:
 
 
 def limit_threads(threads: int, cpus: list[int]) -> None:
-    """Pin this process, and tell the libraries that will be imported how many threads there are."""
+    """Pin this process, and set the thread count of libraries before they are imported."""
     os.sched_setaffinity(0, cpus)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)

@@ -1,4 +1,4 @@
-"""Where the benchmark runs: processor, compiler-independent facts, and the versions of the engines."""
+"""Description of the machine: processor, instruction sets, and the versions of the engines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ENGINE_PACKAGES = ("tpuconvert", "onnxruntime", "openvino", "nncf", "ai-edge-litert", "numpy")
 INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
-"""Those that engines choose their kernels by, as Linux names them."""
+"""Instruction sets by which engines select kernels, with their names in Linux."""
 
 
 def facts() -> dict[str, str]:

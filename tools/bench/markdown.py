@@ -10,16 +10,16 @@ from bench.rounds import Measured
 INTRODUCTION = """\
 # Benchmarks
 
-How fast the engine runs networks, beside the engines that people use on CPUs. All figures of this page come from one
+Speed of the native engine on networks, compared with widely used CPU engines. All results of this page come from one
 call of the program that wrote it:
 
     {command}
 
-Engines take turns: in every round each one runs for a moment, pinned to the same processors. A ratio is the other
-engine's time divided by ours in the same round: above 1, ours is faster. Given are the median over the rounds and, in
-brackets, the smallest and the largest. Networks have random weights from a seed, and BatchNormalization statistics that
-fit them; how they are made and quantized for each engine is told in `tools/bench/README.md`. Ours computes the exact
-integers that the operator set defines; the others may round as they like.
+Engines run in turns: in every round each one runs briefly, pinned to the same processors. A ratio is the time of an
+engine divided by that of tpuconvert in the same round: above 1, tpuconvert is faster. Tables have the median over the
+rounds and, in brackets, the smallest and the largest. Networks have seeded random weights and matching
+BatchNormalization statistics; `tools/bench/README.md` describes them and their quantization for each engine.
+tpuconvert computes the exact integers of the TPU operators; the other engines may round differently.
 """
 
 
@@ -27,7 +27,7 @@ def page(report: Report) -> str:
     """The whole page."""
     facts = "\n".join(f"- {name}: {value}" for name, value in report.machine.items())
     sections = "\n".join(_section(part) for part in report.parts)
-    return f"{INTRODUCTION.format(command=report.command)}\n## Where\n\n{facts}\n\n{sections}"
+    return f"{INTRODUCTION.format(command=report.command)}\n## Machine\n\n{facts}\n\n{sections}"
 
 
 def _section(part: Part) -> str:
@@ -52,7 +52,7 @@ def _rows(part: Part) -> list[list[str]]:
     with_peak = any(result.peak_share is not None for result in part.results)
     with_steps = part.key not in ("load",)
     heading = ["network", *(["arithmetic"] if part.key == "trained" else []), *(["GMAC"] if with_steps else [])]
-    heading += ["ours, ms", *(["GMAC/s"] if with_steps else []), *(["of the peak"] if with_peak else [])]
+    heading += ["tpuconvert, ms", *(["GMAC/s"] if with_steps else []), *(["of the peak"] if with_peak else [])]
     heading += ["faster than with 1 thread" if label == ALONE else label for label in others]
     rows = [heading]
     for result in part.results:

@@ -1,4 +1,4 @@
-"""Which engine runs which file of which network: the jobs of the benchmark, and why some cannot be done."""
+"""Jobs of the benchmark: a file of a network for an engine; and the reasons for missing ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = "tpuconvert"
 
 @dataclass(frozen=True)
 class Model:
-    """A network in one arithmetic, and who runs it. The first job is ours; without ours there are none."""
+    """A network in one arithmetic and its jobs, of which the first is tpuconvert; without it there are none."""
 
     network: str
     arithmetic: str
@@ -31,7 +31,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Maker:
-    """How the file of one engine is made: its label, the engine, the name of the file."""
+    """Recipe for the file of one engine: label, engine, file name."""
 
     label: str
     engine: str
@@ -40,7 +40,7 @@ class Maker:
 
 
 def made(network: str, arithmetic: str, folder: Path, feed: Path, makers: list[Maker], backend: str) -> Model:
-    """Make the files. An engine whose file cannot be made is named with the reason."""
+    """Create the files. Record the reason for an engine without a file."""
     jobs, missing = [], []
     for maker in makers:
         try:
@@ -78,7 +78,7 @@ def int8_model(name: str, folder: Path, backend: str) -> Model:
 
 
 def float_model(name: str, folder: Path, backend: str) -> Model:
-    """A network of the benchmark in binary32."""
+    """A network of the benchmark in float32."""
     network = NETWORKS[name]
     source, feed = _source(network, folder), _feed(network, folder)
     makers = [

@@ -1,4 +1,4 @@
-"""The networks of the benchmark: what they are, and how their files and inputs are made from seeds."""
+"""Networks of the benchmark; their weights and inputs come from seeds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from bench.builder import NetworkBuilder, Tensor
 from bench.classifiers import mobilenet_v2, resnet50
 from bench.detector import yolov5n
-from bench.images import hidden_states, normalized, pictures
+from bench.images import hidden_states, natural_images, normalized
 from bench.transformers import bert_layer, vit_tiny
 from tpuconvert.schema.types import Array
 
 SEED = 2026
 SAMPLES = 16
-"""So many inputs calibrate; the first one is what is measured."""
+"""Number of calibration samples; the first one is the input of the measurement."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Network:
         input: name of its input.
         opset: of its ONNX file.
         fitted_on: inputs that the statistics of normalizations come from.
-        is_transformer: whether peers have settings of their own for it.
-        is_image: whether the input is a picture [1, 3, H, W].
+        is_transformer: True if peers have special settings for it.
+        is_image: True if the input is an image [1, 3, H, W].
     """
 
     name: str
@@ -46,7 +46,7 @@ class Network:
 
 
 def _classified(count: int, seed: int) -> Array:
-    return normalized(pictures(count, 224, seed))
+    return normalized(natural_images(count, 224, seed))
 
 
 NETWORKS = {
@@ -54,7 +54,7 @@ NETWORKS = {
     for network in (
         Network("resnet50", resnet50, _classified),
         Network("mobilenetv2", mobilenet_v2, _classified),
-        Network("yolov5n", yolov5n, lambda count, seed: pictures(count, 320, seed), input="images"),
+        Network("yolov5n", yolov5n, lambda count, seed: natural_images(count, 320, seed), input="images"),
         Network("vit_tiny", vit_tiny, _classified, opset=17, fitted_on=1, is_transformer=True),
         Network(
             "bert_layer",

@@ -22,12 +22,12 @@ PEAK = "peak of the processor"
 ALONE = f"{OURS}, 1 thread"
 PROFILED_RUNS = 15
 LOADS = 9
-"""A load takes tenths of a second: so many of each, in turns."""
+"""Loads per engine, in turns; one takes tenths of a second."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the parts measure.
+    """Settings of the parts.
 
     Args:
         folder: of the files.
@@ -50,19 +50,22 @@ class Settings:
     tell: Callable[[str], None]
 
     def chosen(self, possible: Iterable[str]) -> list[str]:
-        """Those of the possible networks that were asked for."""
+        """Selected networks among the possible ones."""
         return [name for name in possible if not self.networks or name in self.networks]
 
 
 def int8_part(settings: Settings) -> Part:
     """INT8, one thread."""
     results = [_timed(settings, _int8(settings, name)) for name in _all(settings)]
-    about = "One thread, batch 1. Median time on the processor; how many times ours fits into the other engine's time."
+    about = (
+        "One thread, batch 1. Median processor time, and for other engines the ratio of their time to that of "
+        "tpuconvert."
+    )
     return Part("int8", "INT8, one thread", about, tuple(results))
 
 
 def threads_part(settings: Settings) -> Part:
-    """INT8, as many threads as there are processors given, and ours with one in the same rounds."""
+    """INT8, one thread per processor; tpuconvert also with one thread in the same rounds."""
     count, results = len(settings.cpus), []
     for name in _all(settings):
         model = _int8(settings, name)
@@ -71,31 +74,31 @@ def threads_part(settings: Settings) -> Part:
         settings.tell(f"{name}: INT8, {count} threads")
         found = measure(jobs, list(settings.cpus), settings.rounds, settings.seconds)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
-    about = "Shortest time on the clock. The last column is how much faster ours is than with one thread."
+    about = "Shortest wall time. The last column is the speed-up of tpuconvert over one thread."
     return Part("threads", f"INT8, {count} threads", about, tuple(results))
 
 
 def float_part(settings: Settings) -> Part:
-    """Binary32, one thread."""
+    """float32, one thread."""
     names = settings.chosen(CLASSIFIERS)
     results = [_timed(settings, float_model(name, settings.folder, settings.backend), peak=False) for name in names]
-    return Part("float32", "float32, one thread", "As above, in binary32.", tuple(results))
+    return Part("float32", "float32, one thread", "As above, in float32.", tuple(results))
 
 
 def load_part(settings: Settings) -> Part:
-    """From a file to something that can run."""
+    """Load time: from a file to a model that can run."""
     results = []
     for name in settings.chosen(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
         found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
-    about = "Opening an INT8 model: verifying, planning, packing. The engine's own import is not part of it."
+    about = "Time to open an INT8 model: verification, planning and packing, without the import of the engine."
     return Part("load", "Loading, one thread", about, tuple(results))
 
 
 def memory_part(settings: Settings) -> Part:
-    """Resident memory of a process that loads and runs a model with our engine."""
+    """Resident memory of a process that loads and runs a model with tpuconvert."""
     found = []
     for name in _all(settings):
         settings.tell(f"{name}: memory")
@@ -108,22 +111,22 @@ def memory_part(settings: Settings) -> Part:
             peak = worker.peak_bytes()
         found.append(Memory(name, before, peak, job.model.stat().st_size, _plan_memory(job)))
     about = (
-        "A process that loads an INT8 model and runs it: resident with the engine imported, then the most it ever "
-        "held. The rest is what is neither the file, nor the arena, nor packed weights."
+        "Resident memory of a process that loads and runs an INT8 model: after the import, and at its peak. `rest` is "
+        "the peak without file, arena and packed weights."
     )
-    return Part("memory", "Memory of our engine", about, memory=tuple(found))
+    return Part("memory", "Memory", about, memory=tuple(found))
 
 
 def kernels_part(settings: Settings) -> Part:
-    """Which kernels of ours take the time."""
+    """Time per kernel of tpuconvert."""
     found = []
     for name in _all(settings):
         (job, *_) = _int8(settings, name).jobs
         settings.tell(f"{name}: kernels")
         with Worker(job, list(settings.cpus[:1])) as worker:
             found.append(Kernels(name, tuple(worker.kernels(PROFILED_RUNS))))
-    about = "Steps of the plan by the kernel that runs them, one thread; medians over some runs."
-    return Part("kernels", "Where our time goes", about, kernels=tuple(found))
+    about = "Steps of the plan by kernel, one thread; medians over several runs."
+    return Part("kernels", "Time per kernel", about, kernels=tuple(found))
 
 
 def trained_part(settings: Settings) -> Part:

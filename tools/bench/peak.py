@@ -1,4 +1,4 @@
-"""How many 8-bit multiply-accumulate steps one core of this machine can do: a loop of nothing else, compiled here."""
+"""Peak rate of 8-bit multiply-accumulates of one core, measured with a compiled loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = 1 << 20
 INDEPENDENT = 16
 """More than latency times instructions per cycle on any processor that has the instruction."""
 
-# Where the processor has neither instruction the probe says so by returning 0 steps per instruction.
+# The probe returns 0 steps per instruction if the processor has neither instruction.
 SOURCE = """
 #include <immintrin.h>
 #include <stdint.h>
@@ -63,7 +63,7 @@ void probe(int64_t steps) {
 
 
 class ProbeError(Exception):
-    """There is no peak to compare with; the text says why."""
+    """The peak rate cannot be measured; the text has the reason."""
 
 
 def build_probe(target: Path) -> None:
@@ -87,7 +87,7 @@ def build_probe(target: Path) -> None:
 
 
 def open_probe(library: Path) -> Callable[[], None]:
-    """The function that runs the loop."""
+    """Compiled function that runs the loop."""
     probe = ctypes.CDLL(str(library.resolve())).probe
     probe.argtypes = [ctypes.c_int64]
     probe.restype = None

@@ -1,6 +1,6 @@
-"""The files that engines load, made once per working folder: networks, inputs, and what each engine quantizes.
+"""Files that engines load, created once per working folder: networks, inputs and quantized models.
 
-A file that exists is taken as it is; ``--fresh`` removes them first.
+Existing files are reused; ``--fresh`` removes them first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def ready(path: Path, make: Callable[[Path], None]) -> Path:
-    """The path of a file, which is made first where it is absent. A file is complete or absent."""
+    """Path of a file, which is created if it is absent. A file is complete or absent."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"unfinished.{path.name}")
@@ -34,13 +34,13 @@ def ready(path: Path, make: Callable[[Path], None]) -> Path:
 
 
 def write_feed(target: Path, feed: Feed) -> None:
-    """Write the sample that is measured."""
+    """Write the sample of the measurement."""
     with target.open("wb") as file:
         np.savez(file, **feed)  # type: ignore[arg-type]  # numpy declares its own keywords only
 
 
 def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shapes: Shapes | None = None) -> None:
-    """Our model: INT8 with the calibration samples, or without them as the source computes.
+    """Convert with tpuconvert: INT8 with calibration samples, otherwise in the arithmetic of the source.
 
     Args:
         source: the file to convert.
@@ -55,7 +55,7 @@ def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shape
 
 
 def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> None:
-    """ONNX Runtime's static quantization: QDQ, UINT8 activations, INT8 weights per channel, smallest to largest."""
+    """Quantize with ONNX Runtime: static, QDQ, UINT8 activations, per-channel INT8 weights, min-max ranges."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
         CalibrationMethod,
@@ -91,7 +91,7 @@ def quantize_onnxruntime(source: Path, target: Path, feeds: Sequence[Feed]) -> N
 
 
 def _with_opset(source: Path) -> onnx.ModelProto:
-    """The network in an opset in which scales per channel exist."""
+    """The network in an opset with per-channel quantization."""
     model = onnx.load(source)
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     return (
@@ -100,7 +100,7 @@ def _with_opset(source: Path) -> onnx.ModelProto:
 
 
 def quantize_openvino(source: Path, target: Path, feeds: Sequence[Feed], *, is_transformer: bool = False) -> None:
-    """NNCF's static quantization with its mixed preset: symmetric weights, asymmetric activations."""
+    """Quantize with NNCF, mixed preset: symmetric weights, asymmetric activations."""
     import nncf
     import openvino
 

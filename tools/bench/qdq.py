@@ -1,4 +1,4 @@
-"""Reading a quantized ONNX network (QDQ form): nodes between the quantizations, and how every value is stored."""
+"""Reader of quantized ONNX networks (QDQ): nodes between the quantizations, and the storage of every value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class Stored:
-    """How integers stand for a value: real = (integer - zero_point) * scale; per channel along ``axis``."""
+    """Quantization parameters: ``value = (q - zero_point) * scale``, per channel along ``axis``."""
 
     scale: Array
     zero_point: int
@@ -25,7 +25,7 @@ class Stored:
 
     @property
     def real(self) -> Array:
-        """The real numbers of a constant."""
+        """Dequantized values of a constant."""
         assert self.data is not None, "only a constant has numbers"
         shape = [1] * self.data.ndim
         if self.scale.size > 1:
@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class QdqNode:
-    """A node between quantizations; its operands are named by the value before it was quantized."""
+    """A node between quantizations; its operands have the names of the values before quantization."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -70,7 +70,7 @@ def read_qdq(path: Path) -> QdqNetwork:
     model = onnx.shape_inference.infer_shapes(onnx.load(path))
     graph = model.graph
     constants = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
-    origin: dict[str, str] = {}  # what a quantized or dequantized value was before
+    origin: dict[str, str] = {}  # value before quantization, by quantized or dequantized value
     stored: dict[str, Stored] = {}
     nodes: list[QdqNode] = []
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""What the parts of the benchmark measure, before it becomes a table or JSON."""
+"""Measurements of the parts of the benchmark, before they become a table or JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpuconvert.benchmark import KernelCost
 
 @dataclass(frozen=True)
 class Result:
-    """One network: ours first, then the others, then who is missing and why.
+    """One network: tpuconvert first, then the other engines, then the missing ones with reasons.
 
     Args:
         network: its name.
@@ -31,12 +31,12 @@ class Result:
     missing: tuple[tuple[str, str], ...] = ()
 
     def of(self, label: str) -> Measured | None:
-        """What one engine reached, or None where it has no row."""
+        """Result of one engine, or None if it has no row."""
         return next((each for each in self.engines if each.label == label), None)
 
     @property
     def ours(self) -> Measured:
-        """The first engine; without numbers where ours cannot run the network."""
+        """Result of tpuconvert; without numbers if it cannot run the network."""
         return self.engines[0] if self.engines else Measured("", error="missing")
 
     @property
@@ -48,7 +48,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of a process of ours.
+    """Memory of a tpuconvert process, in bytes.
 
     Args:
         network: its name.
@@ -67,7 +67,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Kernels:
-    """Where the time of one network goes in our engine, the longest first."""
+    """Time per kernel of one network, the longest first."""
 
     network: str
     kernels: tuple[KernelCost, ...]
@@ -87,7 +87,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything: where it ran, how, and the tables."""
+    """Machine, settings and tables."""
 
     machine: dict[str, str]
     command: str

@@ -1,7 +1,7 @@
-"""Measuring engines in turns: in every round each one runs for a moment, and is compared with ours in that round.
+"""Time engines in turns: in every round each one runs briefly and is compared with tpuconvert in that round.
 
-A machine that is busy, warm or slow for a while is so for all of them. Absolute times of different calls of this
-program are not comparable; the ratios are.
+Temporary load or throttling affects all engines alike. Absolute times of different calls of this program are not
+comparable; the ratios are.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.worker import EngineError, Times, Worker
 TRIAL_RUNS = 3
 MOST_RUNS = 400
 PAUSE = 0.02
-"""Seconds between turns: threads of the engine before may still spin."""
+"""Pause between turns in seconds: threads of the previous engine may still spin."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How often ours fits into the other: median over the rounds, with the smallest and the largest."""
+    """Time of an engine divided by that of tpuconvert: median over the rounds, smallest and largest."""
 
     median: float
     low: float
@@ -52,7 +52,7 @@ class Measured:
 
 
 def measure(jobs: Sequence[Job], cpus: list[int], rounds: int, seconds: float) -> list[Measured]:
-    """Time engines in turns; the first job is what the others are compared with.
+    """Time engines in turns; the first job is the reference of the ratios.
 
     Args:
         jobs: the engines.
@@ -85,7 +85,7 @@ def measure_loads(jobs: Sequence[Job], cpus: list[int], rounds: int) -> list[Mea
 
 
 def _ready(workers: list[Worker]) -> tuple[list[Worker], dict[Job, str]]:
-    """Load every model once: the workers that can, and why others cannot."""
+    """Load every model once; return the workers, and the reasons for failures."""
     able, errors = [], {}
     for worker in workers:
         try:
@@ -123,5 +123,5 @@ def _summary(job: Job, turns: list[Times], reference: list[Times] | None, thread
 
 
 def _of(threads: int, times: Times) -> float:
-    """What rounds are compared by: with several threads, of either, processor time says nothing about latency."""
+    """Wall time if either uses several threads, otherwise processor time."""
     return times.median_cpu if threads == 1 else min(times.wall)

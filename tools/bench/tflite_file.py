@@ -16,7 +16,7 @@ from tpuconvert.schema.types import Array
 _FILE_VERSION = 3
 _IDENTIFIER = b"TFL3"
 _WIDEST_OLD_CODE = 127
-"""Readers from before 2020 look at a byte for the operator."""
+"""Versions before 2020 read the operator code from a byte."""
 
 _TYPES = {"int8": tflite.TensorType.INT8, "int32": tflite.TensorType.INT32, "float32": tflite.TensorType.FLOAT32}
 
@@ -36,7 +36,7 @@ class TfliteTensor:
 
 @dataclass
 class TfliteOperator:
-    """One operator: indices of its tensors, and its options as the schema names table and fields."""
+    """One operator: indices of its tensors, and its options with the names of the schema."""
 
     name: str
     inputs: Sequence[int]

@@ -1,7 +1,7 @@
-"""From a quantized ONNX network to a TFLite file of the same integers, for LiteRT.
+"""Converter from a quantized ONNX network to a TFLite file with the same integers, for LiteRT.
 
-Images are stored with channels last, as TFLite has them. A transposition costs nothing here: every value remembers
-which axis of the source each of its stored axes is, and is brought into another order only where an operator needs it.
+Images are stored channels-last, as in TFLite. A transpose is free: every value records the source axis of each of its
+stored axes, and is permuted only if an operator requires another order.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ CHANNELS_LAST = (0, 2, 3, 1)
 
 
 class UnsupportedNetworkError(Exception):
-    """The network has something that this writer cannot express; the text names it."""
+    """The network has an operator or attribute that this converter does not support."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A value in the file: index of its tensor, and the source's axis for each stored axis."""
+    """A value in the file: index of its tensor, and the source axis of each stored axis."""
 
     index: int
     axes: tuple[int, ...]
@@ -164,7 +164,7 @@ class _Writer:
         name, before = node.inputs[0], self._network.shapes[node.inputs[0]]
         after, x = self._network.shapes[node.outputs[0]], self._placed[node.inputs[0]]
         if x.axes == CHANNELS_LAST and len(after) == 5 and (after[0], *after[3:]) == (before[0], *before[2:]):
-            # Only the channels are divided, and they are the last stored axis.
+            # Only channels are split, and they are the last stored axis.
             axes: tuple[int, ...] = (0, 3, 4, 1, 2)
             source = x.index
         else:
@@ -177,7 +177,7 @@ class _Writer:
     # Parts of operators
 
     def _padded(self, node: QdqNode, kernel: list[int], strides: list[int]) -> tuple[int, int]:
-        """The operand of a window operator, and how TFLite pads it; where it cannot, a node in front pads."""
+        """Operand of a window operator and its TFLite padding mode; an extra node pads if no mode fits."""
         x = self._in_order(node.inputs[0], CHANNELS_LAST)
         pads = node.attributes.get("pads", [0, 0, 0, 0])
         if not any(pads):
@@ -193,8 +193,8 @@ class _Writer:
             raise UnsupportedNetworkError(f"MaxPool '{node.outputs[0]}' with padding that is not the smallest value")
         n, height, width, c = self._file.tensors[x].shape
         shape = (n, height + pads[0] + pads[2], width + pads[1] + pads[3], c)
-        borders = np.array([[0, 0], [pads[0], pads[2]], [pads[1], pads[3]], [0, 0]], np.int32)
-        around = self._file.tensor(TfliteTensor(f"{node.outputs[0]}/pads", "int32", (4, 2), borders))
+        pads_array = np.array([[0, 0], [pads[0], pads[2]], [pads[1], pads[3]], [0, 0]], np.int32)
+        around = self._file.tensor(TfliteTensor(f"{node.outputs[0]}/pads", "int32", (4, 2), pads_array))
         wide = self._activation(f"{node.outputs[0]}/padded", shape, self._ranges[node.inputs[0]])
         self._add("PAD", [x, around], wide, "PadOptions", version=2)
         return wide, tflite.Padding.VALID

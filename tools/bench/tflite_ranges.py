@@ -1,4 +1,4 @@
-"""What TFLite wants of scales: joined, pooled and reshaped values share one, a sigmoid has a fixed one."""
+"""Scales that TFLite requires: concat, pooling and reshape share one, a sigmoid has a fixed one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from bench.qdq import QdqNetwork
 
 _SHARING = ("Concat", "MaxPool", "Resize", "Reshape", "Transpose", "Flatten")
-"""Operators whose operands and result have one scale."""
+"""Operators whose operands and result share a scale."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """INT8 scale and zero point of a value, and the smallest real number it stands for."""
+    """INT8 scale, zero point and smallest dequantized value."""
 
     scale: float
     zero_point: int
 
     @property
     def low(self) -> float:
-        """The smallest real number."""
+        """Smallest dequantized value."""
         return (-128 - self.zero_point) * self.scale
 
 
@@ -52,7 +52,7 @@ def _sigmoids(network: QdqNetwork) -> set[str]:
 
 
 def _groups(network: QdqNetwork) -> dict[str, list[str]]:
-    """Values that share a scale, by one of them."""
+    """Sets of values that share a scale, by a representative."""
     leader: dict[str, str] = {}
 
     def find(name: str) -> str:

@@ -15,7 +15,7 @@ SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", 
 """Nothing that is still installable runs Caffe networks."""
 
 CALIBRATION = 32
-"""So many samples calibrate, where the data have labels; otherwise those that come with the reference outputs."""
+"""Number of calibration samples of labelled data; other data use the samples of the reference outputs."""
 
 
 def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Model]:

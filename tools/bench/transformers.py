@@ -33,7 +33,7 @@ def vit_tiny(g: NetworkBuilder, x: Tensor) -> Tensor:
 
 
 def bert_layer(g: NetworkBuilder, x: Tensor) -> Tensor:
-    """Devlin et al., 2018: 12 heads, width 768, inner width 3072, normalization behind each residual."""
+    """Devlin et al., 2018: 12 heads, width 768, inner width 3072, normalization after each residual."""
     width, heads = x.samples.shape[-1], 12
     attention = _attention(g, [linear(g, x, width) for _ in range(3)], heads)
     x = layer_norm(g, g.add("Add", x, attention), 1e-12)

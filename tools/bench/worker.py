@@ -1,4 +1,4 @@
-"""One process per engine: loads a model and runs it when it is told to, so that engines can take turns."""
+"""One process per engine, which loads a model and runs it on request, so that engines can take turns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.benchmark import KernelCost
 
 
 class EngineError(Exception):
-    """An engine is missing or failed; the text says which and why."""
+    """An engine is missing or failed, with the reason."""
 
 
 def in_short(error: Exception) -> str:
@@ -79,7 +79,7 @@ class Worker:
         return self._timed("run", count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
-        """Where the time of our engine goes, in medians over so many runs."""
+        """Median time per kernel over this number of runs."""
         found: list[KernelCost] = self._ask("kernels", runs)
         return found
 
@@ -134,7 +134,7 @@ def _timed(call: Callable[[], object], count: int) -> _Pair:
 
 
 class _Loaded:
-    """What the requests are about."""
+    """State of the worker process."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -11,7 +11,7 @@ from zoo_networks.resnet import ResNet
 
 
 def sine_positions(mask: Tensor, half: int) -> Tensor:
-    """Return the position embedding of the places where the mask is false: [batch, 2 * half, height, width]."""
+    """Return the position embedding of the positions where the mask is false: [batch, 2 * half, height, width]."""
     present = (~mask).float()
     rows, columns = present.cumsum(1), present.cumsum(2)
     rows = rows / (rows[:, -1:, :] + 1e-6) * 2 * math.pi

@@ -13,7 +13,7 @@ def conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: i
 
 
 class SqueezeExcite(nn.Module):
-    """A factor per channel, computed from the means of the channels."""
+    """Squeeze-and-excitation: per-channel scale computed from the channel means."""
 
     def __init__(self, channels: int, squeezed: int, inner: nn.Module, gate: nn.Module) -> None:
         super().__init__()

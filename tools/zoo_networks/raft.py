@@ -37,7 +37,7 @@ def coordinates(batch: int, height: int, width: int) -> Tensor:
 
 
 def sample(image: Tensor, places: Tensor) -> Tensor:
-    """Return bilinear samples at places in pixels."""
+    """Return bilinear samples at pixel coordinates."""
     height, width = image.shape[-2:]
     columns, rows = places.split([1, 1], 3)
     grid = torch.cat([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], 3)

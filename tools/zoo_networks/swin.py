@@ -41,7 +41,7 @@ class WindowAttention(nn.Module):
 
 
 def shift_mask(height: int, width: int, shift: int, like: Tensor) -> Tensor:
-    """Return -100 where two places of a shifted window are not neighbours in the image."""
+    """Return -100 where two positions of a shifted window are not neighbors in the image."""
     regions = like.new_zeros((height, width))
     edges = ((0, -WINDOW), (-WINDOW, -shift), (-shift, None))
     count = 0

@@ -36,7 +36,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, attention to the encoder's result where there is one, two linear layers."""
+    """Self-attention, optional cross-attention to the encoder, two linear layers."""
 
     def __init__(self, has_cross: bool) -> None:
         super().__init__()
