@@ -158,6 +158,84 @@ def test_operator_page(copy: Copy) -> None:
     assert "docs/operators/soft_shrink.md" in "".join(stale_pages(copy, page).values())
 
 
+CONVERTER = '''
+"""Soft shrinkage of the domain com.example."""
+
+from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.soft_shrink import SoftShrink
+
+
+@onnx_op("SoftShrink", domain="com.example", since=1)
+def soft_shrink(node: OnnxNode, g: Graph) -> Result:
+    """The operator of the same name."""
+    return node.elementwise(g.add(SoftShrink(node.attr("limit", 0.5)), node.float_input()))
+'''
+
+END_TO_END = """
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import tpuconvert as tc
+from tpuconvert.optimizer.grouping.slicing import rules
+from tpuconvert.schema.op import find_op
+
+rng = np.random.default_rng(0)
+weights = [rng.normal(size=(4, 4, 1, 1)).astype(np.float32) for _ in range(2)]
+nodes = [
+    helper.make_node("Conv", ["x", "w0"], ["a"]),
+    helper.make_node("Transpose", ["a"], ["b"], perm=[0, 2, 3, 1]),
+    helper.make_node("SoftShrink", ["b"], ["c"], domain="com.example", limit=0.25),
+    helper.make_node("Transpose", ["c"], ["d"], perm=[0, 3, 1, 2]),
+    helper.make_node("Conv", ["d", "w1"], ["y"]),
+]
+ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 6, 6]) for name in "xy"]
+constants = [numpy_helper.from_array(w, f"w{index}") for index, w in enumerate(weights)]
+opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.example", 1)]
+model = helper.make_model(helper.make_graph(nodes, "net", ports[:1], ports[1:], constants), opset_imports=opsets)
+onnx.save(model, "net.onnx")
+samples = [{"x": rng.normal(size=(1, 4, 6, 6)).astype(np.float32)} for _ in range(32)]
+
+
+def expected(x):
+    a = np.einsum("oi,nihw->nohw", weights[0][:, :, 0, 0], x)
+    return np.einsum("oi,nihw->nohw", weights[1][:, :, 0, 0], np.sign(a) * np.maximum(np.abs(a) - 0.25, 0))
+
+
+def check(model, decibels):
+    for sample in samples[:4]:
+        outputs = []
+        for backend in ("reference", "native"):
+            with tc.Session(model, backend=backend) as session:
+                outputs.append(session.run(sample)["y"])
+        wanted = expected(sample["x"])
+        noise = np.square(wanted - outputs[1]).mean() / np.square(wanted).mean()
+        assert -10 * np.log10(noise + 1e-30) > decibels, noise
+        np.testing.assert_allclose(*outputs, rtol=1e-5, atol=1e-5)
+    return [node.op.name for node in model.graph.nodes]
+
+
+floats = tc.convert("net.onnx", chip="bm1686")
+assert check(floats, 100) == ["conv", "soft_shrink", "conv"]  # the transposes cancel across the operator
+(node,) = [node for node in floats.graph.nodes if node.op.name == "soft_shrink"]
+assert all(rules(node)), rules(node)  # layer groups tile it along N, C and H
+integers = check(tc.convert("net.onnx", chip="bm1686", quantize="int8", calibration=samples), 25)
+assert "lut" in integers and not {"soft_shrink", "permute"} & set(integers), integers
+"""
+
+
+def test_an_operator_and_its_converter_are_all_that_a_quantized_network_needs(copy: Copy) -> None:
+    """From its definition alone a new operator gets its INT8 form, its tiling, its optimizations and its execution."""
+    definition = next(iter(Page("operator").files.items()))
+    files = dict([definition, ("frontends/onnx/soft_shrink.py", CONVERTER)])
+    copy.write(files)
+    copy.root.joinpath("build", "end_to_end.py").write_text(END_TO_END, encoding="utf-8")
+    done = copy.run(".venv/bin/python build/end_to_end.py")
+    assert done.returncode == 0, done.stderr
+    assert copy.changed() == set(files)
+
+
 def test_converter_page(copy: Copy) -> None:
     page = Page("converter")
     outputs = follow(copy, page)
