@@ -1,8 +1,8 @@
 """Write the tables of docs/optimizer.md: ``python tools/optimizer_page.py [--check]``.
 
-The list of rules is derived from the rules; what they do to trained models is counted on the models of the data set,
-and against two simplifiers of ONNX files (onnxsim, then onnxslim) where those are installed. With ``--check`` nothing
-is written; the exit code says whether the list of rules is up to date, which needs no data.
+The list of rules is derived from the registered rules. The other tables count the nodes of the models of the data set,
+and of their ONNX files simplified by onnxsim and onnxslim if these are installed. With ``--check`` nothing is written:
+the exit code is 1 if the list of rules is out of date. This needs no data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Simplified:
-    """Nodes of an ONNX file: as it is, simplified, the simplified file as operators of the set, and ours."""
+    """Numbers of nodes: of an ONNX file, of the simplified file, of that as TPU operators, and after our optimizer."""
 
     onnx: int
     simplified: int
@@ -48,15 +48,15 @@ class Simplified:
 
 
 def rules_table() -> list[str]:
-    """One row per pass and rule, in running order."""
+    """One row per pass and rule, in the order in which they run."""
     rows = ["| # | pass | rule | what it does |", "|---|---|---|---|"]
     for row in describe_passes():
         rule = f"`{row['rule']}`" if row["rule"] else ""
-        rows.append(f"| {row['order']} | `{row['name']}` | {rule} | {_escaped(row['about'])} |")
+        rows.append(f"| {row['order']} | `{row['name']}` | {rule} | {_escape(row['about'])} |")
     return rows
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*")
 
 
@@ -85,7 +85,7 @@ def models_table() -> list[str]:
 
 
 def simplify(root: Path, name: str) -> Simplified:
-    """Simplify an ONNX model of the data set with both tools and count; a tool that fails on it is left out."""
+    """Simplify an ONNX model of the data set with both tools and count nodes. Skip a tool that fails on it."""
     import onnx
     import onnxsim
     import onnxslim
@@ -97,7 +97,7 @@ def simplify(root: Path, name: str) -> Simplified:
     original, tools = len(model.graph.node), "onnxsim, onnxslim"
     try:
         model, _ = onnxsim.simplify(model, overwrite_input_shapes=shapes)
-    except RuntimeError:  # it refuses models whose inner graphs read values that come later in the file
+    except RuntimeError:  # it rejects models whose subgraphs use values that are defined later in the file
         tools = "onnxslim"
     model = onnxslim.slim(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ def simplifiers_table() -> list[str]:
     """One row per ONNX model of the data set."""
     root = data_root()
     rows = [
-        "| model | nodes in the file | simplified | simplified, in our operators | optimized by us | simplified by |",
+        "| model | nodes in the file | simplified | simplified, as TPU operators | optimized by us | simplified by |",
         "|---|---|---|---|---|---|",
     ]
     for name in onnx_models(root):
@@ -135,42 +135,42 @@ TABLES: dict[str, Callable[[], list[str]]] = {
 
 
 def row_of(table: str, name: str) -> list[str]:
-    """The cells of a row of the page as it is, without the first."""
+    """The cells of a row of the current page, without the first."""
     cells = [line.strip("| ").split(" | ") for line in _table(PAGE.read_text(encoding="utf-8"), table).splitlines()]
     return next(row[1:] for row in cells if row[0] == name)
 
 
 def _table(text: str, name: str) -> str:
-    found = _place(name).findall(text)
+    found = _marked_section(name).findall(text)
     if len(found) != 1:
-        sys.exit(f"{PAGE.name}: no place for the table '{name}'")
+        sys.exit(f"{PAGE.name}: no markers for the table '{name}'")
     return str(found[0])
 
 
-def _place(name: str) -> re.Pattern[str]:
+def _marked_section(name: str) -> re.Pattern[str]:
     begin, end = f"<!-- {name}: made by tools/optimizer_page.py -->", f"<!-- end of {name} -->"
     return re.compile(f"(?<={re.escape(begin)}\n).*?(?={re.escape(end)})", re.DOTALL)
 
 
-def updated(text: str, names: list[str]) -> str:
-    """The text with tables made anew."""
+def update_tables(text: str, names: list[str]) -> str:
+    """Regenerate tables of the page."""
     for name in names:
         _table(text, name)
         lines = "".join(f"{line}\n" for line in TABLES[name]())
-        text = _place(name).sub(lambda _, lines=lines: lines, text)  # type: ignore[misc]  # bound at once
+        text = _marked_section(name).sub(lambda _, lines=lines: lines, text)  # type: ignore[misc]  # called at once
     return text
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tables, or check the list of rules; 1 when that is out of date."""
+    """Write the tables, or check the list of rules. Return 1 if it is out of date."""
     before = PAGE.read_text(encoding="utf-8")
     if arguments == ["--check"]:
-        is_current = before == updated(before, ["rules"])
+        is_current = before == update_tables(before, ["rules"])
         if not is_current:
             print(f"docs/{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
         return int(not is_current)
     has_simplifiers = all(importlib.util.find_spec(name) is not None for name in ("onnxsim", "onnxslim"))
-    PAGE.write_text(updated(before, [*TABLES] if has_simplifiers else ["rules", "models"]), encoding="utf-8")
+    PAGE.write_text(update_tables(before, [*TABLES] if has_simplifiers else ["rules", "models"]), encoding="utf-8")
     return 0
 
 

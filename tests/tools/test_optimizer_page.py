@@ -20,5 +20,5 @@ def test_a_new_rule_makes_the_page_stale(monkeypatch) -> None:
     text = optimizer_page.PAGE.read_text(encoding="utf-8")
     rows = describe_passes()
     monkeypatch.setattr("optimizer_page.describe_passes", lambda: [*rows, {**rows[-1], "rule": "another"}])
-    assert "`another`" in optimizer_page.updated(text, ["rules"])
+    assert "`another`" in optimizer_page.update_tables(text, ["rules"])
     assert optimizer_page.main(["--check"]) == 1
