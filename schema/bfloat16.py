@@ -1,6 +1,6 @@
-"""BFLOAT16 words: the upper halves of binary32 words, held as UINT16.
+"""Conversion of bfloat16, the upper halves of float32 words, stored as UINT16.
 
-It is no data type of the operator set; only functions of the host take it.
+It is no element type of the TPU operator set; only host operators accept it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import numpy as np
 from tpuconvert.schema.types import Array
 
 _QUIET = 0x0040
-"""The bit that keeps a NaN one when its lower half is cut off."""
+"""Quiet bit: a NaN stays a NaN after its lower half was dropped."""
 
 
 def widened(words: Array) -> Array:
-    """The words as binary32 numbers; exact."""
+    """Convert bfloat16 words to float32, exactly."""
     result: Array = (words.astype(np.uint32) << 16).view(np.float32)
     return result
 
 
 def narrowed(x: Array) -> Array:
-    """The nearest words to binary32 numbers, ties to even; NaN stays NaN."""
+    """Round float32 to bfloat16 words, ties to even; NaN stays NaN."""
     pattern = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     upper = pattern >> 16
     # The sum can only overflow for negative NaN, which are replaced.

@@ -1,7 +1,7 @@
-"""Composite operators: what networks use as one thing and the operator set says with several operators.
+"""Composite operators: operators of models that expand to several TPU operators.
 
-A composite is an ordinary operator with an expansion. It stays whole in graph and file, where it runs faster and rounds
-once; its expansion is what a chip runs, and what says whether the chip can.
+A composite has an expansion besides ``infer`` and ``reference``. It is one node in graph and file, so that the engine
+runs it faster and rounds once; a chip runs its expansion, which also decides whether it is legal there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from tpuconvert.schema.types import F32, TensorType
 class Composite(Op):
     """Base of composite operators, registered with ``OpKind.COMPOSITE``.
 
-    A definition gives ``infer`` and ``reference`` like every operator, and ``expand``: add operators of the set to a
-    graph that compute the same from the same operands (None for absent ones), and return their results. An expansion
-    depends on parameters and types only, never on the data of constants.
-
-    Errors: ``infer`` and ``expand`` raise ShapeError, ``expand`` also for symbolic extents that it has to know.
+    A definition has ``infer`` and ``reference`` like every operator, and ``expand``, which adds equivalent operators to
+    a graph and returns their results; absent operands are None. An expansion depends on parameters and types only,
+    never on the data of constants. ``infer`` and ``expand`` raise ShapeError, ``expand`` also if it needs a symbolic
+    extent as a number.
     """
 
     dtypes = on(F32)
@@ -34,15 +33,15 @@ class Composite(Op):
 
 
 def expansion(op: Composite, inputs: Sequence[TensorType | None], coeffs: Sequence[bool] = ()) -> Graph:
-    """The expansion of a composite for operands of these types, as a graph of its own.
+    """Expand a composite for operands of these types to a new graph.
 
     Args:
         op: the composite with its parameters.
         inputs: operand types in declaration order, None for absent ones.
-        coeffs: for every operand whether it is a constant, which is then all zeros; missing entries mean it is not.
+        coeffs: for every operand whether it is a constant, for which zeros are used; missing entries mean False.
 
     Raises:
-        ShapeError: when the composite cannot take these types, or cannot be expanded for them.
+        ShapeError: the composite does not accept these types, or cannot be expanded for them.
 
     """
     op.infer(*inputs)
@@ -64,7 +63,7 @@ def check_float(op: Op, *types: TensorType | None) -> None:
     """Check that all present operands are FLOAT32.
 
     Raises:
-        ShapeError: when one is not.
+        ShapeError: one of them is not.
 
     """
     if any(found is not None and found.dtype is not F32 for found in types):

@@ -1,7 +1,7 @@
-"""Rounding, saturation and exact shifts: the integer primitives that every fixed-point operator is written with.
+"""Rounding, saturation and exact shifts: the integer primitives of all fixed-point operators.
 
-One function per rounding mode; each states its tie rule. Integers are INT64 arrays inside; a shift amount is a number
-or an array that broadcasts (one per channel), never negative, and may exceed 63.
+There is one function per rounding mode, which states its rule for ties. Integers are computed in INT64; a shift amount
+is a number or an array that broadcasts (per channel), never negative, and may exceed 63.
 
 Source: docs/semantics.md, sections 3 and 9.1.
 """
@@ -29,7 +29,7 @@ Shift = int | Array
 
 
 class RoundingMode(enum.IntEnum):
-    """What rounding does with what is cut off. Numbers of the operator set; UNKNOWN is always rejected."""
+    """Rounding modes with the numbers of the TPU operator set; UNKNOWN is always rejected."""
 
     HALF_TO_EVEN = 0
     HALF_AWAY_FROM_ZERO = 1
@@ -40,7 +40,7 @@ class RoundingMode(enum.IntEnum):
     HALF_DOWN = 6
     UNKNOWN = -1
 
-    # The shift operators write the same modes with a prefix.
+    # Names of the same modes in the shift operators.
     ROUNDING_HALF_TO_EVEN = 0
     ROUNDING_HALF_AWAY_FROM_ZERO = 1
     ROUNDING_TOWARDS_ZERO = 2
@@ -54,13 +54,13 @@ class RoundingMode(enum.IntEnum):
 # --- integer / 2^shift ------------------------------------------------------------------------------------------------
 
 _STICKY_MASKS = np.array([(1 << below) - 1 for below in range(64)] + [-1], dtype=np.int64)
-"""Bits below the half bit, by their number; 64 or more of them are every bit of an INT64."""
+"""Masks of the bits below the half bit, by their number; the last one covers 64 bits and more."""
 
 
 def _split(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array, npt.NDArray[np.bool_]]:
-    """Floor, half bit, and whether anything is left below the half bit; exact for every INT64 and every shift >= 0.
+    """Split x / 2^shift into floor, half bit and sticky bit; exact for every INT64 and every shift >= 0.
 
-    With q the floor and r the remainder of x / 2^s: half bit is r >= 2^(s-1), and the rest is r mod 2^(s-1) != 0.
+    With ``r`` the remainder of ``x / 2^s``, the half bit is ``r >= 2^(s-1)`` and the sticky bit ``r mod 2^(s-1) != 0``.
     """
     x, amount = _operands(x, shift)
     shifts_at_all = np.minimum(amount, 1)
@@ -77,19 +77,19 @@ def _operands(x: Array, shift: Shift) -> tuple[Int64Array, Int64Array]:
 
 
 def shift_down(x: Array, shift: Shift) -> Int64Array:
-    """floor(x / 2^shift)."""
+    """``floor(x / 2^shift)``."""
     x, amount = _operands(x, shift)
     return x >> np.minimum(amount, 63)
 
 
 def shift_up(x: Array, shift: Shift) -> Int64Array:
-    """ceil(x / 2^shift)."""
+    """``ceil(x / 2^shift)``."""
     floor, half, rest = _split(x, shift)
     return floor + (half | rest)
 
 
 def shift_towards_zero(x: Array, shift: Shift) -> Int64Array:
-    """Whole part of x / 2^shift: the fraction is cut off."""
+    """Truncate x / 2^shift towards zero."""
     floor, half, rest = _split(x, shift)
     return floor + ((half | rest) & (floor < 0))
 
@@ -135,7 +135,7 @@ def round_shift(x: Array, shift: Shift, mode: RoundingMode) -> Int64Array:
     """Round x / 2^shift in the given mode.
 
     Raises:
-        ValueError: for a negative shift or the mode UNKNOWN.
+        ValueError: a shift is negative, or the mode is UNKNOWN.
 
     """
     if mode not in _SHIFTS:
@@ -144,15 +144,15 @@ def round_shift(x: Array, shift: Shift, mode: RoundingMode) -> Int64Array:
 
 
 def rrs(x: Array, shift: Shift) -> Int64Array:
-    """The rounding right shift of the operator set: half up for shift > 0, x itself otherwise."""
+    """Rounding right shift of the TPU operator set: half up for shift > 0, x itself otherwise."""
     return shift_half_up(x, np.maximum(np.asarray(shift, dtype=np.int64), 0))
 
 
 def shift_left_exact(x: Array, shift: Shift) -> Int64Array:
     """Left shift x * 2^shift for results that are saturated to at most 32 bits afterwards; shift is 0..31.
 
-    Exact up to 32-bit magnitudes of x. Beyond them the result is cut, but stays above 2^33 - 2^2 in magnitude, so that
-    saturation gives the same, even after a 32-bit offset has been added.
+    Exact for magnitudes of x below 2^32. Larger ones are clipped, but the magnitude of the result stays above
+    2^33 - 2^2, so that saturation gives the same value, also after a 32-bit offset has been added.
     """
     x, amount = _operands(x, shift)
     if (amount > 31).any():
@@ -165,55 +165,55 @@ def shift_left_exact(x: Array, shift: Shift) -> Int64Array:
 
 
 def limit_to(x: Array, dtype: DType) -> Array:
-    """Limit x to the range of an integer type, in the type it came in."""
+    """Clip x to the range of an integer type, without a conversion."""
     return np.clip(x, dtype.min, dtype.max)
 
 
 def saturate(x: Array, dtype: DType) -> Array:
-    """Limit x to the range of an integer type, as that type. x is an integer or an integral real; not NaN."""
+    """Clip x to the range of an integer type and convert it. x has integral values, no NaN."""
     return np.clip(x, dtype.min, dtype.max).astype(dtype.numpy)
 
 
 def wrap(x: Array, dtype: DType) -> Array:
-    """The low bits of x read as an integer type."""
+    """Convert x to an integer type modulo its range."""
     return np.asarray(x, dtype=np.int64).astype(dtype.numpy)
 
 
 def shift_wrapping(x: Array, amount: Shift) -> Array:
-    """Shift: x * 2^amount modulo the width of x; for negative amounts floor(x / 2^-amount). In the type of x."""
+    """Compute ``x * 2^amount`` modulo the range of the type of x; for negative amounts ``floor(x / 2^-amount)``."""
     amount = np.asarray(amount, dtype=np.int64)
-    # 63 bits are as good as more: the low 32 bits are 0 by then, and on the right only the sign is left.
+    # Larger amounts are equivalent to 63: to the left the low 32 bits are 0, to the right only the sign remains.
     left = x.astype(np.int64) << np.clip(amount, 0, 63)
     right = shift_down(x, np.maximum(-amount, 0))
     return wrap(np.where(amount >= 0, left, right), DType.of(x.dtype))
 
 
-# --- real numbers -----------------------------------------------------------------------------------------------------
+# --- floating point ---------------------------------------------------------------------------------------------------
 
 
 def rhaz(v: npt.ArrayLike) -> Float64Array:
-    """Nearest integer of a binary32 or binary64 number, halves away from zero; as binary64. Exact on the value v."""
+    """Round float32 or float64 numbers to the nearest integer, ties away from zero. The result is float64."""
     given: Array = np.asarray(v)
     wide: Float64Array = given.astype(np.float64, copy=False)
     if given.dtype.itemsize < 8:
-        # At most 24 bits of v: the sum with 1/2 is exact, or rounds without reaching the next integer.
+        # v has at most 24 significant bits: v + 1/2 is exact, or rounds without reaching the next integer.
         return np.trunc(wide + np.copysign(0.5, wide))
     whole, fraction = _magnitude(wide)
     return np.copysign(whole + (fraction >= 0.5), wide)
 
 
 def rhaz_i32(v: npt.ArrayLike) -> Int64Array:
-    """The nearest integer, halves away from zero, saturated to INT32; NaN gives 0. Held as INT64."""
+    """Round to the nearest integer, ties away from zero, and saturate to INT32; NaN gives 0. The result is INT64."""
     rounded = rhaz(v)
     limited = np.clip(rounded, DType.INT32.min, DType.INT32.max)
     return np.where(np.isnan(limited), 0.0, limited).astype(np.int64)
 
 
 def round_real(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
-    """An integral binary64 number near v, by mode. Exact on the value v; NaN and infinities stay.
+    """Round floating-point numbers to integral float64 values. NaN and infinities stay.
 
     Raises:
-        ValueError: for the mode UNKNOWN.
+        ValueError: the mode is UNKNOWN.
 
     """
     wide: Float64Array = np.asarray(v, dtype=np.float64)
@@ -240,7 +240,7 @@ def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Whole and fractional part of |v|, both exact."""
     magnitude = np.abs(v)
     whole = np.floor(magnitude)
-    with np.errstate(invalid="ignore"):  # infinity minus itself: no fraction is above a half then
+    with np.errstate(invalid="ignore"):  # infinity - infinity is NaN, for which comparisons with 1/2 are False
         return whole, magnitude - whole
 
 
@@ -248,18 +248,18 @@ def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
 
 
 def multiplier_shift(factor: float) -> tuple[int, int]:
-    """The 31-bit multiplier and the exponent of a positive real factor: factor is near multiplier * 2^(exponent - 31).
+    """Approximate a non-negative factor by ``multiplier * 2^(exponent - 31)`` with a 31-bit multiplier.
 
-    The exponent is ``shift`` of requant_int32 in mode 0; mode 2 takes exponent - 31. A factor below 2^-32 is (0, 0).
+    The exponent is ``shift`` of requant_int32 in mode 0; mode 2 takes exponent - 31. A factor below 2^-32 gives (0, 0).
 
     Raises:
-        ScaleError: when the factor is negative, not finite, or so large that the shift would exceed 31.
+        ScaleError: the factor is negative, not finite, or so large that the shift would exceed 31.
 
     """
     if not (math.isfinite(factor) and factor >= 0):
         raise ScaleError(f"a rescale factor must be positive and finite, found {factor}")
     fraction, exponent = math.frexp(factor)
-    multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact: 53 bits hold the sum; positive, so halves go away
+    multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact in 53 bits; positive, so ties round away from zero
     if multiplier == 1 << 31:
         multiplier, exponent = 1 << 30, exponent + 1
     if exponent < -31 or multiplier == 0:
@@ -272,9 +272,9 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
 def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> Int64Array:
     """Rescale to x * multiplier * 2^(shift - 31) in two roundings.
 
-    Half up by 31 bits, saturated to INT32, then half away by a negative shift. A positive shift joins the first step:
-    31 - shift bits, which is the same number and cannot overflow. Operands and multipliers are at most 32 bits signed,
-    shifts at most 31.
+    The first step rounds half up by 31 bits and saturates to INT32; the second rounds half away by a negative shift. A
+    positive shift reduces the first one to 31 - shift bits, which gives the same result and cannot overflow. Operands
+    and multipliers have at most 32 bits, shifts are at most 31.
     """
     shift = np.asarray(shift, dtype=np.int64)
     high = _product(x, multiplier)
@@ -282,7 +282,7 @@ def rescale_two_roundings(x: Array, multiplier: int | Array, shift: Shift) -> In
     np.clip(high, DType.INT32.min, DType.INT32.max, out=high)
     if (shift < 0).any():
         right = np.clip(-shift, 0, 40)  # |high| <= 2^31: 0 from 33 bits on
-        high += _half(right) - ((high < 0) & (right > 0))  # ties of negative numbers go down
+        high += _half(right) - ((high < 0) & (right > 0))  # ties of negative numbers round down
         high >>= right
     return high
 
@@ -302,13 +302,13 @@ def rescale_one_rounding(
 
 
 def _product(x: Array, multiplier: int | Array) -> Int64Array:
-    """The exact product of 32-bit numbers, in a new array; at most 2^62 in magnitude."""
+    """Multiply 32-bit numbers exactly, into a new array; at most 2^62 in magnitude."""
     product: Int64Array = np.multiply(x, multiplier, dtype=np.int64)
     return product
 
 
 def _half(shift: Int64Array) -> Int64Array:
-    """Half of 2^shift; 0 for no shift."""
+    """Half of 2^shift; 0 for shift 0."""
     return (np.int64(1) << shift) >> 1
 
 

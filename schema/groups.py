@@ -1,8 +1,8 @@
-"""Groups of nodes whose intermediate tensors stay in on-chip memory, as a model file holds them.
+"""Layer groups: nodes whose intermediate tensors stay in on-chip memory, as stored in a model file.
 
-Nodes of a graph stand in an order in which they can run, and a group is a run of consecutive ones: no path can leave it
-and come back. It is computed part by part: results are cut into parts along N, C and H, and for every part all nodes of
-the group run before the next part begins. What the numbers cost is derived from the graph, not stored.
+A group is a run of consecutive nodes in the topological order of the graph, so that no path leaves it and returns. It
+is computed tile by tile: results are divided along N, C and H, and all nodes of the group run for one tile before the
+next tile begins. Costs are derived from the graph, not stored.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from tpuconvert.schema.hardware import LocalMemory
 
 MAX_PARTS = 128
-"""Along one axis. More is damage."""
+"""Tiles along one axis. A file with more is damaged."""
 
 
 class Tiles(NamedTuple):
-    """So many parts along axis 0, 1 and 2 of every result that leaves the group."""
+    """Number of tiles along axes 0, 1 and 2 of every result of the group."""
 
     n: int = 1
     c: int = 1
@@ -29,14 +29,14 @@ class Tiles(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive nodes that run together.
+    """Consecutive nodes that run tile by tile.
 
     Args:
-        first: place of the first node in the graph's order.
+        first: index of the first node in the graph's order.
         count: number of nodes.
-        tiles: how results are cut.
-        keeps_constants: whether constants stay in on-chip memory for all parts; otherwise each is loaded when its node
-            runs, and again for the next part.
+        tiles: number of tiles per axis.
+        keeps_constants: keep constants in on-chip memory for all tiles; otherwise each is loaded when its node runs,
+            once per tile.
     """
 
     first: int
@@ -46,15 +46,16 @@ class Group:
 
     @property
     def stop(self) -> int:
-        """The place behind the last node."""
+        """Index after the last node."""
         return self.first + self.count
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """All groups of a graph, in its order, and the memory that they were planned for.
+    """All groups of a graph in order, and the local memory that they were planned for.
 
-    Errors: ValueError for groups that overlap or are not in order, and for parts that are none.
+    Raises:
+        ValueError: groups overlap or are not in order, or a number of tiles is out of range.
     """
 
     memory: LocalMemory
@@ -73,7 +74,7 @@ class Grouping:
         """Check the groups against the number of nodes of the graph.
 
         Raises:
-            ValueError: when one ends behind the last node.
+            ValueError: a group ends after the last node.
         """
         if self.groups and self.groups[-1].stop > nodes:
             raise ValueError(f"the last group ends at node {self.groups[-1].stop} of {nodes}")

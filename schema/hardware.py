@@ -1,11 +1,11 @@
-"""What the chips are, in numbers: on-chip memory, peak arithmetic and the bandwidth of global memory.
+"""Hardware parameters of the chips: on-chip memory, peak compute rate and bandwidth of global memory.
 
-A chip computes in lanes, each with a memory of its own. Channels are dealt out to the lanes; the plane of one channel
-begins at a multiple of ``row_bytes``, what one lane computes at a time.
+A chip computes in lanes, each with its own memory. Channels are distributed over the lanes; the plane of one channel
+begins at a multiple of ``row_bytes``, the bytes that one lane computes at a time.
 
 Source: lanes and memory sizes, ``bmrt_arch_info.cpp`` of the vendor's runtime (libsophon, get_npu_num, get_lmem_size,
 get_eu_num), and for BM1684, BM1684X and BM1686 the same numbers in TPU-MLIR (include/tpu_mlir/Backend/BM168x, NPU_NUM,
-LMEM_BYTES, EU_BYTES). The sources of the peak figures stand at each chip; docs/grouping.md has them as a table.
+LMEM_BYTES, EU_BYTES). The sources of the peak rates are given at each chip; docs/grouping.md has them as a table.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ class LocalMemory:
     """On-chip memory.
 
     Args:
-        lanes: so many channels are computed side by side.
+        lanes: number of channels that are computed in parallel.
         lane_bytes: memory of one lane.
-        row_bytes: where the plane of a channel may begin: at multiples of it.
+        row_bytes: alignment of the plane of a channel.
 
-    Errors: ValueError for numbers that no memory has.
+    Raises:
+        ValueError: a number is out of range.
     """
 
     lanes: int
@@ -48,7 +49,7 @@ class LocalMemory:
         """Read a chip's name, or lanes and bytes per lane as in ``64x256K``, with the alignment as in ``64x256K@64``.
 
         Raises:
-            ValueError: for anything else.
+            ValueError: the text is neither.
         """
         known = HARDWARE.get(text.lower())
         if known is not None:
@@ -66,10 +67,7 @@ class LocalMemory:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One chip.
-
-    Units: multiply-accumulate steps per second, bytes per second.
-    """
+    """One chip. Units: multiply-accumulates (MACs) per second, bytes per second."""
 
     memory: LocalMemory
     bytes_per_second: float
@@ -78,13 +76,13 @@ class Hardware:
     macs_float32: float
 
     def macs_per_second(self, dtype: DType) -> float:
-        """Peak for operands of a type. Types without a rate of their own have that of FLOAT32."""
+        """Peak rate for operands of a type; types without a rate have the rate of FLOAT32."""
         if dtype in (I8, U8):
             return self.macs_int8
         return self.macs_float16 if dtype is F16 else self.macs_float32
 
     def bytes_per_mac(self, dtype: DType) -> float:
-        """The bytes that global memory moves in the time of one step: what a recomputed step weighs."""
+        """Bytes that global memory transfers in the time of one MAC: the cost of recomputation in bytes."""
         return self.bytes_per_second / self.macs_per_second(dtype)
 
 
@@ -99,9 +97,9 @@ HARDWARE = {
     # profile_helper/bm1688_defs.py); FP16 is a quarter of INT8 (16 TOPS and 4 TFLOPS in the vendor's product table).
     "bm1686": Hardware(LocalMemory(32, 128 * _KIB, 16), 32e9, 3.6e12, 0.9e12, 0.1125e12),
 }
-"""By the chip's name in small letters. BM1684X has no operator set of its own here: it is a memory to plan for."""
+"""By lower-case chip name. BM1684X is no conversion target; it can be selected for its local memory."""
 
 
 def hardware_of(chip: Chip) -> Hardware:
-    """The numbers of a chip."""
+    """Return the hardware parameters of a chip."""
     return HARDWARE[chip.value.lower()]

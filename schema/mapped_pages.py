@@ -1,4 +1,4 @@
-"""Mapped files and the arrays that are views of them: giving back the memory that they take, and making copies."""
+"""Memory-mapped files and the arrays that are views of them: release of pages, and copies."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 WORTH_IT = 1 << 20
-"""Bytes. Less than this is not worth a system call."""
+"""Bytes. For smaller arrays a system call costs more than it saves."""
 
 STAYING_MAPPED = 1 << 28
-"""Bytes. Files of that size are too large to be in memory twice."""
+"""Bytes. Larger files stay mapped; copies would take too much memory."""
 
 _KEPT_OPEN = 1 << 26 if hasattr(os, "preadv") else 1 << 63
-"""Bytes. Smaller files are read no faster, and there may be more of them than a process may have open."""
+"""Bytes. Smaller files are not read faster through a descriptor, and many of them could exceed the process limit."""
 
 
 def map_file(descriptor: int, path: str | os.PathLike[str]) -> mmap.mmap:
-    """An open file's content, which is not empty, to be read. The descriptor may be closed afterwards.
-
-    Messages name the path.
+    """Map an open, non-empty file read-only. The descriptor may be closed afterwards; ``path`` is for messages.
 
     Raises:
         OSError, ValueError, OverflowError: it cannot be mapped.
@@ -39,22 +37,22 @@ def map_file(descriptor: int, path: str | os.PathLike[str]) -> mmap.mmap:
 
 
 class MappedFile(mmap.mmap):
-    """A large file that is mapped to be read, and can be read as files are.
+    """A large file that is mapped read-only and can also be read through its descriptor.
 
-    What is copied as a whole is copied a quarter faster so: no pages are mapped and forgotten, and it comes to lie
-    where copies are fast, wherever it lies in the file. The digest of a file whose parts are read in their order costs
-    a tenth of another pass through memory.
+    Copying constants through the descriptor is a quarter faster: no pages are mapped and released, and the destination
+    is aligned independently of the position in the file. Computing the digest of parts that are read in order costs a
+    tenth of a second pass over the file.
     """
 
-    _descriptor = -1  # as long as there is none
-    _digest: Digest  # of the bytes before _digested
+    _descriptor = -1  # closed
+    _digest: Digest  # of the first ``_digested`` bytes
     _digested = 0
-    _is_digested = False  # whether somebody wants it
+    _is_digested = False  # set by ``digest_while_reading``
     _path: str
     _lock: threading.Lock
 
     def __new__(cls, descriptor: int, path: str | os.PathLike[str]) -> Self:
-        """Map the file behind an open descriptor, which may be closed afterwards."""
+        """Map the file of an open descriptor, which may be closed afterwards."""
         made = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
         made._path = os.fspath(path)
         made._descriptor = os.dup(descriptor)
@@ -67,7 +65,7 @@ class MappedFile(mmap.mmap):
             os.close(self._descriptor)
 
     def is_at(self, path: str | os.PathLike[str]) -> bool:
-        """Whether this is the file at that path; not if there is none."""
+        """Return True if this is the file at ``path``."""
         try:
             return os.path.samestat(os.fstat(self._descriptor), os.stat(path))
         except OSError:
@@ -81,7 +79,7 @@ class MappedFile(mmap.mmap):
         """
         with self._lock:
             if self._is_digested and start - self._digested <= CHUNK:
-                self._digest_up_to(start)  # what stands between two constants
+                self._digest_up_to(start)  # the bytes between two constants
             self._read(start, part)
             known = self._digested - start
             if self._is_digested and 0 <= known < len(part):
@@ -89,10 +87,10 @@ class MappedFile(mmap.mmap):
                 self._digested = start + len(part)
 
     def digest_while_reading(self) -> Callable[[], str]:
-        """Make the digest of the whole file, of what is read from now on while it is read.
+        """Compute the digest of the file while its parts are read.
 
         Returns:
-            What gives the digest in hexadecimal digits. It reads what is still missing.
+            A function that reads the rest of the file and returns the digest in hexadecimal.
         """
         self._is_digested = True
         return self._whole_digest
@@ -114,12 +112,12 @@ class MappedFile(mmap.mmap):
         while part:
             size = os.preadv(self._descriptor, [part], start)
             if not size:
-                raise UsageError("it was cut off while it was read", file=self._path, hint="try again with all of it")
+                raise UsageError("it was truncated while it was read", file=self._path, hint="try again with all of it")
             start, part = start + size, part[size:]
 
 
 def large_files(graph: Graph) -> list[MappedFile]:
-    """The mapped files that large constants of a graph are views of, as far as they stay mapped."""
+    """Return the mapped files of ``STAYING_MAPPED`` bytes or more that large constants of a graph are views of."""
     arrays = (array for value in graph.values for array in (value.data, value.stored) if array is not None)
     mappings = (_mapping(array) for array in arrays if array.nbytes >= WORTH_IT)
     found = {id(mapped): mapped for mapped in mappings if isinstance(mapped, MappedFile)}
@@ -127,24 +125,24 @@ def large_files(graph: Graph) -> list[MappedFile]:
 
 
 def file_place(data: Array | memoryview) -> tuple[MappedFile, int] | None:
-    """The large file, and the offset in it in bytes, that an array or bytes in one piece are a view of."""
+    """Return the large mapped file that contiguous data are a view of, and the byte offset in it."""
     mapped = _mapping(data)
     return (mapped, _offset(data, mapped)) if isinstance(mapped, MappedFile) else None
 
 
 def aligned_buffer(size: int) -> memoryview:
-    """So many bytes of memory that begin with a page.
+    """Allocate page-aligned memory.
 
-    Files are copied to it and from it at full speed; elsewhere that depends on chance. Measured on Zen 4: as fast at a
-    multiple of 32 bytes, two thirds as fast 16 beside one, and not a third 8 beside one.
+    Copies from and to files are fastest there. Measured on Zen 4: full speed at a multiple of 32 bytes, two thirds with
+    an offset of 16 bytes, less than a third with an offset of 8.
     """
     return memoryview(mmap.mmap(-1, size))
 
 
 def own_constants(graph: Graph) -> None:
-    """Copy the constants that are views of a mapped file, so that it may be written anew while the graph is in use.
+    """Copy the constants that are views of a mapped file, so that the file may be overwritten while they are in use.
 
-    Those of files of ``STAYING_MAPPED`` bytes stay views.
+    Constants in files of ``STAYING_MAPPED`` bytes or more stay views.
     """
     for value in graph.values:
         if value.data is not None:
@@ -159,9 +157,9 @@ def _owned(array: Array) -> Array:
 
 
 def forget_pages(array: Array) -> None:
-    """Drop the pages of an array that is a view of a mapped file; they are read again when somebody looks there.
+    """Release the pages of an array that is a view of a mapped file. The next access reads them again.
 
-    Does nothing for any other array, and where the system has no such call.
+    Does nothing for other arrays, and on systems without ``madvise``.
     """
     if array.nbytes < WORTH_IT or array.flags.writeable or not array.flags.c_contiguous:
         return
@@ -176,7 +174,7 @@ def forget_pages(array: Array) -> None:
 
 
 def _offset(data: Array | memoryview, mapped: mmap.mmap) -> int:
-    """Where a view of a mapping begins in it."""
+    """Byte offset of a view in its mapping."""
     return _address(data) - _address(mapped)
 
 
@@ -186,7 +184,7 @@ def _address(data: Array | memoryview | mmap.mmap) -> int:
 
 
 def _mapping(data: Array | memoryview) -> mmap.mmap | None:
-    """The mapping that an array or bytes are a view of."""
+    """Return the mapping that data are a view of, or None."""
     owner: Any = data
     while owner is not None and not isinstance(owner, mmap.mmap):
         owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)

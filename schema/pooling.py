@@ -17,7 +17,7 @@ Reduction = Callable[[Array, Array], Array]
 
 @dataclass(frozen=True)
 class Span:
-    """How windows lie on one axis: ``count`` windows of ``size`` elements, the first one ``before`` the image."""
+    """Windows on one axis: ``count`` windows of ``size`` elements, which begin ``before`` elements before the image."""
 
     extent: int
     count: int
@@ -31,7 +31,7 @@ class Span:
         return (self.count, self.size, self.before) == (1, self.extent, 0)
 
     def elements(self, after: int = 0, *, with_padding: bool = False) -> Array:
-        """How many elements each window holds, cut to the image, or to the image with its padding."""
+        """Number of elements of each window inside the image, or inside the image with its padding."""
         low, high = (-self.before, self.extent + after) if with_padding else (0, self.extent)
         first = np.arange(self.count) * self.stride - self.before
         inside: Array = np.minimum(first + self.size, high) - np.maximum(first, low)
@@ -46,7 +46,7 @@ def window_counts(down: Span, along: Span, after: tuple[int, int] = (0, 0), *, w
 
 
 def window_max(x: Array, down: Span, along: Span) -> Array:
-    """The largest element of every window; the lowest value of the type for windows outside the image."""
+    """Maximum of every window; the lowest value of the type for windows outside the image."""
     if down.is_whole and along.is_whole:
         whole: Array = x.max(axis=(2, 3), keepdims=True)
         return whole
@@ -55,7 +55,7 @@ def window_max(x: Array, down: Span, along: Span) -> Array:
 
 
 def window_sum(x: Array, down: Span, along: Span) -> Array:
-    """The sum of every window: binary64 for floating point, exact INT64 for integers."""
+    """Sum of every window: float64 for floating point, exact INT64 for integers."""
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     if down.is_whole and along.is_whole:
         whole: Array = wide.sum(axis=(2, 3), keepdims=True)
@@ -64,18 +64,18 @@ def window_sum(x: Array, down: Span, along: Span) -> Array:
 
 
 def quotient_half_away(total: Array, count: Array) -> Array:
-    """Quotient total / count for exact integers, rounded to the nearest, halves away from zero; 0 where count is 0."""
+    """Divide integers and round to nearest, ties away from zero; 0 where count is 0."""
     divisor = np.maximum(count, 1)
     quotient: Array = np.sign(total) * ((2 * np.abs(total) + divisor) // (2 * divisor))
     return quotient
 
 
 def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
-    """The largest element of every window inside the image, and where the first one is: row * width + column.
+    """Return the maximum of every window inside the image, and the index of its first occurrence: row * width + column.
 
     Shapes: x [N, C, H, W] of INT32 with at most 16 bits in use; both results [N, C, oh, ow] of INT32.
     """
-    below = int(np.iinfo(np.int32).min)  # lower than any element, so that padding never wins
+    below = int(np.iinfo(np.int32).min)  # lower than any element, so that padding is never the maximum
     padded = _padded(x, down, along, below)
     shape = (*x.shape[:2], down.count, along.count)
     largest = np.full(shape, below, np.int32)
@@ -93,19 +93,19 @@ def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
 
 
 def _every(first: int, span: Span) -> slice:
-    """The elements of one place in all windows of an axis."""
+    """Slice of the elements at one position in all windows of an axis."""
     return slice(first, first + (span.count - 1) * span.stride + 1, span.stride)
 
 
 def _reduce(x: Array, down: Span, along: Span, reduction: Reduction, outside: float) -> Array:
-    """First the columns of every window, then its rows; nothing is copied but the padded image."""
+    """Reduce the columns of every window, then its rows, without copies except for the padded image."""
     padded = _padded(x, down, along, outside)
     folded = _fold([padded[..., _every(j, along)] for j in range(along.size)], reduction)
     return _fold([folded[:, :, _every(i, down)] for i in range(down.size)], reduction)
 
 
 def _padded(x: Array, down: Span, along: Span, outside: float) -> Array:
-    """What the windows cover: the image, cut or surrounded by ``outside``."""
+    """Crop the image to the extent of the windows, or pad it with ``outside``."""
     rows = (down.count - 1) * down.stride + down.size
     columns = (along.count - 1) * along.stride + along.size
     top, left = down.before, along.before
@@ -120,5 +120,5 @@ def _padded(x: Array, down: Span, along: Span, outside: float) -> Array:
 def _fold(steps: list[Array], reduction: Reduction) -> Array:
     result = steps[0].copy()
     for step in steps[1:]:
-        reduction(result, step, out=result)  # type: ignore[call-arg]  # a NumPy function: both know ``out``
+        reduction(result, step, out=result)  # type: ignore[call-arg]  # NumPy functions have ``out``
     return result

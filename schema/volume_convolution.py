@@ -1,8 +1,8 @@
-"""Three-dimensional convolution and transposed convolution, by the two-dimensional ones over the planes.
+"""Three-dimensional convolution and transposed convolution, computed with the two-dimensional ones.
 
-The places of the kernel on the first spatial axis (depth or time, t here) become channels: of the input for a
-convolution, of the result for a transposed one, whose planes are then added up where they fall. Exactness, bounded
-memory and the one rounding of floats are those of the two-dimensional products.
+The kernel positions on the first spatial axis (depth or time, t here) become channels: of the input for a convolution,
+of the result for a transposed convolution, whose planes are then accumulated. Exactness, bounded memory and the single
+rounding of floats are those of the two-dimensional convolutions.
 
 Source: docs/semantics.md, sections 4 and 8.
 """
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 
 @dataclass(frozen=True)
 class VolumeWindow:
-    """How a kernel moves over a volume: over its planes as ``plane`` says, and along t. Pads are (before, behind)."""
+    """Geometry of a kernel on a volume: ``plane`` for the planes, the other fields for t. Pads are (before, after)."""
 
     plane: Window
     kernel: int
@@ -71,8 +71,8 @@ def _taps(image: Array, window: VolumeWindow, zero: Array | int) -> Array:
     Planes of padding hold the zero point, so that it leaves nothing of them.
     """
     channels, count, height, width = image.shape
-    before, behind = window.pads
-    padded = np.empty((channels, before + count + behind, height, width), image.dtype)
+    before, after = window.pads
+    padded = np.empty((channels, before + count + after, height, width), image.dtype)
     padded[:] = np.asarray(zero).reshape(-1, 1, 1, 1)
     padded[:, before : before + count] = image
     # [ic, ot, H, W, kt]
@@ -105,17 +105,17 @@ def _planes(x: Array) -> Array:
 
 
 def _added_up(planes: Array, x: Array, window: VolumeWindow) -> Array:
-    """Add the planes [N * T, oc * kt, oh, ow] where they fall along t; a negative pad behind appends empty ones."""
+    """Accumulate the planes [N * T, oc * kt, oh, ow] along t; a negative pad after the end appends zero planes."""
     images, count = x.shape[0], x.shape[2]
     parts = planes.reshape(images, count, -1, window.kernel, *planes.shape[2:])
-    before, behind = window.pads
+    before, after = window.pads
     length = (count - 1) * window.stride + window.reach
-    full = np.zeros((images, parts.shape[2], length + max(-behind, 0), *planes.shape[2:]), planes.dtype)
+    full = np.zeros((images, parts.shape[2], length + max(-after, 0), *planes.shape[2:]), planes.dtype)
     for tap in range(window.kernel):
         first = tap * window.dilation
         places = slice(first, first + (count - 1) * window.stride + 1, window.stride)
         full[:, :, places] += parts[:, :, :, tap].transpose(0, 2, 1, 3, 4)
-    return full[:, :, before : length - behind]
+    return full[:, :, before : length - after]
 
 
 def volume_window(
@@ -125,7 +125,7 @@ def volume_window(
     pads: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
     groups: int,
 ) -> VolumeWindow:
-    """A window from one entry per axis (t, h, w); pads are (before, behind)."""
+    """A window from one entry per axis (t, h, w); pads are (before, after)."""
     (along, (top, bottom), (left, right)) = pads
     plane = Window((kernel[1], kernel[2]), strides[1:], dilations[1:], (top, left, bottom, right), groups)
     return VolumeWindow(plane, kernel[0], strides[0], dilations[0], along)

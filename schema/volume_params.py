@@ -1,4 +1,4 @@
-"""What all three-dimensional convolutions have in common: the checks of their geometry, and the shapes."""
+"""Base class of the three-dimensional convolutions: checks of the geometry, and shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Pads = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 @dataclass(frozen=True)
 class VolumeGeometry:
-    """Geometry per axis (t, h, w); pads are (before, behind)."""
+    """Geometry per axis (t, h, w); pads are (before, after)."""
 
     dilations: Triple
     strides: Triple
@@ -30,7 +30,7 @@ class VolumeGeometry:
 
 
 class VolumeConvolution(Op, abc.ABC):
-    """An operator whose geometry is a :class:`VolumeGeometry`, however its parameters spell it."""
+    """An operator whose parameters define a :class:`VolumeGeometry`."""
 
     weight_layout: ClassVar[str] = "OITHW"
     """OITHW for convolutions, IOTHW for transposed ones."""
@@ -38,7 +38,7 @@ class VolumeConvolution(Op, abc.ABC):
     @property
     @abc.abstractmethod
     def geometry(self) -> VolumeGeometry:
-        """The parameters by axis."""
+        """The geometry by axis."""
 
     @property
     def _is_transposed(self) -> bool:
@@ -48,15 +48,15 @@ class VolumeConvolution(Op, abc.ABC):
         """Check the parameters.
 
         Raises:
-            ValueError: for one below its lowest legal value.
+            ValueError: a parameter is below its lowest legal value.
         """
         found = self.geometry
         if min((*found.dilations, *found.strides, found.groups)) < 1:
             raise ValueError(f"{self.name}: dilations, strides and groups must be at least 1, found {self}")
-        for (before, behind), stride in zip(found.pads, found.strides, strict=True):
-            # In a transposed convolution a negative padding behind appends planes, rows or columns.
-            if before < 0 or behind < (1 - stride if self._is_transposed else 0):
-                raise ValueError(f"{self.name}: pads ({before}, {behind}) are too low, found {self}")
+        for (before, after), stride in zip(found.pads, found.strides, strict=True):
+            # In a transposed convolution a negative padding after the end appends planes, rows or columns.
+            if before < 0 or after < (1 - stride if self._is_transposed else 0):
+                raise ValueError(f"{self.name}: pads ({before}, {after}) are too low, found {self}")
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
         """Each element of the result is a sum over the kernel; transposed, each element of x is spread over it."""
@@ -64,7 +64,7 @@ class VolumeConvolution(Op, abc.ABC):
         return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
 
     def window(self, w: Array) -> VolumeWindow:
-        """The geometry for a weight array."""
+        """Create the window for a weight array."""
         found = self.geometry
         return volume_window(w.shape[2:], found.strides, found.dilations, found.pads, found.groups)
 
@@ -72,7 +72,7 @@ class VolumeConvolution(Op, abc.ABC):
         """Shape [N, oc, ot, oh, ow] of the result.
 
         Raises:
-            ShapeError: when ranks, channels, groups, bias or extents do not fit together.
+            ShapeError: ranks, channels, groups, bias or extents do not fit together.
         """
         types, geometry = (x, w, b), self.geometry
         check_ranks(self, *types)
@@ -113,5 +113,5 @@ def volume_convolution_inputs(layout: str, weight_layout: str) -> tuple[Operand,
 
 
 def bias_of_planes(b: Array | None) -> Array | None:
-    """A bias of either rank so that it broadcasts against [N, oc, ot, oh, ow]."""
+    """Reshape a bias of either rank so that it broadcasts with [N, oc, ot, oh, ow]."""
     return None if b is None else b.reshape(1, -1, 1, 1, 1)

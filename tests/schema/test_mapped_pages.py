@@ -83,7 +83,7 @@ def test_where_a_view_lies(tmp_path: Path, content: bytes, monkeypatch: pytest.M
 
 
 @needs_preadv
-def test_a_file_that_is_cut_off_while_it_is_read(
+def test_reports_file_truncated_while_read(
     tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mapped_pages, "_KEPT_OPEN", 1)
