@@ -13,13 +13,13 @@ _QUIET = 0x0040
 """Quiet bit: a NaN stays a NaN after its lower half was dropped."""
 
 
-def widened(words: Array) -> Array:
+def widen(words: Array) -> Array:
     """Convert bfloat16 words to float32, exactly."""
     result: Array = (words.astype(np.uint32) << 16).view(np.float32)
     return result
 
 
-def narrowed(x: Array) -> Array:
+def narrow(x: Array) -> Array:
     """Round float32 to bfloat16 words, ties to even; NaN stays NaN."""
     pattern = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     upper = pattern >> 16

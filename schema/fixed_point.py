@@ -209,7 +209,7 @@ def rhaz_i32(v: npt.ArrayLike) -> Int64Array:
     return np.where(np.isnan(limited), 0.0, limited).astype(np.int64)
 
 
-def round_real(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
+def round_float(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
     """Round floating-point numbers to integral float64 values. NaN and infinities stay.
 
     Raises:

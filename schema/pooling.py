@@ -63,7 +63,7 @@ def window_sum(x: Array, down: Span, along: Span) -> Array:
     return _reduce(wide, down, along, np.add, 0)
 
 
-def quotient_half_away(total: Array, count: Array) -> Array:
+def divide_half_away(total: Array, count: Array) -> Array:
     """Divide integers and round to nearest, ties away from zero; 0 where count is 0."""
     divisor = np.maximum(count, 1)
     quotient: Array = np.sign(total) * ((2 * np.abs(total) + divisor) // (2 * divisor))

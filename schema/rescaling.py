@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_real, round_shift, saturate
+from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_float, round_shift, saturate
 from tpuconvert.schema.types import Array, DType
 
 _NEAREST = RoundingMode.HALF_TO_EVEN
@@ -33,7 +33,7 @@ def to_binary32(x: Array, mode: RoundingMode = _NEAREST) -> npt.NDArray[np.float
 
 def integers_of(v: Array, mode: RoundingMode, out: DType) -> Array:
     """Round floating-point numbers by mode and saturate; NaN gives 0."""
-    rounded = rhaz(v) if mode is RoundingMode.HALF_AWAY_FROM_ZERO else round_real(v, mode)
+    rounded = rhaz(v) if mode is RoundingMode.HALF_AWAY_FROM_ZERO else round_float(v, mode)
     return saturate(np.where(np.isnan(rounded), 0.0, rounded), out)
 
 
@@ -44,19 +44,19 @@ def requantize(
     out: DType,
     *,
     to_integer: RoundingMode = RoundingMode.HALF_AWAY_FROM_ZERO,
-    to_real: RoundingMode = _NEAREST,
+    to_float: RoundingMode = _NEAREST,
 ) -> Array:
     """Compute ``x * scale + offset`` in float32 and round it to integers; scale and offset broadcast."""
     with np.errstate(all="ignore"):
-        real = to_binary32(x, to_real) * scale + offset
+        real = to_binary32(x, to_float) * scale + offset
     return integers_of(real, to_integer, out)
 
 
-def dequantize(x: Array, offset: Array, scale: Array, to_real: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
+def dequantize(x: Array, offset: Array, scale: Array, to_float: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
     """Compute ``(x - offset) * scale`` with an exact difference; INT64 ``offset`` and float32 ``scale`` broadcast."""
     difference = x - offset
     # Differences of 16-bit numbers are exact in float32 in every mode.
-    real = difference.astype(np.float32) if to_real is _NEAREST else to_binary32(difference, to_real)
+    real = difference.astype(np.float32) if to_float is _NEAREST else to_binary32(difference, to_float)
     with np.errstate(all="ignore"):
         result: npt.NDArray[np.float32] = real * scale
     return result

@@ -162,7 +162,7 @@ class TpuBdcFp32Requant(Requantization):
 
     def reference(self, x: Array) -> tuple[Array]:
         scale, offset = np.asarray(self.scale, np.float32), np.asarray(self.offset, np.float32)
-        modes = {"to_integer": self.dst_rounding_mode, "to_real": self.src_rounding_mode}
+        modes = {"to_integer": self.dst_rounding_mode, "to_float": self.src_rounding_mode}
         return (requantize(x, scale, offset, self.result_dtype, **modes),)
 
 
@@ -192,5 +192,5 @@ class TpuBdcFp32PcRequant(Requantization):
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         scale, offset = per_channel(quant, 0), per_channel(quant, 1)
-        modes = {"to_integer": self.dst_rounding_mode, "to_real": self.src_rounding_mode}
+        modes = {"to_integer": self.dst_rounding_mode, "to_float": self.src_rounding_mode}
         return (requantize(x, scale, offset, self.result_dtype, **modes),)

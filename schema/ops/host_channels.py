@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.bfloat16 import widened
+from tpuconvert.schema.bfloat16 import widen
 from tpuconvert.schema.flat_tensors import (
     TensorFormat,
     channels_first,
@@ -47,7 +47,7 @@ class ChannelSum16b(Op):
         return (TensorType(F32, (self.channels,)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        lines = channels_first(widened(x), self.channels, self.format)
+        lines = channels_first(widen(x), self.channels, self.format)
         start = np.zeros((self.channels, 1), np.float32)
         with np.errstate(all="ignore"):
             sums = np.add.accumulate(np.concatenate([start, lines], axis=1), axis=1, dtype=np.float32)

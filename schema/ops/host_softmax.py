@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.schema.bfloat16 import narrowed, widened
+from tpuconvert.schema.bfloat16 import narrow, widen
 from tpuconvert.schema.flat_tensors import check_extents, check_size, flat
 from tpuconvert.schema.op import GLOBAL, Op, OpKind, on, tpu_op
 from tpuconvert.schema.ops.softmax import Softmax
@@ -68,4 +68,4 @@ class Softmax16b(FlatSoftmax):
     dtypes = on(U16)
 
     def reference(self, x: Array) -> tuple[Array]:
-        return (narrowed(self.probabilities(widened(x))),)
+        return (narrow(self.probabilities(widen(x))),)

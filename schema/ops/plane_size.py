@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.dtype_rules import IO_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import may_equal
-from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_real, saturate
+from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_float, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, case, on, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks, listed
 from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorType
@@ -82,7 +82,7 @@ class HwAvg(Op):
         if self.mode is HwAvgMode.FLOAT:
             return (quotient,)
         is_half_up = self.mode is HwAvgMode.INT_HALF_UP
-        rounded = round_real(quotient, RoundingMode.HALF_UP) if is_half_up else rhaz(quotient)
+        rounded = round_float(quotient, RoundingMode.HALF_UP) if is_half_up else rhaz(quotient)
         # 0 / 0 gives 0, as wherever a real number becomes an integer.
         return (saturate(np.where(np.isnan(rounded), 0.0, rounded), DType.of(x.dtype)),)
 

@@ -101,7 +101,7 @@ class Pool(Op):
 
     def reference(self, x: Array) -> tuple[Array]:
         from tpuconvert.schema.fixed_point import saturate
-        from tpuconvert.schema.pooling import Span, quotient_half_away, window_counts, window_max, window_sum
+        from tpuconvert.schema.pooling import Span, divide_half_away, window_counts, window_max, window_sum
 
         dtype = DType.of(x.dtype)
         shape = self.infer(TensorType(dtype, x.shape))[0].static_shape
@@ -120,4 +120,4 @@ class Pool(Op):
             with np.errstate(all="ignore"):
                 total /= np.maximum(count, 1)
                 return (total.astype(x.dtype),)
-        return (saturate(quotient_half_away(total, count), dtype),)
+        return (saturate(divide_half_away(total, count), dtype),)

@@ -13,7 +13,7 @@ from tpuconvert.schema.dtype_rules import POOL_INT_SAME
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rrs, saturate
 from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, case, on, tpu_op
-from tpuconvert.schema.pooling import Span, first_maxima, quotient_half_away, window_counts, window_sum
+from tpuconvert.schema.pooling import Span, divide_half_away, first_maxima, window_counts, window_sum
 from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, Dim, DType, TensorType
 
@@ -68,7 +68,7 @@ class IntegerPooling(Op):
     def average(self, total: Array, counts: Array, dtype: DType) -> Array:
         """Exact sums as averages, rounded and saturated."""
         if self.quant_mode is PoolQuantMode.DIVIDE:
-            return saturate(quotient_half_away(total, counts), dtype)
+            return saturate(divide_half_away(total, counts), dtype)
         # |total| < 2^31 for windows of up to 2^16 elements: the product stays inside 64 bits.
         return saturate(rrs(total * self.scale, self.rshift), dtype)
 

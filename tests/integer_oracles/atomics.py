@@ -87,7 +87,7 @@ def int_dequant(name: str, s: Sampler) -> Example:
     return example(make(name, rounding_mode=mode, out_dtype=asked, **given), [x], expected)
 
 
-def to_real(value: int, mode: int) -> float:
+def to_float(value: int, mode: int) -> float:
     """An integer with 24 significant bits."""
     surplus = max(abs(value).bit_length() - 24, 0)
     return float(ROUNDINGS[mode](Fraction(value, 1 << surplus)) << surplus)
@@ -104,7 +104,7 @@ def fp32_requant(name: str, s: Sampler) -> Example:
 
     def value(index: tuple[int, ...]) -> int:
         scale, offset = rows[index[1]]
-        t = f32(f32(to_real(x.at(index), source) * scale) + offset)
+        t = f32(f32(to_float(x.at(index), source) * scale) + offset)
         return saturated(ROUNDINGS[mode](Fraction(t)), out)
 
     expected = made(out, x.shape, value)

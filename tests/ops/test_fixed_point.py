@@ -53,7 +53,7 @@ def test_the_table_of_the_operator_set():
     assert len(rows) == 7
     for name, expected in rows.items():
         assert fp.round_shift(x, 2, RoundingMode[name]).tolist() == expected, name
-        assert fp.round_real(x / 4, RoundingMode[name]).tolist() == expected, name
+        assert fp.round_float(x / 4, RoundingMode[name]).tolist() == expected, name
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -96,7 +96,7 @@ def test_negative_shifts_and_unknown_modes_are_refused():
     with pytest.raises(ValueError, match="UNKNOWN"):
         fp.round_shift(np.array([1]), 1, RoundingMode.UNKNOWN)
     with pytest.raises(ValueError, match="UNKNOWN"):
-        fp.round_real(np.array([1.0]), RoundingMode.UNKNOWN)
+        fp.round_float(np.array([1.0]), RoundingMode.UNKNOWN)
 
 
 @given(x=INT64, shift=st.integers(0, 31), offset=st.integers(-(2**31), 2**31 - 1))
@@ -131,7 +131,7 @@ def test_rhaz_of_binary32(v):
 
 @given(v=st.floats(allow_nan=False, allow_infinity=False), mode=st.sampled_from(MODES))
 def test_real_numbers_in_every_mode(v, mode):
-    assert float(fp.round_real(v, mode)) == rounded(Fraction(v), mode)
+    assert float(fp.round_float(v, mode)) == rounded(Fraction(v), mode)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -140,7 +140,7 @@ def test_real_numbers_beside_ties(mode):
     near = np.concatenate([ties, np.nextafter(ties, 1e300), np.nextafter(ties, -1e300)])
     near = np.concatenate([near, -near])
     expected = [float(rounded(Fraction(float(v)), mode)) for v in near]
-    assert fp.round_real(near, mode).tolist() == expected
+    assert fp.round_float(near, mode).tolist() == expected
     if mode is RoundingMode.HALF_AWAY_FROM_ZERO:
         assert fp.rhaz(near).tolist() == expected
 

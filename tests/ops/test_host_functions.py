@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from op_cases import f32
 
-from tpuconvert.schema.bfloat16 import narrowed, widened
+from tpuconvert.schema.bfloat16 import narrow, widen
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.flat_tensors import TensorFormat
 from tpuconvert.schema.graph import Graph
@@ -27,18 +27,18 @@ from tpuconvert.schema.types import F32, I8, U16, Chip, TensorType
 def test_words_round_to_the_nearest_even():
     """Every word survives; half-way numbers go to the even word; NaN stays NaN and infinity is reached by rounding."""
     words = np.arange(1 << 16, dtype=np.uint16)
-    numbers = widened(words)
+    numbers = widen(words)
     is_number = ~np.isnan(numbers)
-    np.testing.assert_array_equal(narrowed(numbers)[is_number], words[is_number])
-    assert np.isnan(widened(narrowed(numbers[~is_number]))).all()
+    np.testing.assert_array_equal(narrow(numbers)[is_number], words[is_number])
+    assert np.isnan(widen(narrow(numbers[~is_number]))).all()
     halves = (np.array([0x3F800000, 0x3F810000, 0x7F7F0000], np.uint32) + 0x8000).view(np.float32)
-    assert narrowed(halves).tolist() == [0x3F80, 0x3F82, 0x7F80]
+    assert narrow(halves).tolist() == [0x3F80, 0x3F82, 0x7F80]
     beside = np.array([0x3F808001, 0x3F807FFF], np.uint32).view(np.float32)
-    assert narrowed(beside).tolist() == [0x3F81, 0x3F80]
+    assert narrow(beside).tolist() == [0x3F81, 0x3F80]
 
 
 def test_sums_are_sequential_in_binary32():
-    words = narrowed(f32(2**24, 1, 1, 1))
+    words = narrow(f32(2**24, 1, 1, 1))
     assert ChannelSum16b(channels=1, spatial=4).evaluate(words)[0].tolist() == [2**24]  # every 1 is rounded away
     assert ChannelSum16b(channels=1, spatial=4).evaluate(words[::-1])[0].tolist() == [
         2**24 + 4
@@ -105,10 +105,10 @@ def test_unary_functions_beyond_the_examples():
 
 
 def test_half_width_softmax_is_the_other_rounded():
-    words = narrowed(np.random.default_rng(4).normal(size=24).astype(np.float32))
+    words = narrow(np.random.default_rng(4).normal(size=24).astype(np.float32))
     settings = {"outer": 2, "count": 3, "inner": 4}
-    wide = Softmax32f(**settings).evaluate(widened(words))[0]
-    np.testing.assert_array_equal(Softmax16b(**settings).evaluate(words)[0], narrowed(wide))
+    wide = Softmax32f(**settings).evaluate(widen(words))[0]
+    np.testing.assert_array_equal(Softmax16b(**settings).evaluate(words)[0], narrow(wide))
     np.testing.assert_allclose(wide.reshape(2, 3, 4).sum(axis=1), 1, rtol=1e-6)
 
 
