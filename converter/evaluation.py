@@ -12,6 +12,7 @@ import numpy as np
 
 from tpuconvert.model import Model
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_arrays, load_feeds
 from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -154,8 +155,6 @@ def evaluate(
         UsageError: the samples do not fit, or the output holds no scores of classes.
 
     """
-    from tpuconvert.runtime.session import Session
-
     ports = {port.name: port for port in model.graph.output_ports}
     name = next(iter(ports)) if output is None else output
     if name not in ports:

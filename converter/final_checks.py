@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpuconvert.frontends import cuts
+from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.legality import Status, check_graph, check_use
 from tpuconvert.schema.mapped_pages import forget_pages
 from tpuconvert.schema.op import Op, non_finite_parameters
 from tpuconvert.schema.types import Array, Chip
@@ -84,12 +87,8 @@ def check_finite(
     ops = {id(node.op): node.op for node in graph.nodes}
     if all(map(_is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
         return
-    from tpuconvert.non_finite import (  # only where something was found
-        OPTIMIZER,
-        find_non_finite,
-        problems_of,
-        trace_to_source,
-    )
+    # 185 ms: imports the quantizer, whose traits it reads
+    from tpuconvert.non_finite import OPTIMIZER, find_non_finite, problems_of, trace_to_source
 
     found = find_non_finite(graph)
     if find_origin is not None:
@@ -125,8 +124,6 @@ def check_expanded(graph: Graph) -> None:
         UnsupportedError: naming every composite whose expansion depends on an extent that is symbolic.
 
     """
-    from tpuconvert.schema.composite import Composite
-
     problems = ProblemList(graph.file, "--strict-set")
     for node in graph.nodes:
         if isinstance(node.op, Composite):
@@ -146,13 +143,9 @@ def check_legality(graph: Graph, chip: Chip) -> list[Note]:
         UnsupportedError: naming every node that the chip cannot run.
 
     """
-    from tpuconvert.schema.legality import Status, check_graph, check_use
-
     problems = ProblemList(graph.file, chip.value)
     warnings = check_graph(graph, chip, problems)
     if len(problems):
-        from tpuconvert.frontends import cuts  # few graphs have illegal nodes
-
         illegal = [node for node in graph.nodes if check_use(node, chip).status is Status.ILLEGAL]
         before = [value for node in illegal for value in node.inputs if value is not None]
         if any(cuts.computes(value) for value in before):  # else a model that ends there is empty

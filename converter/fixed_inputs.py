@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.samples.calibration_data import load_arrays
 from tpuconvert.schema.errors import UsageError
 
 MOST_ELEMENTS = 1 << 14
@@ -79,8 +80,6 @@ def _tuples(value: Any) -> Any:
 
 def _from_text(name: str, text: str, folder: str | os.PathLike[str]) -> Any:
     if text.lower().endswith(".npy"):
-        from tpuconvert.samples.calibration_data import load_arrays  # only for files
-
         return load_arrays(Path(folder) / text)[""]
     lower = {"True": "true", "False": "false"}.get(text.strip(), text)
     for form in (lower, f"[{lower}]"):  # the second one for 1,2,3

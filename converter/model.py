@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.text import summary_text
+from tpuconvert.runtime.border import info
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.file_format import read_model
 from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.border import TensorInfo
-    from tpuconvert.samples.preprocess import Preprocess
 
 
 @dataclass(frozen=True)
@@ -59,22 +65,16 @@ class Model:
     @cached_property
     def preprocess(self) -> Preprocess | None:
         """How pictures become the model's input, where that was given."""
-        from tpuconvert.samples.preprocess import Preprocess
-
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
 
     @property
     def inputs(self) -> list[TensorInfo]:
         """Names, types and shapes of the inputs, in the source's order."""
-        from tpuconvert.runtime.border import info
-
         return [info(port) for port in self.graph.input_ports]
 
     @property
     def outputs(self) -> list[TensorInfo]:
         """Names, types and shapes of the outputs, in the source's order."""
-        from tpuconvert.runtime.border import info
-
         return [info(port) for port in self.graph.output_ports]
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -86,16 +86,11 @@ class Model:
             UsageError: the file cannot be written there, or the model was converted from it.
 
         """
-        from tpuconvert.schema.file_writer import write_model
-
         refuse_input(path, self.sources)
         write_model(path, self.content)
 
     def summary(self) -> str:
         """The model in a few lines of text."""
-        from tpuconvert.report.model_description import describe_model
-        from tpuconvert.report.text import summary_text
-
         return summary_text(describe_model(self))
 
     def __repr__(self) -> str:
@@ -110,8 +105,5 @@ def load(path: str | os.PathLike[str]) -> Model:
         CorruptInputError: the file is damaged, something else, or uses operators of a plugin that is not loaded.
 
     """
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.schema.file_format import read_model
-
     load_plugins()
     return Model(read_model(path))

@@ -1,168 +1,357 @@
-"""Options of a conversion, declared and checked."""
+"""Options of a conversion. Each is declared once, as a field of :class:`Options`.
+
+A declaration states the type, the default, the help text, how a given value is checked, and whether the recipe in a
+model file stores it. Derived from it are the options of the commands (``cli/conversion_options.py``), the keys of
+configuration files and manifests, the recipe, and the table in ``docs/command-line.md``. A test compares the signature
+and the docstring of ``tpuconvert.convert`` with it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
 
-from tpuconvert.reading import Reading
+from tpuconvert.fixed_inputs import parse_fixed, read_fixed
+from tpuconvert.optimizer.pipeline import resolve_names
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import alias_of, parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE, LocalMemory
 from tpuconvert.schema.types import Chip, Dim, Shape
 
-if TYPE_CHECKING:
-    from tpuconvert.samples.preprocess import Preprocess
-
-QUANTIZE_MODES = ("int8",)
 CALIBRATION_METHODS = ("mse", "kl", "minmax")
 
 Shapes = Mapping[str, Sequence[Dim]]
 
 
 @dataclass(frozen=True)
-class Options:
-    """Everything that decides what a conversion gives, besides the files.
+class Declaration:
+    """What the declaration of an option states besides name, type and default.
 
     Args:
-        chip: the target.
-        quantize: None for float, or one of QUANTIZE_MODES. A quantized source stays quantized without it.
-        calibration_method: how thresholds are found.
-        input_shapes: extents that the source leaves open; a name leaves one open (ONNX only).
-        inputs: tensor names where the model is to begin; None for the source's own inputs.
-        outputs: tensor names where the model is to end; None for the source's own outputs.
-        preprocess: how pictures become the model's input.
-        strict_set: whether composite operators are written as the operators of the set that they consist of.
-        disabled: names of the optimizer's rules and passes that do not run.
-        grouping: whether it is planned which nodes share on-chip memory. What is computed does not depend on it.
-        local_memory: on-chip memory to plan for, as ``64x256K@64``; None for that of the chip.
-        reading: how a TFLite file is read.
-        max_transposes: how many transposes the result may have; None for any number.
-        allow_non_finite: accept constants that are NaN, or infinite without a meaning; in float only.
-        min_int8_share: least share of the multiply-accumulates in integers, from 0 to 1; None for any share.
-        fix_inputs: values of inputs that become constants: numbers, or nested tuples of them.
-        allow_root: a directory that external data may be in besides the model's folder. Not part of the recipe.
-
+        help: one or two sentences for users.
+        read: checks a given value and returns the one that is stored.
+        is_of_source: whether the option decides how the source is read, which a comparison with the source needs too.
+        in_recipe: whether the recipe stores it.
+        flags: on the command line, where it is not the name with dashes.
+        metavar: placeholder of the value on the command line.
+        syntax: further help about the form of the value on the command line.
+        choices: the values that are accepted; the first is the default.
+        least: lower limit of a number.
+        most: upper limit of a number.
+        is_repeated: whether it may be repeated on the command line.
+        is_file: whether the value may name a file.
     """
 
-    chip: Chip = Chip.BM1686
-    quantize: str | None = None
-    calibration_method: str = "mse"
-    input_shapes: Mapping[str, Shape] = field(default_factory=dict)
-    inputs: tuple[str, ...] | None = None
-    outputs: tuple[str, ...] | None = None
-    preprocess: Preprocess | None = None
-    strict_set: bool = False
-    disabled: tuple[str, ...] = ()
-    grouping: bool = True
-    local_memory: str | None = None
-    reading: Reading = field(default_factory=Reading)
-    max_transposes: int | None = None
-    min_int8_share: float | None = None
-    fix_inputs: Mapping[str, Any] = field(default_factory=dict)
-    allow_root: str | None = None
-    allow_non_finite: bool = False
+    help: str
+    read: Callable[[Any], Any] = lambda value: value
+    is_of_source: bool = False
+    in_recipe: bool = True
+    flags: str = ""
+    metavar: str | None = None
+    syntax: str = ""
+    choices: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    is_repeated: bool = False
+    is_file: bool = False
+
+
+def option(default: Any, help: str, **declared: Any) -> Any:
+    """Return the field of an option; arguments as :class:`Declaration`."""
+    metadata = {"option": Declaration(help, **declared)}
+    if isinstance(default, Mapping):
+        return field(default_factory=lambda: default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _read_chip(chip: str | Chip) -> Chip:
+    try:
+        return parse_chip(chip)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _read_mode(mode: str | None) -> str | None:
+    if mode in (None, "none", "float"):
+        return None
+    if mode != "int8":
+        raise UsageError(f"unknown quantization '{mode}'", hint="one of none, int8")
+    return mode
+
+
+def _read_method(method: str) -> str:
+    if method not in CALIBRATION_METHODS:
+        # 185 ms: imports the quantizer, only for methods of plugins
+        from tpuconvert.optimizer.quantize.calibrators import calibrators
+
+        if method not in calibrators():
+            raise UsageError(f"unknown calibration method '{method}'", hint=f"one of {', '.join(calibrators())}")
+    return method
+
+
+def _read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
+    given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
+    return {
+        name: tuple(extent if isinstance(extent, str) else int(extent) for extent in shape)
+        for name, shape in given.items()
+    }
+
+
+def _parse_shapes(texts: Iterable[str]) -> Shapes:
+    """Parse ``NAME=N,3,224,224``. A part with ``=`` begins the next name."""
+    hint = "--input-shapes NAME=1,3,224,224"
+    shapes: dict[str, list[Dim]] = {}
+    for text in texts:
+        name = ""
+        for part in text.split(","):
+            if "=" in part:
+                name, part = part.rsplit("=", 1)
+                if name in shapes:
+                    raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
+                shapes[name] = []
+            extent = part.strip()
+            if not name or not (extent.isdigit() or extent.isidentifier()):
+                raise UsageError(f"'{text}' is not a shape", hint=hint)
+            shapes[name].append(int(extent) if extent.isdigit() else extent)
+    return shapes
+
+
+def _read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    if isinstance(names, str):
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+    return None if names is None else tuple(names)
+
+
+def _read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess | None:
+    if isinstance(preprocess, str):
+        return Preprocess.parse(preprocess)
+    return Preprocess.from_mapping(preprocess) if isinstance(preprocess, Mapping) else preprocess
+
+
+def _read_rules(names: Iterable[str]) -> tuple[str, ...]:
+    return resolve_names(tuple(names))
+
+
+def _read_local_memory(memory: str | None) -> str | None:
+    try:
+        return None if memory is None else str(LocalMemory.parse(memory))
+    except ValueError as error:
+        raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
+
+
+def _read_share(share: float | None) -> float | None:
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
+        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
+def _read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
+    return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
+
+
+def _read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
+    if folder is not None and not os.path.isdir(folder):
+        hint = "--allow-root names the directory that contains the files of external data"
+        raise UsageError(f"allow_root: {os.fspath(folder)} is not a directory", hint=hint)
+    return None if folder is None else os.fspath(folder)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything besides the files that decides the result of a conversion, checked and normalized."""
+
+    chip: Chip = option(  # noqa: RUF009 - returns a field
+        Chip.BM1686,
+        "Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose operators "
+        "they execute.",
+        read=_read_chip,
+        in_recipe=False,  # a field of the file
+        metavar="CHIP",
+    )
+    quantize: str | None = option(
+        None,
+        "``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.",
+        read=_read_mode,
+        choices=("none", "int8"),
+    )
+    calibration_method: str = option(
+        "mse",
+        "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, or the name of a plugin's method.",
+        read=_read_method,
+        metavar="METHOD",
+    )
+    input_shapes: Mapping[str, Shape] = option(
+        {},
+        "Shapes of inputs with dynamic dimensions. For ONNX, a name in place of an extent keeps the dimension dynamic.",
+        read=_read_shapes,
+        is_of_source=True,
+        metavar="NAME=1,3,224,224",
+        is_repeated=True,
+    )
+    inputs: tuple[str, ...] | None = option(
+        None,
+        "Names of the tensors at which the model begins.",
+        read=_read_names,
+        is_of_source=True,
+        metavar="NAMES",
+        syntax="Separate names by commas.",
+    )
+    outputs: tuple[str, ...] | None = option(
+        None,
+        "Names of the tensors at which the model ends.",
+        read=_read_names,
+        is_of_source=True,
+        metavar="NAMES",
+        syntax="Separate names by commas.",
+    )
+    preprocess: Preprocess | None = option(  # noqa: RUF009 - returns a field
+        None,
+        "Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the model.",
+        read=_read_preprocess,
+        is_of_source=True,
+        in_recipe=False,  # a field of the file
+        metavar="KEY=VALUE,...",
+        syntax="Or a YAML file.",
+        is_file=True,
+    )
+    strict_set: bool = option(
+        False, "Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of."
+    )
+    disable_rules: tuple[str, ...] = option(
+        (),
+        "Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.",
+        read=_read_rules,
+        flags="--disable-rule",
+        metavar="NAME",
+        is_repeated=True,
+    )
+    grouping: bool = option(
+        True,
+        "Plan which nodes share on-chip memory. Results do not depend on it.",
+        flags="--grouping/--no-grouping",
+    )
+    local_memory: str | None = option(
+        None,
+        "On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip. Default: that "
+        "of the chip.",
+        read=_read_local_memory,
+        metavar="LANESxBYTES",
+    )
+    signature: str | None = option(
+        None,
+        "Key of the signature to convert, for a TFLite file with several.",
+        is_of_source=True,
+        metavar="NAME",
+    )
+    state: str = option(
+        "reset",
+        "State of a TFLite model: ``reset`` starts every run with the initial state, ``ports`` makes the state further "
+        "inputs and outputs.",
+        is_of_source=True,
+        choices=("reset", "ports"),
+    )
+    keep_io_layout: bool = option(
+        True,
+        "Keep NHWC for inputs and outputs of rank 4 of a TFLite model. Otherwise they become NCHW.",
+        is_of_source=True,
+        flags="--keep-io-layout/--nchw-io",
+    )
+    tflite_rounding: str = option(
+        "double",
+        "Integers of a quantized TFLite model: ``double`` rounds as the reference kernels do, ``single`` as engines "
+        "that round once.",
+        is_of_source=True,
+        choices=("double", "single"),
+    )
+    max_transposes: int | None = option(
+        None,
+        "Largest number of transposes in the result; more are an error (exit code 5).",
+        metavar="N",
+        least=0,
+    )
+    min_int8_share: float | None = option(
+        None,
+        "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
+        read=_read_share,
+        metavar="SHARE",
+        least=0.0,
+        most=1.0,
+    )
+    fix_inputs: Mapping[str, Any] = option(
+        {},
+        "Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.",
+        read=_read_fixed_inputs,
+        is_of_source=True,
+        flags="--fix-input",
+        metavar="NAME=VALUE",
+        is_repeated=True,
+        is_file=True,
+    )
+    allow_root: str | None = option(
+        None,
+        "Directory that may contain external data of an ONNX model, besides the folder of the model.",
+        read=_read_allow_root,
+        is_of_source=True,
+        in_recipe=False,  # a path of one machine; the recipe has the digest of the data
+        metavar="DIR",
+    )
+    allow_non_finite: bool = option(
+        False,
+        "Accept constants that are NaN, or infinite where infinity has no meaning. Float only.",
+        is_of_source=True,
+    )
 
     @staticmethod
-    def of(
-        *,
-        chip: str | Chip = Chip.BM1686,
-        quantize: str | None = None,
-        calibration_method: str = "mse",
-        input_shapes: Shapes | None = None,
-        inputs: Iterable[str] | None = None,
-        outputs: Iterable[str] | None = None,
-        preprocess: Preprocess | str | Mapping[str, Any] | None = None,
-        strict_set: bool = False,
-        disable_rules: Iterable[str] = (),
-        grouping: bool = True,
-        local_memory: str | None = None,
-        signature: str | None = None,
-        state: str = "reset",
-        keep_io_layout: bool = True,
-        tflite_rounding: str = "double",
-        max_transposes: int | None = None,
-        min_int8_share: float | None = None,
-        fix_inputs: Mapping[str, Any] | None = None,
-        allow_root: str | os.PathLike[str] | None = None,
-        allow_non_finite: bool = False,
-    ) -> Options:
-        """Check what a caller wrote and put it into one form.
+    def of(**given: Any) -> Options:
+        """Check and normalize given values; the others have their defaults.
 
         Raises:
-            UsageError: an unknown chip, mode, method, key or rule.
+            UsageError: a value is not accepted, or two of them exclude each other.
 
         """
-        try:
-            target = parse_chip(chip)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        mode = None if quantize in (None, "none", "float") else quantize
-        if mode is not None and mode not in QUANTIZE_MODES:
-            raise UsageError(f"unknown quantization '{mode}'", hint=f"one of none, {', '.join(QUANTIZE_MODES)}")
-        if mode is not None and target is Chip.BM1682:
+        options = Options(**{name: _read(name, value) for name, value in given.items()})
+        if options.quantize is not None and options.chip is Chip.BM1682:
             raise UsageError("BM1682 has no integer arithmetic", hint="convert in float, or choose another --chip")
-        if calibration_method not in CALIBRATION_METHODS:
-            from tpuconvert.optimizer.quantize.calibrators import calibrators
-
-            if calibration_method not in calibrators():
-                known = ", ".join(calibrators())
-                raise UsageError(f"unknown calibration method '{calibration_method}'", hint=f"one of {known}")
-        if isinstance(preprocess, str | Mapping):
-            from tpuconvert.samples.preprocess import Preprocess
-
-            preprocess = (
-                Preprocess.parse(preprocess) if isinstance(preprocess, str) else Preprocess.from_mapping(preprocess)
-            )
-        if min_int8_share is not None and not 0 <= min_int8_share <= 1:
-            hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
-            raise UsageError(f"min_int8_share is {min_int8_share}, expected a number from 0 to 1", hint=hint)
-        if local_memory is not None and not grouping:
-            raise UsageError("a local memory without grouping", hint="leave one of the two out")
-        if local_memory is None and grouping and alias_of(chip) in HARDWARE:
-            local_memory = alias_of(chip)
-        try:
-            memory = None if local_memory is None else str(LocalMemory.parse(local_memory))
-        except ValueError as error:
-            raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
-        disabled = tuple(disable_rules)
-        if disabled:
-            from tpuconvert.optimizer.pipeline import resolve_names
-
-            disabled = resolve_names(disabled)
-        fixed: Mapping[str, Any] = {}
-        if fix_inputs:
-            from tpuconvert.fixed_inputs import read_fixed
-
-            fixed = read_fixed(fix_inputs)
-        if allow_non_finite and mode is not None:
-            found = f"allow_non_finite with quantize={mode}: integers have no NaN and no infinity"
+        if options.allow_non_finite and options.quantize is not None:
+            found = f"allow_non_finite with quantize={options.quantize}: integers have no NaN and no infinity"
             raise UsageError(found, hint="convert in float, or repair the constants")
-        if allow_root is not None and not os.path.isdir(allow_root):
-            hint = "--allow-root names the directory that holds the files of external data"
-            raise UsageError(f"allow_root: {os.fspath(allow_root)} is not a directory", hint=hint)
-        return Options(
-            target,
-            mode,
-            calibration_method,
-            {name: _shape(shape) for name, shape in (input_shapes or {}).items()},
-            None if inputs is None else tuple(inputs),
-            None if outputs is None else tuple(outputs),
-            preprocess,
-            strict_set,
-            disabled,
-            grouping,
-            memory,
-            Reading(signature, state, keep_io_layout, tflite_rounding),
-            max_transposes,
-            None if min_int8_share is None else float(min_int8_share),
-            fixed,
-            None if allow_root is None else os.fspath(allow_root),
-            allow_non_finite,
-        )
+        if options.local_memory is not None and not options.grouping:
+            raise UsageError("a local memory without grouping", hint="leave one of the two out")
+        alias = alias_of(given.get("chip", options.chip))
+        if options.local_memory is None and options.grouping and alias in HARDWARE:
+            return Options(**{**vars(options), "local_memory": _read_local_memory(alias)})
+        return options
 
 
-def _shape(extents: Sequence[Dim]) -> Shape:
-    return tuple(extent if isinstance(extent, str) else int(extent) for extent in extents)
+def _read(name: str, value: Any) -> Any:
+    if name not in OPTIONS:
+        raise TypeError(f"there is no option '{name}'")
+    declared = declaration(name)
+    value = declared.read(value)
+    default = OPTIONS[name].default
+    if declared.choices and value not in declared.choices and value is not default:
+        raise UsageError(f"{name} is '{value}'", hint=f"one of {', '.join(declared.choices)}")
+    return value
+
+
+OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Options)}
+"""Fields of ``Options`` by name, in the order of declaration."""
+
+SOURCE_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_source)
+"""Names of the options that decide how the source is read."""
+
+
+def declaration(name: str) -> Declaration:
+    """Return the declaration of an option."""
+    found: Declaration = OPTIONS[name].metadata["option"]
+    return found
+
+
+def default_of(name: str) -> Any:
+    """Return the default of an option."""
+    item = OPTIONS[name]
+    return item.default if item.default is not MISSING else getattr(Options(), name)

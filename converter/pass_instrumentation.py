@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tpuconvert
+from tpuconvert.model import Model
 from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
+from tpuconvert.plugins import plugins_of
+from tpuconvert.report.model_description import describe_graph
+from tpuconvert.report.text import node_lines
 from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
+from tpuconvert.samples.random_samples import random_feeds
+from tpuconvert.schema.file_model import FileModel
+from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.visible_text import visible
@@ -57,6 +65,7 @@ class Watch:
         """
         found: list[Observer] = [_Dumper(self.dump_after, options, tell)] if self.dump_after else []
         if self.validate:
+            # 185 ms: imports the quantizer
             from tpuconvert.optimizer.validation import Validator
 
             found.append(Validator(_feeds(graph, options, self.samples), chip=options.chip))
@@ -85,17 +94,12 @@ class _Dumper(Observer):
 
 
 def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
-    from tpuconvert.report.model_description import describe_graph
-    from tpuconvert.report.text import node_lines
-
     graph = copy_graph(graph)  # in running order
     if isinstance(sink, Path) and sink.suffix.lower() == ".tpum":
         _save(sink, graph, options)
         return
     text = "\n".join([f"after {name}: {len(graph)} nodes", *node_lines(describe_graph(graph))])
     if isinstance(sink, Path):
-        from tpuconvert.schema.file_replacement import replacing
-
         with replacing(sink) as file:
             file.write(f"{visible(text)}\n".encode())
     else:
@@ -103,19 +107,12 @@ def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
 
 
 def _save(path: Path, graph: Graph, options: Options) -> None:
-    import tpuconvert
-    from tpuconvert.model import Model
-    from tpuconvert.plugins import plugins_of
-    from tpuconvert.schema.file_model import FileModel
-
     content = FileModel(graph, options.chip, tpuconvert.__version__, plugins=tuple(plugins_of(graph)))
     Model(content).save(path)
 
 
 def _feeds(graph: Graph, options: Options, samples: CalibrationSource | None) -> list[dict[str, Any]]:
     from itertools import islice
-
-    from tpuconvert.samples.random_samples import random_feeds
 
     given: Iterable[dict[str, Any]] = []
     if samples is not None:

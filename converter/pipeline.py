@@ -1,4 +1,14 @@
-"""From a source file to a model: load, optimize, calibrate, quantize, legalize, check."""
+"""A conversion from end to end: source -> graph -> optimized graph -> quantized graph -> model.
+
+Each step is one function. It takes the result of the step before and the options:
+
+====================  ===========================  =====================================================
+``load_source``       ``source_loading.py``        files to the graph of a frontend
+``optimize_graph``    ``optimization.py``          graph to :class:`OptimizedGraph`
+``quantize_graph``    ``quantize/quantization.py`` optimized graph and samples to :class:`QuantizedGraph`
+``build_model``       ``model_building.py``        quantized graph to :class:`Model`
+====================  ===========================  =====================================================
+"""
 
 from __future__ import annotations
 
@@ -10,33 +20,27 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from tpuconvert.final_checks import (
-    check_expanded,
-    check_finite,
-    check_legality,
-    check_not_empty,
-    check_transposes,
-    constant_arrays,
-)
 from tpuconvert.model import Model
-from tpuconvert.options import Options, Shapes
-from tpuconvert.plugins import load_plugins, plugins_of
+from tpuconvert.model_building import QuantizedGraph, build_model
+from tpuconvert.optimization import optimize_graph
+from tpuconvert.options import OPTIONS, Options, Shapes
+from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.recipe import make_recipe
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.file_model import LateMetadata
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.input_files import noting_inputs
+from tpuconvert.schema.mapped_pages import large_files, own_constants
 from tpuconvert.schema.types import Chip
-from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from onnx import ModelProto
 
-    from tpuconvert.diagnosis.network import Expected
     from tpuconvert.pass_instrumentation import Watch
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
@@ -89,83 +93,60 @@ def convert(
     """Convert a model file, or an ONNX model that is in memory.
 
     Args:
-        source: an ONNX or TFLite file, a Caffe prototxt, or an ``onnx.ModelProto``, which is not modified.
-        weights: the caffemodel that belongs to a prototxt.
-        chip: ``bm1682``, ``bm1684`` or ``bm1686``. Both ``bm1684x`` and ``bm1688`` select BM1686, whose operators they
-            execute; the model states BM1686.
-        quantize: ``int8``, or None for float. A source that is already quantized stays so without it.
-        calibration: samples to find ranges with: a folder of pictures, an ``.npz``/``.npy`` file, or any iterable of
-            arrays or of ``{name: array}``.
-        calibration_method: ``mse``, ``kl``, ``minmax``, or that of a plugin.
-        input_shapes: extents for inputs whose shape the source leaves open, as ``{"x": (1, 3, 224, 224)}``. Of an ONNX
-            model a name keeps an extent open, as in ``("N", 3, 224, 224)``; so do names that the source itself has.
-        inputs: tensor names where the model is to begin.
-        outputs: tensor names where it is to end.
-        preprocess: how pictures become the model's input; stored in the model.
-        plugins: Python files with operators and converters.
-        strict_set: write composite operators (layer_norm, gelu ...) as the operators of the set they consist of.
-        disable_rules: names of the optimizer's rules and passes that are not to run; ``tpuconvert passes`` lists them.
-        grouping: plan which nodes share on-chip memory; what the model computes does not depend on it.
-        local_memory: on-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or a chip's name; by
-            default that of the chip.
-        signature: of a TFLite file with several, the key of the one to convert.
-        state: what a TFLite model keeps between runs: ``reset`` begins every run anew, ``ports`` makes it further
-            inputs and outputs.
-        keep_io_layout: false makes the inputs and outputs of four axes of a TFLite model NCHW.
-        tflite_rounding: of a quantized TFLite model: ``double`` gives the integers of its reference kernels, ``single``
-            those of engines that round once.
-        max_transposes: how many transposes the result may have.
-        allow_non_finite: accept constants that are NaN, or infinite where that has no meaning; in float only. By
-            default they are refused with the tensor, the node and the index.
-        min_int8_share: least share of the multiply-accumulates in integers, from 0 to 1.
-        fix_inputs: values of inputs that become constants, as ``{"sr": 16000}``: a number, a list, an array or the
-            name of an ``.npy`` file. The model has no such inputs.
-        allow_root: a directory that files with external data of an ONNX model may be in besides the model's folder,
-            as Hugging Face's ``blobs``.
-        watch: what to tell about the optimizer's work, what to dump, and whether to validate every pass.
+        source: An ONNX or TFLite file, a Caffe prototxt, or an ``onnx.ModelProto``, which is not modified.
+        weights: The caffemodel of a prototxt.
+        chip: Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose
+            operators they execute.
+        quantize: ``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.
+        calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file, or an iterable of arrays or
+            of ``{name: array}``.
+        calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, or the name of a
+            plugin's method.
+        input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name in place of an extent keeps the
+            dimension dynamic.
+        inputs: Names of the tensors at which the model begins.
+        outputs: Names of the tensors at which the model ends.
+        preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the
+            model.
+        plugins: Python files with custom operators and converters.
+        strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
+        disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.
+        grouping: Plan which nodes share on-chip memory. Results do not depend on it.
+        local_memory: On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip.
+            Default: that of the chip.
+        signature: Key of the signature to convert, for a TFLite file with several.
+        state: State of a TFLite model: ``reset`` starts every run with the initial state, ``ports`` makes the state
+            further inputs and outputs.
+        keep_io_layout: Keep NHWC for inputs and outputs of rank 4 of a TFLite model. Otherwise they become NCHW.
+        tflite_rounding: Integers of a quantized TFLite model: ``double`` rounds as the reference kernels do, ``single``
+            as engines that round once.
+        max_transposes: Largest number of transposes in the result; more are an error (exit code 5).
+        min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
+            5).
+        fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
+        allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
+        allow_non_finite: Accept constants that are NaN, or infinite where infinity has no meaning. Float only.
+        watch: Traces, dumps and validation of the optimizer's passes (``tpuconvert.pass_instrumentation``).
 
     Returns:
         The model; ``save`` writes its file.
 
     Raises:
-        UnsupportedError: everything in the source that cannot be represented, told at once.
-        CorruptInputError: the source is damaged, or something else.
-        UsageError: arguments that do not fit each other or the source.
-        ThresholdError: more transposes or fewer integers than allowed, or a pass changed what the graph computes.
+        UnsupportedError: Lists everything in the source that cannot be represented.
+        CorruptInputError: The source is damaged, or not a model.
+        UsageError: Arguments exclude each other or do not fit the source.
+        ThresholdError: More transposes or fewer integers than allowed, or a pass changed what the graph computes.
 
     """
+    given = {name: value for name, value in locals().items() if name in OPTIONS}
     load_plugins(plugins)
-    options = Options.of(
-        chip=chip,
-        quantize=quantize,
-        calibration_method=calibration_method,
-        input_shapes=input_shapes,
-        inputs=inputs,
-        outputs=outputs,
-        preprocess=preprocess,
-        strict_set=strict_set,
-        disable_rules=disable_rules,
-        grouping=grouping,
-        local_memory=local_memory,
-        signature=signature,
-        state=state,
-        keep_io_layout=keep_io_layout,
-        tflite_rounding=tflite_rounding,
-        max_transposes=max_transposes,
-        min_int8_share=min_int8_share,
-        fix_inputs=fix_inputs,
-        allow_root=allow_root,
-        allow_non_finite=allow_non_finite,
-    )
-    model = convert_source(source, weights, options, calibration, watch=watch)
-    from tpuconvert.schema.mapped_pages import own_constants
-
+    model = convert_source(source, weights, Options.of(**given), calibration, watch=watch)
     own_constants(model.graph)
     return model
 
 
 @_with_sources
-@np.errstate(all="ignore")  # infinities and NaN are looked at where they matter: check_finite, verify
+@np.errstate(all="ignore")  # check_finite and verify examine infinities and NaN
 @reduced_gc_frequency()
 def convert_source(
     source: Source,
@@ -177,8 +158,12 @@ def convert_source(
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
-    """As :func:`convert`, with the options in one piece and perhaps ranges; plugins have been loaded."""
-    _check_calibration(options, calibration)
+    """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
+
+    ``ranges`` are measured ranges for quantization. Samples besides only refine the weights.
+    """
+    if calibration is not None and options.quantize is None:
+        raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
     if watch is not None:
         watch.check_names()
     progress.stage("load")
@@ -189,14 +174,11 @@ def convert_source(
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
     if options.quantize is not None and calibration is not None:
+        # 185 ms: imports the quantizer
         from tpuconvert.quantize.quantization import calibration_feeds
 
-        calibration = feeds = calibration_feeds(graph, options, calibration)
-    model = finish(graph, options, calibration, ranges=ranges, progress=progress, watch=watch)
-    from tpuconvert.recipe import make_recipe
-    from tpuconvert.schema.file_model import LateMetadata
-    from tpuconvert.schema.mapped_pages import large_files
-
+        feeds = calibration_feeds(graph, options, calibration)
+    model = convert_graph(graph, options, feeds, ranges=ranges, progress=progress, watch=watch)
     mapped = large_files(model.graph)
     recipe = make_recipe(source, weights, options, feeds, ranges, files, mapped)
     known = model.metadata
@@ -204,7 +186,7 @@ def convert_source(
     return Model(replace(model.content, metadata=metadata))
 
 
-def finish(
+def convert_graph(
     graph: Graph,
     options: Options,
     calibration: CalibrationSource | None = None,
@@ -213,94 +195,12 @@ def finish(
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
-    """Make a model of the graph of a frontend, which is changed in place.
+    """Convert the graph of a frontend, which is changed in place. The model has no recipe."""
+    optimized = optimize_graph(graph, options, progress=progress, watch=watch)
+    if options.quantize is None and all(value.quant is None for value in graph.values):
+        return build_model(QuantizedGraph(graph), options)
+    # 185 ms: imports the quantizer
+    from tpuconvert.quantize.quantization import quantize_graph
 
-    Raises:
-        ThresholdError: more transposes are left than allowed, or fewer multiply-accumulates are in integers.
-        TpuConvertError: as the passes do.
-
-    """
-    from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
-
-    known = constant_arrays(graph)
-    expected: Mapping[str, Expected] = {}
-    if options.quantize is not None:
-        from tpuconvert.diagnosis.network import expectations
-
-        expected = expectations(graph)  # the optimizer folds what states them
-    improve(graph, options, progress, watch)
-    if not options.allow_non_finite:
-        check_finite(graph, known=known)
-    check_not_empty(graph, options.inputs, options.outputs)
-    notes = [Note("source", "", note) for note in graph.notes]
-    metadata = graph.metadata
-    is_quantized = is_quantized_source(graph)
-    if is_quantized and (calibration is not None or ranges is not None):
-        hint = "leave --calibration and --ranges out"
-        raise UsageError("the source is quantized already and keeps its own scales", hint=hint)
-    if options.quantize is not None or any(value.quant is not None for value in graph.values):
-        from tpuconvert.quantize.quantization import in_integers
-
-        graph, more = in_integers(graph, options, calibration, ranges, progress, expected)
-        notes += more
-    if options.strict_set:
-        expand_composites(graph, is_expandable)
-        check_expanded(graph)
-    provide_tensors(graph, options.chip, options.disabled)
-    notes += check_legality(graph, options.chip)
-    check_transposes(graph, options.max_transposes)
-    if options.min_int8_share is not None:
-        from tpuconvert.quantize.integer_share import check_integer_share
-
-        if options.quantize is None and not is_quantized:
-            hint = "add --quantize int8, or leave --min-int8-share out"
-            raise UsageError("min_int8_share is for models that are quantized, this one is float", hint=hint)
-        check_integer_share(graph, options.min_int8_share)
-    grouping = None
-    if options.grouping:
-        from tpuconvert.optimizer.grouping.planner import plan_groups
-
-        memory = None if options.local_memory is None else LocalMemory.parse(options.local_memory)
-        grouping = plan_groups(graph, options.chip, memory)
-    graph.validate()
-    return Model(
-        FileModel(
-            graph=graph,
-            chip=options.chip,
-            tool_version=_version(),
-            quantize="int8" if has_integers(graph) else "none",
-            preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
-            notes=tuple(notes),
-            plugins=tuple(plugins_of(graph)),
-            metadata=metadata,
-            grouping=grouping,
-        )
-    )
-
-
-def improve(graph: Graph, options: Options, progress: Progress, watch: Watch | None = None) -> None:
-    """Run the optimizer, and write what the chip lacks as what it has; the graph is changed in place."""
-    from tpuconvert.optimizer import expand_where_illegal, fit_to_chip, optimize
-
-    progress.stage("optimize")
-    trace = None if watch is None else watch.trace
-    observers = () if watch is None else watch.observers(graph, options, progress.tell)
-    optimize(graph, trace, chip=options.chip, disabled=options.disabled, observers=observers)
-    expand_where_illegal(graph, options.chip)
-    fit_to_chip(graph, options.chip, trace, options.disabled)
-
-
-def has_integers(graph: Graph) -> bool:
-    """Whether some tensor between nodes holds integers that stand for real numbers."""
-    return any(value.quant is not None and value.dtype.is_integer for value in graph.values)
-
-
-def _check_calibration(options: Options, calibration: CalibrationSource | None) -> None:
-    if calibration is not None and options.quantize is None:
-        raise UsageError("calibration samples without quantization", hint="add --quantize int8, or leave them out")
-
-
-def _version() -> str:
-    import tpuconvert
-
-    return tpuconvert.__version__
+    quantized = quantize_graph(optimized, options, calibration, ranges=ranges, progress=progress)
+    return build_model(quantized, options)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.options import Options
+from tpuconvert.options import OPTIONS, Options, declaration, default_of
 from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.mapped_pages import aligned_buffer
@@ -23,18 +22,6 @@ if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.mapped_pages import MappedFile
-
-_ELSEWHERE = ("chip", "preprocess")
-"""Options that the file holds anyway."""
-
-PLACES = ("allow_root",)
-"""Options that name a place of one machine; the digest of what was read from there is in the recipe."""
-
-_KEYWORDS = {"disabled": "disable_rules"}
-"""Fields of the options -> what ``Options.of`` calls them, where the names differ."""
-
-_NESTED = ("reading",)
-"""Fields of the options whose own fields are keywords of ``Options.of``."""
 
 
 def make_recipe(
@@ -122,19 +109,9 @@ def file_digest(path: str | os.PathLike[str]) -> str:
 
 
 def write_options(options: Options) -> dict[str, Json]:
-    """The options that are not the default, as plain values under the names that ``Options.of`` has for them."""
-    default, written = Options(), dict[str, "Json"]()
-    for item in fields(Options):
-        value, usual = getattr(options, item.name), getattr(default, item.name)
-        if item.name in _NESTED:
-            parts = [part.name for part in fields(value)]
-            pairs = [(name, getattr(value, name), getattr(usual, name)) for name in parts]
-        else:
-            pairs = [(_KEYWORDS.get(item.name, item.name), value, usual)]
-        written.update(
-            {name: _plain(now) for name, now, then in pairs if now != then and name not in (*_ELSEWHERE, *PLACES)}
-        )
-    return written
+    """Return the options that are stored in the recipe and differ from their defaults, as plain values by name."""
+    values = {name: getattr(options, name) for name in OPTIONS if declaration(name).in_recipe}
+    return {name: _plain(value) for name, value in values.items() if value != default_of(name)}
 
 
 def _plain(value: Any) -> Json:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.model import Model, load
-from tpuconvert.options import Options
+from tpuconvert.options import OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.recipe import file_digest
@@ -32,11 +32,8 @@ def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None)
         UsageError: the file has no recipe, or one with options that this version does not have.
 
     """
-    import inspect  # every conversion writes a recipe, few read one
-
     written = dict(_recipe(model).get("options", {}))
-    known = inspect.signature(Options.of).parameters
-    strange = [name for name in written if name not in known]
+    strange = [name for name in written if name not in OPTIONS]
     if strange:
         version = model.content.tool_version
         raise UsageError(f"the recipe has the option '{strange[0]}'", hint=f"use tpuconvert {version}, which made it")

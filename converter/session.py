@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tpuconvert.runtime import batches, session
 from tpuconvert.runtime.session import Runnable
+from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Array
-
-if TYPE_CHECKING:
-    from tpuconvert.samples.preprocess import Preprocess
 
 Images = str | os.PathLike[str] | Array | Iterable[Any]
 """A path (of an image or a folder of images), a PIL image, a uint8 array, or several of them."""
@@ -120,8 +118,6 @@ class Session(session.Session):
         return {port.name: _as_declared(np.concatenate(arrays), port)}
 
     def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
-        from tpuconvert.samples.preprocess import Preprocess
-
         if isinstance(given, Preprocess):
             return given
         if given is not None:
@@ -161,8 +157,6 @@ def _each(images: Images) -> Iterable[Any]:
     if isinstance(images, str | os.PathLike):
         path = Path(images)
         if path.is_dir():
-            from tpuconvert.samples.preprocess import PICTURE_SUFFIXES
-
             found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
             if not found:
                 raise UsageError(f"{path}: no images in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from tpuconvert.final_checks import check_finite, check_not_empty
-from tpuconvert.options import Options
+from tpuconvert.options import Options, default_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
@@ -135,7 +135,7 @@ def _load(
         "input_shapes": options.input_shapes or None,
         "inputs": options.inputs,
         "outputs": options.outputs,
-        **options.reading.arguments(kind),
+        **_tflite_arguments(options, kind),
     }
     if options.fix_inputs:
         if kind == "caffe":
@@ -166,6 +166,37 @@ def _load(
     return onnx.load(source, **arguments)
 
 
+TFLITE_OPTIONS = {
+    "signature": ("signature", "--signature"),
+    "state": ("state", "--state"),
+    "keep_io_layout": ("keep_io_layout", "--nchw-io"),
+    "tflite_rounding": ("rounding", "--tflite-rounding"),
+}
+"""Options of TFLite models: argument of the frontend, and the option on the command line that is not the default."""
+
+
+def _tflite_arguments(options: Options, kind: str) -> dict[str, Any]:
+    """Return arguments of the TFLite frontend.
+
+    Raises:
+        UsageError: an option differs from its default, but the source has another format.
+
+    """
+    if kind == "tflite":
+        return {argument: getattr(options, name) for name, (argument, _flag) in TFLITE_OPTIONS.items()}
+    for name, (_argument, flag) in TFLITE_OPTIONS.items():
+        if getattr(options, name) != default_of(name):
+            raise UsageError(f"{flag} belongs to TFLite models only", hint="leave it out")
+    return {}
+
+
+def has_original_interface(options: Options) -> bool:
+    """Return True if the model has the inputs and outputs that an interpreter of the source file has."""
+    return options.inputs is None and all(
+        getattr(options, name) == default_of(name) for name in ("signature", "state", "keep_io_layout")
+    )
+
+
 def fixed_arrays(options: Options) -> dict[str, Array]:
     """The values of fixed inputs."""
     return {name: np.asarray(value) for name, value in options.fix_inputs.items()}
@@ -180,7 +211,7 @@ def with_preprocessing_of(graph: Graph, options: Options) -> Options:
     from tpuconvert.frontends.tflite.metadata import preprocessing
     from tpuconvert.samples.preprocess import Preprocess
 
-    stated = preprocessing(graph.metadata, options.reading.layout)
+    stated = preprocessing(graph.metadata, "NHWC" if options.keep_io_layout else "NCHW")
     return replace(options, preprocess=Preprocess.from_mapping(stated)) if stated else options
 
 

@@ -28,7 +28,7 @@ from tpuconvert.diagnosis.network import expectations
 from tpuconvert.diagnosis.trial import compare_variants
 from tpuconvert.diagnosis.variants import TrialSamples
 from tpuconvert.options import Options
-from tpuconvert.pipeline import finish
+from tpuconvert.pipeline import convert_graph
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.content_digest import digest_of
@@ -64,7 +64,7 @@ class Subject:
         graph = load_source(source, weights, options)
         self.is_float = not is_quantized_source(graph)
         self.expected = expectations(graph)
-        self.model = finish(graph, options)
+        self.model = convert_graph(graph, options)
         (self.port,) = self.model.graph.input_ports
         self.session = tc.Session(self.model, threads=1)
         self._predict = predictor(self.session, self.port, self.model.graph.output_ports[0])

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import tpuconvert
 from tpuconvert.ci.manifest import Job
 from tpuconvert.frontends.onnx.external_files import external_file
 from tpuconvert.model import load
@@ -159,8 +160,6 @@ def _check_model(entry: Entry, job: Job) -> None:
     recipe = model.metadata.get("recipe")
     if not isinstance(recipe, Mapping) or recipe_of(job) != {name: recipe.get(name) for name in recipe_of(job)}:
         raise DamagedEntry("its model was made from another source, or with other options")
-    import tpuconvert
-
     options = Options.of(**job.options)
     if (model.content.tool_version, model.chip) != (tpuconvert.__version__, options.chip):
         raise DamagedEntry("its model was made for another chip, or by another version")

@@ -15,7 +15,6 @@ manifest. Every other key is an option of ``tpuconvert.convert``.
 from __future__ import annotations
 
 import difflib
-import inspect
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -25,7 +24,7 @@ from typing import Any
 
 from tpuconvert.cli.problems import SOURCE_SUFFIXES
 from tpuconvert.fixed_inputs import read_fixed
-from tpuconvert.options import Options
+from tpuconvert.options import OPTIONS, Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
@@ -156,8 +155,7 @@ class _Reader:
         limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
         given = {**defaults, **entry}
         given.pop("limits", None)
-        options = tuple(inspect.signature(Options.of).parameters)
-        self._known(given, (*FILES, *NUMBERS, "limits", *options), where)
+        self._known(given, (*FILES, *NUMBERS, "limits", *OPTIONS), where)
         if "source" not in given:
             raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
         files = {key: self._place(given.pop(key)) for key in FILES if given.get(key) is not None}

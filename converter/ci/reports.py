@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+import tpuconvert
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
 from tpuconvert.schema.visible_text import for_json, one_line, visible
@@ -185,6 +186,4 @@ def _finite(value: Any) -> Any:
 
 
 def _version() -> str:
-    import tpuconvert
-
     return tpuconvert.__version__

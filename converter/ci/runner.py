@@ -15,7 +15,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import LIMITS, Job, Limit
-from tpuconvert.cli.entry import as_ours
+from tpuconvert.ci.measures import make
+from tpuconvert.known_errors import known_error
 from tpuconvert.plugins import ENVIRONMENT, PluginWarning, wanted_plugins
 from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
@@ -157,7 +158,7 @@ def _attempt(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs)
     try:
         return function(*arguments, **keywords)
     except Exception as error:
-        return Trouble.of(as_ours(error))
+        return Trouble.of(known_error(error))
 
 
 def _checked_key(job: Job) -> str:
@@ -226,8 +227,6 @@ def _begin_process(plugins: str | None) -> None:
 
 
 def _make(job: Job, cache: Cache, key: str) -> tuple[Path, Measures] | Trouble:
-    from tpuconvert.ci.measures import make
-
     target: Path | None = None
 
     def made() -> tuple[Path, Measures]:

@@ -6,11 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tpuconvert import benchmark
+from tpuconvert.benchmark import PERCENTILES, by_kernel
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
-from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.shared_options import engine_options, plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.model import load
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.text import table
+from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import load_feeds
+from tpuconvert.samples.random_samples import random_feeds, unknown_extents
+from tpuconvert.schema.cost import total_macs
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.text_format import LONGEST, bytes_text, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +39,13 @@ NAMES_SHOWN = 3
 """So many of the nodes of a step are named in the table."""
 
 
-@click.command("bench", short_help="Measure how long a .tpum file runs.")
+@click.command("bench")
 @click.argument("file", type=InputFile())
 @click.option(
     "--input", "source", type=InputFile(), metavar="INPUT", help="Instead of random numbers: .npz, .npy, a picture."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
-@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@engine_options
 @click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Runs before the first timed.")
 @click.option("--runs", type=click.IntRange(min=1), help="Number of timed runs.")
 @click.option("--seconds", type=click.FloatRange(min=0), help=f"Instead: time runs for so long.  [default: {SECONDS}]")
@@ -61,12 +71,6 @@ def command(
     tpuconvert bench net.tpum --threads 2
     tpuconvert bench net.tpum --profile --json > profile.json
     """
-    from tpuconvert import benchmark
-    from tpuconvert.model import load
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.runtime.session import Session
-    from tpuconvert.schema.cost import total_macs
-
     ensure(runs is None or seconds is None, "--runs and --seconds exclude each other")
     load_plugins(plugins)
     model = load(file)
@@ -102,10 +106,6 @@ def command(
 
 def _feed(model: Model, source: str | None, seed: int) -> Feed:
     """The one sample that every run takes."""
-    from tpuconvert.samples.calibration_data import load_feeds
-    from tpuconvert.samples.random_samples import random_feeds, unknown_extents
-    from tpuconvert.schema.errors import UsageError
-
     ports = model.graph.input_ports
     if source is not None:
         return next(iter(load_feeds(source, ports, model.preprocess)))
@@ -115,8 +115,6 @@ def _feed(model: Model, source: str | None, seed: int) -> Feed:
 
 
 def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
-    from tpuconvert.benchmark import PERCENTILES
-
     spread = "  ".join(f"p{percent} {_milliseconds(timing.percentile(percent))}" for percent in PERCENTILES)
     speed = f", {macs / timing.median / 1e9:.1f} GMAC/s" if macs else ""
     return [
@@ -127,10 +125,6 @@ def _timing_lines(timing: Timing, macs: int | None) -> list[str]:
 
 
 def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
-    from tpuconvert.benchmark import by_kernel
-    from tpuconvert.report.text import table
-    from tpuconvert.text_format import bytes_text
-
     rows = [("kernel", "ms", "share", "MAC", "GMAC/s", "moved", "nodes")]
     for step in steps:
         moved = "-" if step.bytes is None else bytes_text(step.bytes)
@@ -149,8 +143,6 @@ def _profile_lines(steps: Sequence[StepCost], runs: int) -> list[str]:
 
 def _named(nodes: Sequence[str]) -> str:
     """The nodes of a step in a line: by names where they fit, else by the last one. ``--json`` has them all."""
-    from tpuconvert.text_format import LONGEST, shortened
-
     more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
     named = ", ".join(nodes[:NAMES_SHOWN]) + more
     if len(named) <= LONGEST:
@@ -172,8 +164,6 @@ def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
 
 
 def _profile_mapping(steps: Sequence[StepCost] | None) -> dict[str, Any]:
-    from tpuconvert.benchmark import by_kernel
-
     if steps is None:
         return {}
     return {"steps": [_plain(step) for step in steps], "kernels": [_plain(kernel) for kernel in by_kernel(steps)]}

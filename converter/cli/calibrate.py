@@ -6,30 +6,24 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.source_options import (
-    calibration_method_option,
-    conversion_options,
-    make_options,
-    progress_option,
-)
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import calibration_option, progress_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.quantize.ranges_file import measure_ranges
+from tpuconvert.text_format import several
 
 SUFFIX = ".json"
 
 
-@click.command("calibrate", short_help="Measure the range of every tensor.")
-@conversion_options
-@click.option(
-    "--calibration",
-    type=InputFile(),
-    required=True,
-    metavar="DATA",
-    help="Samples: a folder of pictures, an .npz or .npy file.",
-)
-@calibration_method_option
+@click.command("calibrate")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method")
+@calibration_option(required=True)
 @click.option("-o", "--output", type=OutputFile(), required=True, metavar="RANGES.json", help="The file to write.")
 @progress_option
 @json_option
@@ -49,16 +43,11 @@ def command(
     tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess mean=127.5,scale=0.0078125
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
     """
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.quantize.ranges_file import measure_ranges
-    from tpuconvert.text_format import several
-
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
     ensure_writable(output)
     load_plugins(plugins)
-    settings = make_options(quantize="int8", **options)
-    with drawn_progress(progress_mode) as progress:
+    settings = Options.of(quantize="int8", **options)
+    with show_progress(progress_mode) as progress:
         measured = measure_ranges(model, weights, settings, calibration, progress=progress)
     measured.save(output)
     if as_json:

@@ -6,14 +6,22 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import conversion_options, make_options, progress_option, strict_set_option
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import progress_option
+from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.pipeline import convert_graph
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.notes import grouped, note_lines, operators_of
+from tpuconvert.source_loading import load_source
+from tpuconvert.text_format import several
 
 
-@click.command("check", short_help="Say whether a source model can be converted.")
-@conversion_options
-@strict_set_option
+@click.command("check")
+@conversion_options(*SOURCE_OPTIONS, "chip", "strict_set")
 @progress_option
 @json_option
 def command(
@@ -28,21 +36,12 @@ def command(
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.pipeline import finish
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.report.model_description import describe_model
-    from tpuconvert.report.notes import grouped, note_lines, operators_of
-    from tpuconvert.source_loading import load_source
-    from tpuconvert.text_format import several
-
     load_plugins(plugins)
-    settings = make_options(**options)
-    with drawn_progress(progress_mode) as progress:
+    settings = Options.of(**options)
+    with show_progress(progress_mode) as progress:
         progress.stage("load")
         graph = load_source(model, weights, settings, require_weights=False)
-        converted = finish(graph, settings, progress=progress)
+        converted = convert_graph(graph, settings, progress=progress)
     description = describe_model(converted)
     if as_json:
         notes = grouped(description["notes"], operators_of(description))

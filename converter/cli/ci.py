@@ -7,15 +7,22 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.ci import reports
+from tpuconvert.ci.cache import Cache
+from tpuconvert.ci.manifest import read_manifest
+from tpuconvert.ci.runner import Outcome, chosen, exit_code, run
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_document
-from tpuconvert.cli.source_options import no_plugins_option
+from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.shared_options import no_plugins_option
 from tpuconvert.cli.terminal import echo, write_commands
+from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.input_files import note_input, refuse_input
 
 DEFAULT = "tpuconvert.yaml"
 
 
-@click.command("ci", short_help="Make all models of a manifest and hold them to limits.")
+@click.command("ci")
 @click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
 @click.option("--only", multiple=True, metavar="PATTERN", help="Models by name, such as 'face*'. Several: repeat it.")
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Models made at once. Default: one per processor.")
@@ -54,14 +61,6 @@ def command(
 
     Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are looked at in any case.
     """
-    from tpuconvert.ci import reports
-    from tpuconvert.ci.cache import Cache
-    from tpuconvert.ci.manifest import read_manifest
-    from tpuconvert.ci.runner import Outcome, chosen, exit_code, run
-    from tpuconvert.cli.problems import ensure, ensure_writable
-    from tpuconvert.schema.file_replacement import replacing
-    from tpuconvert.schema.input_files import note_input, refuse_input
-
     jobs_of_all = read_manifest(Path(manifest))
     for place in (place for job in jobs_of_all for place in job.inputs):
         note_input(place)

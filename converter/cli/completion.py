@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.group import COMPLETION, group
+
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", short_help="Print a script that lets a shell complete commands.")
+@click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that makes SHELL complete commands, options and their values.
@@ -18,9 +20,6 @@ def command(shell: str) -> None:
     fish:  tpuconvert completion fish > ~/.config/fish/completions/tpuconvert.fish
     """
     from click.shell_completion import get_completion_class
-
-    from tpuconvert.cli.entry import COMPLETION
-    from tpuconvert.cli.group import group
 
     kind = get_completion_class(shell)
     assert kind is not None, "click knows all of SHELLS"

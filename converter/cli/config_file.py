@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -79,7 +80,7 @@ def _set_defaults(context: click.Context) -> None:
     ):
         for key, value in values.items():
             name = names.get(_spelled(key))
-            if name is None and _is_of_convert(key):
+            if name is None and _is_option_of_convert(context, key):
                 continue
             if name is None:
                 raise _unknown(where, str(key), sorted(key for key in names if key not in ("config", "set")))
@@ -98,10 +99,11 @@ def _names(known: Mapping[str, click.Parameter]) -> dict[str, str]:
     return {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
 
 
-def _is_of_convert(key: object) -> bool:
-    from tpuconvert.cli.convert import command  # only for keys that the command at hand does not know
-
-    shown = {parameter.name: parameter for parameter in command.params if parameter.expose_value}
+def _is_option_of_convert(context: click.Context, key: object) -> bool:
+    assert context.parent is not None and isinstance(context.parent.command, click.Group)
+    convert = context.parent.command.get_command(context.parent, "convert")
+    assert convert is not None
+    shown = {parameter.name: parameter for parameter in convert.params if parameter.expose_value and parameter.name}
     return _spelled(key) in _names(shown)
 
 
@@ -120,8 +122,6 @@ def _placed(name: Any, folder: Path) -> Any:
 
 def _typed(parameter: click.Parameter, value: Any, name: str) -> Any:
     """A value of YAML as what would have been typed."""
-    from tpuconvert.schema.errors import UsageError
-
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{name}: {value!r} is neither true nor false")
@@ -139,8 +139,6 @@ def _joined(value: Any) -> str:
 
 
 def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
-    from tpuconvert.schema.errors import UsageError
-
     content = _yaml(str(path), _text(path))
     if content is None:
         content = {}
@@ -152,8 +150,6 @@ def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
 
 
 def _text(path: Path) -> str:
-    from tpuconvert.schema.errors import UsageError
-
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -165,8 +161,6 @@ def _text(path: Path) -> str:
 def _yaml(where: str, text: str) -> Any:
     import yaml
 
-    from tpuconvert.schema.errors import UsageError
-
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -175,8 +169,6 @@ def _yaml(where: str, text: str) -> Any:
 
 def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
     """``a.b=c`` as ``{"a": {"b": "c"}}``; what stands behind the first ``=`` is YAML."""
-    from tpuconvert.schema.errors import UsageError
-
     found: dict[str, Any] = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -195,8 +187,6 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
     import difflib
-
-    from tpuconvert.schema.errors import UsageError
 
     near = difflib.get_close_matches(_spelled(key), known, 1)
     return UsageError(

@@ -1,4 +1,4 @@
-"""What convert and quantize share: make a model, compare it where asked, write it, and say what came of it."""
+"""The work of ``convert`` and ``quantize``: convert, compare on request, write the files, and print a summary."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.cli.json_output import print_json
+from tpuconvert.cli.output_files import write_report
 from tpuconvert.cli.problems import ensure, ensure_model_name, ensure_report_name
+from tpuconvert.cli.terminal import echo_text
+from tpuconvert.model import Model
+from tpuconvert.options import Options
+from tpuconvert.pipeline import convert_source
+from tpuconvert.progress import Progress
+from tpuconvert.report.conversion_summary import summarize, summary_lines
+from tpuconvert.report.model_description import describe_model
 
 if TYPE_CHECKING:
-    from tpuconvert.options import Options
     from tpuconvert.pass_instrumentation import Watch
-    from tpuconvert.progress import Progress
+    from tpuconvert.verify.verification import Verification
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a conversion, by what was typed.
+    """The files of a conversion, as given on the command line.
 
     Args:
         model: the source.
@@ -26,7 +35,7 @@ class Files:
         calibration: samples.
         output: the model file to write; None for the source's name.
         report: a report to write as well.
-        ranges: what calibrate has written.
+        ranges: a file written by calibrate.
 
     """
 
@@ -43,10 +52,10 @@ class Files:
         return self.output if self.output is not None else f"{_stem(os.path.basename(self.model))}.tpum"
 
     def check(self) -> None:
-        """Complain about names that cannot be written.
+        """Check the names of the files to write.
 
         Raises:
-            UsageError: with what is wrong.
+            UsageError: a file cannot be written under its name.
 
         """
         ensure(
@@ -60,83 +69,72 @@ class Files:
         ensure(not same, f"{self.report}: named for the model and for the report")
 
 
-def make(
+def convert_files(
     files: Files,
-    settings: Options,
+    options: Options,
     progress: Progress,
     *,
     watch: Watch | None = None,
     with_verification: bool,
-    said_again: Sequence[str] = (),
+    source_args: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Convert, compare, write model and report; returns the summary.
+    """Convert, compare with the source on request, and write model and report. Return the summary.
 
     Args:
-        files: those that were named.
-        settings: the options of the conversion.
+        files: to read and to write.
+        options: of the conversion.
         progress: receives the stages.
-        watch: how the optimizer is watched.
+        watch: instrumentation of the optimizer's passes.
         with_verification: whether the model is compared with its source.
-        said_again: words that a later comparison with the source needs as well.
+        source_args: arguments that a later comparison with the source needs as well.
 
     """
-    from tpuconvert.pipeline import convert_source
-    from tpuconvert.report.conversion_summary import summarize
-
     measured = None
     if files.ranges is not None:
+        # 185 ms: imports the quantizer
         from tpuconvert.quantize.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
-    converted = convert_source(
-        files.model, files.weights, settings, files.calibration, ranges=measured, progress=progress, watch=watch
+    model = convert_source(
+        files.model, files.weights, options, files.calibration, ranges=measured, progress=progress, watch=watch
     )
-    verification = None
-    if with_verification:
-        from tpuconvert.verify.source_comparison import verify_source  # with everything that a comparison needs
-        from tpuconvert.verify.verification import Thresholds
-
-        verification = verify_source(
-            converted, files.model, files.weights, settings, files.calibration, progress=progress
-        )
-        verification.check(Thresholds.default(converted, verification.exactness))
+    verification = _verify(model, files, options, progress) if with_verification else None
     progress.stage("write")
-    converted.save(files.target)
+    model.save(files.target)
     if files.report is not None:
-        from pathlib import Path
-
-        from tpuconvert.cli.output_files import write_report
-        from tpuconvert.report.model_description import describe_model
-
-        write_report(Path(files.report), describe_model(converted, verification))
-    return summarize(
-        converted, files.target, verification, next_step(files, said_again, is_verified=verification is not None)
-    )
+        write_report(Path(files.report), describe_model(model, verification))
+    next_command = _next_command(files, source_args, is_verified=verification is not None)
+    return summarize(model, files.target, verification, next_command)
 
 
-def tell(summary: dict[str, Any], *, as_json: bool) -> None:
-    """Print what came of a conversion."""
+def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
+    # 330 ms: imports the quantizer, the engine and the oracles
+    from tpuconvert.verify.source_comparison import verify_source
+    from tpuconvert.verify.verification import Thresholds
+
+    verification = verify_source(model, files.model, files.weights, options, files.calibration, progress=progress)
+    verification.check(Thresholds.default(model, verification.exactness))
+    return verification
+
+
+def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
+    """Print the summary of a conversion."""
     if as_json:
-        from tpuconvert.cli.json_output import print_json
-
         print_json(summary)
     else:
-        from tpuconvert.cli.terminal import echo_text
-        from tpuconvert.report.conversion_summary import summary_lines
-
         echo_text("\n".join(summary_lines(summary)))
 
 
-def next_step(files: Files, said_again: Sequence[str], *, is_verified: bool) -> str:
-    """The command that comes next: the comparison with the source, or a page to look at."""
+def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool) -> str:
+    """Return the command that a user needs next: the comparison with the source, or an HTML page."""
     if is_verified:
         return shlex.join(["tpuconvert", "inspect", files.target, "--html", f"{_stem(files.target)}.html"])
     words = ["tpuconvert", "verify", files.model, *([files.weights] if files.weights else []), files.target]
     if files.calibration is not None or files.ranges is not None:
         words += ["--data", files.calibration or "SAMPLES"]
-    return shlex.join([*words, *said_again])
+    return shlex.join([*words, *source_args])
 
 
 def _stem(name: str) -> str:
-    """A file's name without its suffix."""
+    """Return a file name without its suffix."""
     return os.path.splitext(name)[0]

@@ -2,70 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+from tpuconvert.cli.conversion import Files, convert_files, print_summary
+from tpuconvert.cli.conversion_options import conversion_options, source_option_args
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option
-from tpuconvert.cli.source_options import (
-    calibration_method_option,
-    conversion_options,
-    make_options,
-    make_watch,
-    min_int8_share_option,
+from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import (
+    calibration_option,
+    model_output_option,
     progress_option,
-    said_again,
-    strict_set_option,
+    report_option,
+    verify_option,
 )
+from tpuconvert.cli.terminal import echo_error
+from tpuconvert.options import OPTIONS, Options
+from tpuconvert.pass_instrumentation import Sink, Watch
+from tpuconvert.plugins import load_plugins
 
 
-@click.command("convert", short_help="Convert a source model to a .tpum file.")
-@conversion_options
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="OUT.tpum",
-    help="The file to write. Default: the model's name with .tpum.",
-)
-@click.option(
-    "--quantize",
-    type=click.Choice(["none", "int8"]),
-    default="none",
-    show_default=True,
-    help="Arithmetic of the model; none is float, and leaves a quantized source as it is.",
-)
-@click.option(
-    "--calibration",
-    type=InputFile(),
-    metavar="DATA",
-    help="Samples for int8: a folder of pictures, an .npz or .npy file.",
-)
-@calibration_method_option
-@click.option(
-    "--max-transposes", type=click.IntRange(min=0), metavar="N", help="Fail (exit code 5) when more are left."
-)
-@min_int8_share_option
-@strict_set_option
-@click.option(
-    "--grouping/--no-grouping",
-    default=True,
-    help="Plan which nodes share on-chip memory (the default), or not. Results do not depend on it.",
-)
-@click.option(
-    "--local-memory",
-    metavar="LANESxBYTES",
-    help="On-chip memory to plan for, as 64x256K, or a chip's name. Default: that of the chip.",
-)
+@click.command("convert")
+@conversion_options(*OPTIONS)
+@model_output_option
+@calibration_option()
 @click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
-@click.option(
-    "--disable-rule",
-    "disable_rules",
-    multiple=True,
-    metavar="NAME",
-    help="Leave a rule or pass of the optimizer out: tpuconvert passes lists them. Several: repeat it.",
-)
 @click.option(
     "--dump-after",
     "dumps",
@@ -81,8 +46,8 @@ from tpuconvert.cli.source_options import (
     metavar="DATA",
     help="As --validate, on samples of yours besides random numbers: pictures, an .npz or .npy file.",
 )
-@click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
-@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
+@verify_option
+@report_option
 @progress_option
 @json_option
 def command(
@@ -109,18 +74,36 @@ def command(
         --preprocess mean=127.5,scale=0.0078125,layout=NHWC
     tpuconvert convert deploy.prototxt net.caffemodel -o net.tpum
     """
-    from tpuconvert.cli.conversion import Files, make, tell
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.plugins import load_plugins
-
     files = Files(model, weights, calibration, output, report)
     files.check()
     load_plugins(plugins)
-    settings = make_options(**options)
-    again = said_again()
-    with drawn_progress(progress_mode) as progress:
-        watch = None
-        if trace or dumps or validate or validate_on is not None:
-            watch = make_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
-        summary = make(files, settings, progress, watch=watch, with_verification=with_verification, said_again=again)
-    tell(summary, as_json=as_json)
+    checked = Options.of(**options)
+    watch = None
+    if trace or dumps or validate or validate_on is not None:
+        watch = _create_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
+    with show_progress(progress_mode) as progress:
+        summary = convert_files(
+            files,
+            checked,
+            progress,
+            watch=watch,
+            with_verification=with_verification,
+            source_args=source_option_args(),
+        )
+    print_summary(summary, as_json=as_json)
+
+
+def _create_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str | None) -> Watch:
+    """Return the instrumentation that the arguments describe.
+
+    Raises:
+        UsageError: a dump has no name of a rule, or a file that cannot be written.
+
+    """
+    sinks: dict[str, Sink] = {}
+    for text in dumps:
+        name, _, file = text.partition("=")
+        ensure(name not in sinks, f"--dump-after {name} is given twice")
+        ensure_writable(file or None)
+        sinks[name] = Path(file) if file else echo_error
+    return Watch(echo_error if trace else None, sinks, validate, samples)

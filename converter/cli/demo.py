@@ -6,13 +6,17 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import no_plugins_option, progress_option
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.demo import HEADING, cells, run_demo
+from tpuconvert.report.text import table
 
 
-@click.command("demo", short_help="Go the whole way on the bundled example.")
+@click.command("demo")
 @click.option(
     "-o",
     "--output",
@@ -22,7 +26,7 @@ from tpuconvert.cli.terminal import echo
     show_default=True,
     help="For models and report.",
 )
-@click.option("--chip", default="bm1686", show_default=True, metavar="CHIP", help="The target: bm1684 or bm1686.")
+@declared_option("chip", help="Target chip: bm1684 or bm1686.")
 @progress_option
 @no_plugins_option
 @json_option
@@ -30,11 +34,7 @@ def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
     """Convert, quantize and evaluate the bundled example, a small network for handwritten digits, in all formats."""
     import dataclasses
 
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.demo import HEADING, cells, run_demo
-    from tpuconvert.report.text import table
-
-    with drawn_progress(progress_mode) as progress:
+    with show_progress(progress_mode) as progress:
         rows, report = run_demo(Path(output), chip, progress)
     if as_json:
         formats = [dataclasses.asdict(row) for row in rows]

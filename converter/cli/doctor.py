@@ -6,18 +6,19 @@ from typing import Any
 
 import click
 
+from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import (
-    calibration_method_option,
-    conversion_options,
-    make_options,
-    progress_option,
-)
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import engine_options, progress_option
+from tpuconvert.cli.terminal import echo_text
+from tpuconvert.diagnosis.doctor import diagnose
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.plugins import load_plugins
 
 
-@click.command("doctor", short_help="Check samples and their preprocessing against a model.")
-@conversion_options
+@click.command("doctor")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method")
 @click.option(
     "--data",
     type=InputFile(),
@@ -33,9 +34,7 @@ from tpuconvert.cli.source_options import (
 )
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
 @click.option("--strict", is_flag=True, help="Fail (exit code 5) with a warning.")
-@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
-@calibration_method_option
+@engine_options
 @progress_option
 @json_option
 def command(
@@ -58,14 +57,9 @@ def command(
     tpuconvert doctor net.onnx --data validation/ --preprocess mean=127.5,scale=0.0078125
     tpuconvert doctor net.onnx --data images.npz --labels labels.npy
     """
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.diagnosis.doctor import diagnose
-    from tpuconvert.plugins import load_plugins
-
     load_plugins(plugins)
-    settings = make_options(**options)
-    with drawn_progress(progress_mode) as progress:
+    settings = Options.of(**options)
+    with show_progress(progress_mode) as progress:
         found = diagnose(model, weights, settings, data, labels, scores, backend, threads, progress)
     if as_json:
         print_json(found.to_mapping())

@@ -8,11 +8,19 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import plugin_option, progress_option
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import engine_options, plugin_option, preprocess_option, progress_option
+from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.diagnosis.doctor import diagnose
+from tpuconvert.evaluation import evaluate
+from tpuconvert.model import load
+from tpuconvert.options import Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.text_format import several
 
 
-@click.command("evaluate", short_help="Count what a classifier gets right.")
+@click.command("evaluate")
 @click.argument("file", type=InputFile())
 @click.option(
     "--data",
@@ -33,11 +41,8 @@ from tpuconvert.cli.terminal import echo
 @click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below, as 0.95.")
 @click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="Fail (exit code 5) below.")
 @click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
-@click.option(
-    "--preprocess", type=InputFile(), metavar="KEY=VALUE,...", help="Instead of the model's own: see convert."
-)
-@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@preprocess_option
+@engine_options
 @click.option("--doctor", "with_doctor", is_flag=True, help="Also look for a preprocessing that classifies better.")
 @plugin_option
 @progress_option
@@ -64,20 +69,13 @@ def command(
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
     """
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.evaluation import evaluate
-    from tpuconvert.model import load
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.samples.preprocess import Preprocess
-    from tpuconvert.text_format import several
-
     load_plugins(plugins)
     least = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
     asked = tuple(dict.fromkeys((*metrics, *least)))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None
     model = load(file)
     examined = None
-    with drawn_progress(progress_mode) as progress:
+    with show_progress(progress_mode) as progress:
         found = evaluate(
             model,
             data,
@@ -89,9 +87,6 @@ def command(
             progress=progress,
         )
         if with_doctor:
-            from tpuconvert.diagnosis.doctor import diagnose  # with everything that runs variants
-            from tpuconvert.options import Options
-
             examined = diagnose(model, None, Options(preprocess=rule), data, None, scores, backend, threads, progress)
     if as_json:
         print_json(
@@ -110,7 +105,5 @@ def command(
         for name in asked:
             echo(f"  {name}  {found.share(name):.2%}  ({found.right[name]} right)")
         if examined is not None:
-            from tpuconvert.cli.terminal import echo_text
-
             echo_text("\n".join(examined.lines()))
     found.check(least)

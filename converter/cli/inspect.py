@@ -6,20 +6,31 @@ from pathlib import Path
 
 import click
 
+from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import plugin_option
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.output_files import write_report
+from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.shared_options import plugin_option
+from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.model import load
+from tpuconvert.options import Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.cost import cost_lines, cost_node_lines, describe_cost, group_lines
+from tpuconvert.report.model_description import describe_graph, describe_model
+from tpuconvert.report.text import node_lines, summary_text
+from tpuconvert.source_loading import load_source
 
 
-@click.command("inspect", short_help="Show what is in a .tpum file or a source model.")
+@click.command("inspect")
 @click.argument("file", type=InputFile())
 @click.argument("weights", type=InputFile(), required=False)
 @json_option
 @click.option("--html", "page", type=OutputFile(), metavar="OUT.html", help="Write one self-contained page instead.")
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
-@click.option("--signature", metavar="NAME", help="Of a TFLite source with several: the one to show.")
+@declared_option("signature")
 @plugin_option
 def command(
     file: str,
@@ -32,18 +43,6 @@ def command(
     plugins: tuple[str, ...],
 ) -> None:
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion."""
-    from tpuconvert.cli.output_files import write_report
-    from tpuconvert.cli.problems import ensure, ensure_writable
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.frontends.sniffing import identify_file
-    from tpuconvert.model import load
-    from tpuconvert.options import Options
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.report.cost import cost_lines, cost_node_lines, describe_cost, group_lines
-    from tpuconvert.report.model_description import describe_graph, describe_model
-    from tpuconvert.report.text import node_lines, summary_text
-    from tpuconvert.source_loading import load_source
-
     ensure(not (as_json and page), "--json and --html exclude each other")
     ensure_writable(page)
     if page is not None:

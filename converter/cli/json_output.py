@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpuconvert.cli.answer import Answer
+from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.visible_text import for_json
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ def _finite(value: Any) -> Any:
 
 def describe_error(error: TpuConvertError) -> dict[str, Any]:
     """What is printed instead of a result, as docs/schemas/error.schema.json says."""
-    from tpuconvert.schema.errors import UnsupportedError
-
     described: dict[str, Any] = {
         "id": error.id,
         "exit_code": error.exit_code,

@@ -8,10 +8,14 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import no_plugins_option
+from tpuconvert.cli.shared_options import no_plugins_option
+from tpuconvert.cli.terminal import echo_text
+from tpuconvert.op_test import raise_if_failed, run_tests
+from tpuconvert.plugins import operators_of_file
+from tpuconvert.report.text import table
 
 
-@click.group("op", short_help="Test an operator of your own.", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("op", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Work on operators of your own."""
 
@@ -27,11 +31,6 @@ def op_test(file: str, as_json: bool, require_native: bool) -> None:
     Types against the reference, the reference against itself, the native kernel against the reference, the integer form
     against the float reference, and everything once more through a file and a session. Exits with 5 when one fails.
     """
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.op_test import raise_if_failed, run_tests
-    from tpuconvert.plugins import operators_of_file
-    from tpuconvert.report.text import table
-
     outcomes = run_tests(operators_of_file(file), require_native=require_native)
     if as_json:
         print_json({"tests": [dataclasses.asdict(outcome) for outcome in outcomes]})

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import CHIPS, plugin_option, state_alias
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.shared_options import plugin_option
+from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.operator_description import describe
+from tpuconvert.report.operator_tables import (
+    chips_named,
+    operator_named,
+    refused_operators,
+    source_operators,
+    tpu_operators,
+)
+from tpuconvert.report.operator_text import description_lines
+from tpuconvert.report.text import table
 
 
-@click.command("ops", short_help="List the supported operators, or explain one.")
+@click.command("ops")
 @click.argument("name", required=False)
-@click.option("--chip", metavar="CHIP", callback=state_alias, help=f"Only operators of one chip: {CHIPS}.")
+@declared_option("chip", default=None, show_default=False, help="List only the operators of this chip.")
 @click.option(
     "--format",
     "source_format",
@@ -27,9 +40,6 @@ def command(
 
     With NAME, explain one TPU operator: its formula, parameters, data types per chip, locality, and an example.
     """
-    from tpuconvert.cli.problems import ensure
-    from tpuconvert.plugins import load_plugins
-
     ensure(not (chip and source_format), "--chip and --format exclude each other")
     ensure(not (name and source_format), "NAME is a TPU operator: it cannot be had with --format")
     load_plugins(plugins)
@@ -42,11 +52,6 @@ def command(
 def _explain(name: str, chip: str | None, as_json: bool) -> None:
     import dataclasses
 
-    from tpuconvert.cli.terminal import echo_text
-    from tpuconvert.report.operator_description import describe
-    from tpuconvert.report.operator_tables import chips_named, operator_named
-    from tpuconvert.report.operator_text import description_lines
-
     about = describe(operator_named(name), chips_named(chip))
     if as_json:
         print_json(dataclasses.asdict(about))
@@ -55,9 +60,6 @@ def _explain(name: str, chip: str | None, as_json: bool) -> None:
 
 
 def _list(chip: str | None, source_format: str | None, as_json: bool) -> None:
-    from tpuconvert.report.operator_tables import refused_operators, source_operators, tpu_operators
-    from tpuconvert.report.text import table
-
     refused = refused_operators(source_format) if source_format is not None else []
     rows = [*source_operators(source_format), *refused] if source_format is not None else tpu_operators(chip)
     if as_json:

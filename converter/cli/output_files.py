@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
+from tpuconvert.report.html_page import to_html
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.text import full_text, to_json
 from tpuconvert.schema.file_replacement import replacing
@@ -17,8 +18,6 @@ def write_report(path: Path, description: Description) -> None:
     """Write a report in the form that the name asks for: .html, .json, else text."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
-        from tpuconvert.report.html_page import to_html
-
         text = to_html(description)
     else:
         text = to_json(description) if suffix == ".json" else visible(full_text(description)) + "\n"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.optimizer.pipeline import describe_passes
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.text import table
 
 
-@click.command("passes", short_help="List the optimizer's passes and rules in running order.")
+@click.command("passes")
 @json_option
 @plugin_option
 def command(as_json: bool, plugins: tuple[str, ...]) -> None:
@@ -18,10 +21,6 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     A pass is one walk over the graph; most of them are stages of rules, all of which run until none fires. Every name
     can be given to convert --disable-rule and --dump-after.
     """
-    from tpuconvert.optimizer.pipeline import describe_passes
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.report.text import table
-
     load_plugins(plugins)
     rows = describe_passes()
     if as_json:

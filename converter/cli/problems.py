@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.input_files import refuse_input
+
 SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
 REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
 
@@ -53,8 +56,6 @@ def ensure_writable(path: str | None) -> None:
         return
     folder = os.path.dirname(path) or os.curdir
     ensure(os.path.isdir(folder), f"{path}: there is no folder {folder}", hint="create it first")
-    from tpuconvert.schema.input_files import refuse_input
-
     refuse_input(path)
 
 
@@ -66,6 +67,4 @@ def ensure(condition: bool, message: str, hint: str = "") -> None:
 
     """
     if not condition:
-        from tpuconvert.schema.errors import UsageError
-
         raise UsageError(message, hint=hint)

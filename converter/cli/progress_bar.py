@@ -19,7 +19,7 @@ MODES = ("auto", "bar", "lines", "none")
 
 
 @contextmanager
-def drawn_progress(mode: str = "auto") -> Iterator[Progress]:
+def show_progress(mode: str = "auto") -> Iterator[Progress]:
     """Progress that draws for as long as the ``with`` block runs; a bar leaves no trace behind."""
     if mode == "none":
         yield _Told()

@@ -6,41 +6,33 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.conversion import Files, convert_files, print_summary
+from tpuconvert.cli.conversion_options import conversion_options, source_option_args
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
-from tpuconvert.cli.source_options import (
-    calibration_method_option,
-    conversion_options,
-    make_options,
-    min_int8_share_option,
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import (
+    calibration_option,
+    model_output_option,
     progress_option,
-    said_again,
-    strict_set_option,
+    report_option,
+    verify_option,
 )
+from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.plugins import load_plugins
 
 
-@click.command("quantize", short_help="Convert a source model to INT8, with ranges or samples.")
-@conversion_options
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="OUT.tpum",
-    help="The file to write. Default: the model's name with .tpum.",
-)
+@click.command("quantize")
+@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "min_int8_share", "strict_set")
+@model_output_option
 @click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")
-@click.option(
-    "--calibration",
-    type=InputFile(),
-    metavar="DATA",
-    help="Samples: a folder of pictures, an .npz or .npy file. Beside --ranges they only refine the weights.",
+@calibration_option(
+    help="Calibration samples: a folder of images, an .npz or .npy file. With --ranges they only refine the weights."
 )
-@calibration_method_option
-@min_int8_share_option
-@strict_set_option
-@click.option("--verify", "with_verification", is_flag=True, help="Compare with the source before writing.")
-@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
+@verify_option
+@report_option
 @progress_option
 @json_option
 def command(
@@ -65,11 +57,6 @@ def command(
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
     tpuconvert quantize net.onnx --ranges ranges.json --calibration images/ -o net.tpum
     """
-    from tpuconvert.cli.conversion import Files, make, tell
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.frontends.sniffing import identify_file
-    from tpuconvert.plugins import load_plugins
-
     ensure(
         ranges is not None or calibration is not None,
         "quantization needs ranges or samples",
@@ -89,8 +76,9 @@ def command(
     files = Files(model, weights, calibration, output, report, ranges)
     files.check()
     load_plugins(plugins)
-    settings = make_options(quantize="int8", **options)
-    again = said_again()
-    with drawn_progress(progress_mode) as progress:
-        summary = make(files, settings, progress, with_verification=with_verification, said_again=again)
-    tell(summary, as_json=as_json)
+    checked = Options.of(quantize="int8", **options)
+    with show_progress(progress_mode) as progress:
+        summary = convert_files(
+            files, checked, progress, with_verification=with_verification, source_args=source_option_args()
+        )
+    print_summary(summary, as_json=as_json)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
-from tpuconvert.cli.source_options import allow_root_option, plugin_option, progress_option
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import calibration_option, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.plugins import load_plugins
+from tpuconvert.quantize.ranges_file import read_ranges
+from tpuconvert.reproduction import reproduce
 
 
-@click.command("reproduce", short_help="Make a .tpum file again and compare the bytes.")
+@click.command("reproduce")
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@click.option("--calibration", type=InputFile(), metavar="DATA", help="The samples that the file was quantized with.")
+@calibration_option(help="The samples with which the file was quantized.")
 @click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="The ranges that the file was quantized with.")
 @click.option("-o", "--output", type=OutputFile(), metavar="OUT.tpum", help="Keep the file that is made.")
-@allow_root_option
+@declared_option("allow_root")
 @progress_option
 @json_option
 @plugin_option
@@ -34,11 +39,6 @@ def command(
 
     The source and the samples must be those that the file was made from. Exit code 5 when the bytes are others.
     """
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.quantize.ranges_file import read_ranges
-    from tpuconvert.reproduction import reproduce
-
     ensure(
         len(files) in (2, 3),
         f"{len(files)} files where two are needed: a source (with its weights) and the model made from it",
@@ -49,7 +49,7 @@ def command(
         ensure_model_name(output)
     load_plugins(plugins)
     measured = None if ranges is None else read_ranges(ranges)
-    with drawn_progress(progress_mode) as progress:
+    with show_progress(progress_mode) as progress:
         result = reproduce(
             file, model, weights, calibration, ranges=measured, output=output, allow_root=allow_root, progress=progress
         )

@@ -9,9 +9,18 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.output_files import write_arrays
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.source_options import plugin_option
+from tpuconvert.cli.shared_options import engine_options, plugin_option, preprocess_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.model import load
+from tpuconvert.plugins import load_plugins
+from tpuconvert.runtime.batches import check_joinable
+from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import load_arrays, load_feeds
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
@@ -20,7 +29,7 @@ BEST = 5
 """So many of the highest scores of so many samples are shown."""
 
 
-@click.command("run", short_help="Run a .tpum file on inputs.")
+@click.command("run")
 @click.argument("file", type=InputFile())
 @click.argument("inputs", type=InputFile(is_named=True), nargs=-1, metavar="[NAME=]INPUT...", required=True)
 @click.option(
@@ -30,11 +39,8 @@ BEST = 5
     metavar="OUT.npz",
     help="Write all outputs; several samples are joined on the first axis.",
 )
-@click.option(
-    "--preprocess", type=InputFile(), metavar="KEY=VALUE,...", help="Instead of the model's own: see convert."
-)
-@click.option("--backend", type=click.Choice(["auto", "native", "reference"]), default="auto", show_default=True)
-@click.option("--threads", type=click.IntRange(min=1), help="Threads of the native engine.")
+@preprocess_option
+@engine_options
 @json_option
 @plugin_option
 def command(
@@ -54,14 +60,6 @@ def command(
     tpuconvert run net.tpum tokens=a.npy mask=b.npy -o out.npz
     """
     import numpy as np
-
-    from tpuconvert.cli.output_files import write_arrays
-    from tpuconvert.model import load
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.runtime.batches import check_joinable
-    from tpuconvert.runtime.session import Session
-    from tpuconvert.samples.calibration_data import load_feeds
-    from tpuconvert.samples.preprocess import Preprocess
 
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
     ensure_writable(output)
@@ -104,10 +102,6 @@ def command(
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
     """What ``load_feeds`` takes: one path, or arrays by input name."""
-    from tpuconvert.samples.calibration_data import load_arrays
-    from tpuconvert.schema.errors import UsageError
-    from tpuconvert.schema.spelling import did_you_mean
-
     named: dict[str, str] = {}
     for text in texts:
         name, separator, path = text.partition("=")

@@ -39,6 +39,11 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(text, err=err)
 
 
+def echo_error(text: str) -> None:
+    """Print text and a line feed on stderr."""
+    echo(text, err=True)
+
+
 def write_commands(lines: Sequence[str]) -> None:
     """Write commands for the build service to stderr as they are; their texts have been escaped."""
     for line in lines:

@@ -8,16 +8,27 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.output_files import write_report
 from tpuconvert.cli.problems import ensure, ensure_report_name
-from tpuconvert.cli.source_options import make_options, plugin_option, progress_option, source_options
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.model import load
+from tpuconvert.options import SOURCE_OPTIONS, Options
+from tpuconvert.plugins import load_plugins
+from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.text import verification_lines
+from tpuconvert.verify.metrics import MetricLimit, check_metrics
+from tpuconvert.verify.source_comparison import measure_metrics, verify_source
+from tpuconvert.verify.verification import NamedLimit, Thresholds
 
 
-@click.command("verify", short_help="Compare a .tpum file with its source.")
+@click.command("verify")
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@source_options
+@declared_options(*SOURCE_OPTIONS)
 @config_options
 @click.option(
     "--data",
@@ -60,7 +71,7 @@ from tpuconvert.cli.terminal import echo
 )
 @progress_option
 @json_option
-@click.option("--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json, or text.")
+@report_option
 @plugin_option
 def command(
     files: tuple[str, ...],
@@ -87,16 +98,6 @@ def command(
     thresholds: 1e-4 of an output's range for float models, cosine 0.95 for INT8, and for BM1686 every integer of a
     quantized source, where only integers take part.
     """
-    from tpuconvert.cli.output_files import write_report
-    from tpuconvert.cli.progress_bar import drawn_progress
-    from tpuconvert.model import load
-    from tpuconvert.plugins import load_plugins
-    from tpuconvert.report.model_description import describe_model
-    from tpuconvert.report.text import verification_lines
-    from tpuconvert.verify.metrics import MetricLimit, check_metrics, measured
-    from tpuconvert.verify.source_comparison import verify_source
-    from tpuconvert.verify.verification import NamedLimit, Thresholds
-
     ensure(
         len(files) in (2, 3),
         f"{len(files)} files where two are compared: a source (with its weights) and a model made from it",
@@ -107,9 +108,9 @@ def command(
     named = [NamedLimit.parse(text) for text in limits]
     load_plugins(plugins)
     measures = [MetricLimit.parse(text) for text in metrics]
-    settings = make_options(**options)
+    settings = Options.of(**options)
     converted = load(file)
-    with drawn_progress(progress_mode) as progress:
+    with show_progress(progress_mode) as progress:
         result = verify_source(
             converted, model, weights, settings, data, samples=samples, oracle=oracle, progress=progress
         )
@@ -117,7 +118,7 @@ def command(
         write_report(Path(report), describe_model(converted, result))
     verification = result.to_mapping()
     lines = verification_lines(verification)
-    told = measured(measures, converted, model, weights, settings, data, samples) if measures else {}
+    told = measure_metrics(measures, converted, model, weights, settings, data, samples) if measures else {}
     if told:
         verification["metrics"] = told
         lines += [f"{name} of '{output}': {number:.6g}" for name, by in told.items() for output, number in by.items()]

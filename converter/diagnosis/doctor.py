@@ -19,7 +19,7 @@ from tpuconvert.diagnosis.variants import TrialSamples, short
 from tpuconvert.evaluation import LABELS, Labelled, load_labelled
 from tpuconvert.model import Model, load
 from tpuconvert.options import Options
-from tpuconvert.pipeline import finish
+from tpuconvert.pipeline import convert_graph
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_arrays, load_feeds
@@ -173,7 +173,7 @@ def diagnose(
         graph = load_source(source, weights, options)
         options = with_preprocessing_of(graph, options)
         expected = None if is_quantized_source(graph) else expectations(graph)
-        model = finish(graph, options, progress=progress)
+        model = convert_graph(graph, options, progress=progress)
     else:
         model = source if isinstance(source, Model) else load(source)
         if weights is not None:

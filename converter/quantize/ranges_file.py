@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuconvert.optimization import optimize_graph
+from tpuconvert.optimizer.quantize import prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
+from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
+from tpuconvert.recipe import source_digest
 from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
@@ -25,7 +30,6 @@ if TYPE_CHECKING:
     from tpuconvert.progress import Progress
     from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.schema.graph import Graph
-    from tpuconvert.source_loading import Source
 
 FORMAT = "tpuconvert ranges"
 VERSION = 3
@@ -104,8 +108,6 @@ class MeasuredRanges:
 
 def digests(*files: Source | None) -> tuple[str, ...]:
     """Digest of each file that there is."""
-    from tpuconvert.recipe import source_digest
-
     return tuple(source_digest(file) for file in files if file is not None)
 
 
@@ -131,24 +133,17 @@ def measure_ranges(
         UsageError: the source is quantized already, or the samples do not fit.
 
     """
-    from tpuconvert.diagnosis.network import expectations
-    from tpuconvert.optimizer.quantize import prepare
-    from tpuconvert.pipeline import improve
-    from tpuconvert.quantize.quantization import calibrate_and_check, calibration_feeds
-    from tpuconvert.source_loading import is_quantized_source, load_source, with_preprocessing_of
-
     progress.stage("load")
     graph = load_source(source, weights, options)
     options = with_preprocessing_of(graph, options)
     if is_quantized_source(graph):
         raise UsageError("the source is quantized already and keeps its own scales", file=str(source))
     feeds = calibration_feeds(graph, options, calibration)
-    expected = expectations(graph)  # the optimizer folds what states them
-    improve(graph, options, progress)
+    optimized = optimize_graph(graph, options, progress=progress)
     progress.tell(f"calibration: {feeds.description}")
-    prepare(graph, options.disabled)
+    prepare(graph, options.disable_rules)
     progress.stage("calibrate", len(feeds))
-    ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, expected, progress)
+    ranges, warnings = calibrate_and_check(graph, feeds, options.calibration_method, optimized.expected, progress)
     for note in warnings:
         progress.tell(f"check the samples: {note.message}")
     return MeasuredRanges(digests(source, weights, *graph.files), options.calibration_method, feeds.samples, ranges)

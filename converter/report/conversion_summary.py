@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.model import Model
 from tpuconvert.quantize.integer_share import integer_share, is_integer
 from tpuconvert.report.model_description import describe_model, port_text
+from tpuconvert.report.notes import SHARE, NoteGroup, group_line, grouped, share_lines
+from tpuconvert.report.text import sqnr_text, verdict_lines
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.cost import total_macs
 from tpuconvert.text_format import bytes_text, counted, several
 
@@ -68,8 +71,6 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
 def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) -> list[Summary]:
     if not notes:
         return []
-    from tpuconvert.report.notes import grouped
-
     operators = {node.name: node.op.name for node in nodes}
     return [group.to_mapping() for group in grouped(notes, operators)]
 
@@ -88,16 +89,12 @@ def summary_lines(summary: Summary) -> list[str]:
     if summary["transposes"]:
         lines.append(f"  transposes: {summary['transposes']} left")
     if summary["preprocessing"]:
-        from tpuconvert.samples.preprocess import Preprocess
-
         lines.append(f"  preprocessing: {Preprocess.from_mapping(summary['preprocessing'])}")
     if summary["plugins"]:
         lines.append(f"  plugins: {', '.join(summary['plugins'])}")
     lines += _note_lines(summary)
     verification = summary["verification"]
     if verification is not None:
-        from tpuconvert.report.text import verdict_lines
-
         lines += [f"  {line}" for line in verdict_lines(verification)]
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
     lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
@@ -124,16 +121,12 @@ def _integer_share(summary: Summary) -> str:
 def _share_lines(summary: Summary) -> list[str]:
     if not summary["notes"]:
         return []
-    from tpuconvert.report.notes import SHARE, share_lines
-
     return share_lines(note["reason"] for note in summary["notes"] if note["kind"] == SHARE)
 
 
 def _note_lines(summary: Summary) -> list[str]:
     if not summary["notes"]:
         return []
-    from tpuconvert.report.notes import SHARE, NoteGroup, group_line
-
     groups = [
         NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"])
         for note in summary["notes"]
@@ -147,8 +140,6 @@ def _note_lines(summary: Summary) -> list[str]:
 
 
 def _similarity(entry: Summary) -> str:
-    from tpuconvert.report.text import sqnr_text
-
     cosine = "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"
     has_number = entry["sqnr_db"] is not None and not entry["not_finite"]
     return f"cosine {cosine}, SQNR {sqnr_text(entry)}" + (" dB" if has_number else "")

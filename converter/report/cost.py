@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
 from tpuconvert.report.text import table
+from tpuconvert.schema import cost
+from tpuconvert.schema.errors import CorruptInputError
+from tpuconvert.schema.hardware import hardware_of
 from tpuconvert.text_format import bytes_text, counted, several, shortened
 
 if TYPE_CHECKING:
@@ -21,9 +25,6 @@ Description = dict[str, Any]
 
 def describe_cost(model: Model) -> Description:
     """Groups, their cost, and totals, as plain values. Bytes and seconds are those of one run."""
-    from tpuconvert.schema import cost
-    from tpuconvert.schema.hardware import hardware_of
-
     hardware = hardware_of(model.chip)
     nodes = model.graph.nodes
     grouping = model.content.grouping
@@ -70,11 +71,6 @@ def _share(before: int, after: int) -> float:
 
 def _group(model: Model, group: Group, layers: list[Description]) -> Description:
     """One group. What the file says may be impossible for its nodes, which is then said instead of its cost."""
-    from tpuconvert.optimizer.grouping.tiles import CannotCutError, group_cost
-    from tpuconvert.schema import cost
-    from tpuconvert.schema.errors import CorruptInputError
-    from tpuconvert.schema.hardware import hardware_of
-
     hardware, grouping = hardware_of(model.chip), model.content.grouping
     assert grouping is not None
     nodes = model.graph.nodes[group.first : group.stop]

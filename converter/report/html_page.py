@@ -9,9 +9,11 @@ import html
 import re
 from collections.abc import Container, Sequence
 
+from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, grouped, operators_of
 from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import DType, format_shape
 from tpuconvert.schema.visible_text import visible
 from tpuconvert.text_format import bytes_text, counted, shortened
@@ -132,8 +134,6 @@ def _facts(description: Description) -> str:
     rows.append(("results", arithmetic or "none"))
     rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
     if description.get("preprocessing"):
-        from tpuconvert.samples.preprocess import Preprocess
-
         rows.append(("preprocessing", str(Preprocess.from_mapping(description["preprocessing"]))))
     if description.get("plugins"):
         rows.append(("plugins", ", ".join(description["plugins"])))
@@ -285,8 +285,6 @@ def _quantization(layers: list[Description]) -> str:
 
 def _groups(cost: Description) -> str:
     """What shares on-chip memory."""
-    from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
-
     lead = f'<h2>Groups</h2>\n<p class="lead">{escape(group_summary(cost))}.</p>\n'
     rows: list[Sequence[Cell]] = [
         (*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in group_rows(cost)

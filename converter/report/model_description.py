@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.model import Model
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
 if TYPE_CHECKING:
+    from tpuconvert.model import Model
     from tpuconvert.verify.verification import Verification
 
 Description = dict[str, Any]

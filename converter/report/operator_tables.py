@@ -6,6 +6,7 @@ import difflib
 import itertools
 from typing import Any
 
+from tpuconvert.frontends.registry import Kind, Registration, registry
 from tpuconvert.schema.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops, find_op
@@ -66,8 +67,6 @@ def source_operators(source_format: str) -> list[Row]:
     ``versions`` has one range per meaning that a converter has; Caffe has no versions. Kind and limits are those of the
     newest meaning.
     """
-    from tpuconvert.frontends.registry import Registration, registry
-
     found: dict[tuple[str, str], list[Registration]] = {}
     for entry in registry(source_format).all_entries():
         found.setdefault((entry.domain, entry.name), []).append(entry)
@@ -84,8 +83,6 @@ def source_operators(source_format: str) -> list[Row]:
 
 def refused_operators(source_format: str) -> list[Row]:
     """Rows like those of ``source_operators`` for operators without a converter, with the reason as their limit."""
-    from tpuconvert.frontends.registry import Kind, registry
-
     return [
         _row(name, "", [], Kind.REFUSED.value, why) for name, why in sorted(registry(source_format).refusals.items())
     ]

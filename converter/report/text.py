@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import for_json, one_line
 from tpuconvert.text_format import bytes_text, counted, several, shortened
+from tpuconvert.verify.difference import LAYER_SQNR
 
 _ABOUT = ("name", "version", "author", "license")
 
@@ -40,8 +42,6 @@ def summary_text(description: Description) -> str:
         lines.append(f"  transposes: {description['transposes']} left")
     lines += metadata_lines(description.get("metadata") or {})
     if description.get("preprocessing"):
-        from tpuconvert.samples.preprocess import Preprocess
-
         lines.append(f"  preprocessing: {Preprocess.from_mapping(description['preprocessing'])}")
     if description.get("plugins"):
         lines.append(f"  plugins: {', '.join(description['plugins'])}")
@@ -150,8 +150,6 @@ def opinion_lines(verification: Description) -> list[str]:
 
 def first_line(verification: Description) -> str:
     """On how many samples the comparison was made, and the first tensor that stands out."""
-    from tpuconvert.verify.verification import LAYER_SQNR  # with everything that a comparison needs
-
     first = verification["first_difference"]
     samples = several(verification["samples"], "sample")
     lead = f"compared with the source on {samples} {verification['origin']}".rstrip()

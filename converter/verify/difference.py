@@ -10,6 +10,9 @@ import numpy as np
 
 from tpuconvert.schema.types import Array, QuantParams
 
+LAYER_SQNR = 20.0
+"""Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
+
 
 @dataclass
 class Difference:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 
 if TYPE_CHECKING:
-    from tpuconvert.model import Model
-    from tpuconvert.options import Options
-    from tpuconvert.samples.calibration_data import CalibrationSource
+    pass
 
 Metric = Callable[[Array, Array], float]
 """The source's result and the model's -> a number."""
@@ -77,54 +72,6 @@ class MetricLimit:
             raise UsageError(f"'{text}' is no metric", hint="NAME, or NAME<=NUMBER") from None
         metric(limit.name)
         return limit
-
-
-@np.errstate(all="ignore")
-def measured(
-    limits: Sequence[MetricLimit],
-    model: Model,
-    source: str,
-    weights: str | None,
-    options: Options,
-    data: CalibrationSource | None,
-    samples: int,
-) -> dict[str, dict[str, float]]:
-    """What metrics say about each output: the largest number over the samples, by metric and output.
-
-    Args:
-        limits: the metrics.
-        model: the converted model.
-        source: the file it was made from.
-        weights: the caffemodel of a prototxt.
-        options: those of the conversion.
-        data: samples; random numbers of a fixed seed when None.
-        samples: how many to look at, at most.
-
-    """
-    from tpuconvert.runtime.session import Session
-    from tpuconvert.samples.calibration_data import load_feeds
-    from tpuconvert.samples.random_samples import random_feeds
-    from tpuconvert.source_loading import load_source
-    from tpuconvert.verify.source_comparison import source_program
-
-    graph = source_program(load_source(source, weights, options), model)
-    ports = {port.name: port for port in model.graph.output_ports}
-    found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
-    feeds: Iterable[dict[str, Array]]
-    if data is None:
-        feeds = random_feeds(graph.input_ports, samples)
-    else:
-        feeds = itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples)
-    with Session(graph) as wanted_session, Session(model) as got_session:
-        for sample in feeds:
-            wanted, got = wanted_session.run(sample), got_session.run(sample)
-            for output, port in ports.items():
-                arrays = (wanted[output], got[output])
-                real = [port.quant.dequantize(array) if port.quant is not None else array for array in arrays]
-                for limit in limits:
-                    number = float(metric(limit.name)(*real))
-                    found[limit.name][output] = max(found[limit.name].get(output, number), number)
-    return found
 
 
 def check_metrics(limits: Sequence[MetricLimit], found: dict[str, dict[str, float]]) -> None:

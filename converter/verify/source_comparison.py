@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +14,19 @@ from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.types import Chip
-from tpuconvert.source_loading import fixed_arrays, is_quantized_source, load_source, source_format
+from tpuconvert.schema.types import Array, Chip
+from tpuconvert.source_loading import (
+    fixed_arrays,
+    has_original_interface,
+    is_quantized_source,
+    load_source,
+    source_format,
+)
+from tpuconvert.verify.metrics import MetricLimit, metric
 from tpuconvert.verify.oracle import find_oracle
 from tpuconvert.verify.verification import Verification, verify
 
@@ -71,8 +80,8 @@ def verify_source(
     progress.stage("load the source")
     graph = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
-    optimize(optimized, chip=model.chip, disabled=options.disabled)
-    fit_to_chip(optimized, model.chip, disabled=options.disabled)
+    optimize(optimized, chip=model.chip, disabled=options.disable_rules)
+    fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(graph)
     graph, optimized = (source_program(each, model) for each in (graph, optimized))
     if data is None:
@@ -80,10 +89,10 @@ def verify_source(
     else:
         loaded = load_feeds(data, graph.input_ports, options.preprocess or model.preprocess)
         feeds, origin = list(itertools.islice(loaded, samples)), ""
-    is_alike = options.inputs is None and options.reading.is_as_stored  # another engine takes the same arrays
+    is_alike = has_original_interface(options)  # another engine takes the same arrays
     kind = source_format(source)
     is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
-    if is_quantized and options.reading.tflite_rounding != "double":
+    if is_quantized and options.tflite_rounding != "double":
         is_alike = False  # the engine runs the reference kernels, which round twice
     engine = find_oracle(oracle, kind, source) if is_alike else None
     said = None
@@ -102,3 +111,45 @@ def verify_source(
         allow_nan=options.allow_non_finite,
         progress=progress.advance,
     )
+
+
+@np.errstate(all="ignore")
+def measure_metrics(
+    limits: Sequence[MetricLimit],
+    model: Model,
+    source: str,
+    weights: str | None,
+    options: Options,
+    data: CalibrationSource | None,
+    samples: int,
+) -> dict[str, dict[str, float]]:
+    """Return the largest number over the samples, by metric and output.
+
+    Args:
+        limits: the metrics.
+        model: the converted model.
+        source: the file it was made from.
+        weights: the caffemodel of a prototxt.
+        options: those of the conversion.
+        data: samples; random numbers of a fixed seed when None.
+        samples: how many to look at, at most.
+
+    """
+    graph = source_program(load_source(source, weights, options), model)
+    ports = {port.name: port for port in model.graph.output_ports}
+    found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
+    feeds: Iterable[dict[str, Array]]
+    if data is None:
+        feeds = random_feeds(graph.input_ports, samples)
+    else:
+        feeds = itertools.islice(load_feeds(data, graph.input_ports, options.preprocess or model.preprocess), samples)
+    with Session(graph) as wanted_session, Session(model) as got_session:
+        for sample in feeds:
+            wanted, got = wanted_session.run(sample), got_session.run(sample)
+            for output, port in ports.items():
+                arrays = (wanted[output], got[output])
+                floats = [port.quant.dequantize(array) if port.quant is not None else array for array in arrays]
+                for limit in limits:
+                    number = float(metric(limit.name)(*floats))
+                    found[limit.name][output] = max(found[limit.name].get(output, number), number)
+    return found

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.model import Model
-from tpuconvert.pipeline import has_integers
+from tpuconvert.model_building import has_integers
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
-from tpuconvert.verify.difference import Difference
+from tpuconvert.verify.difference import LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.verify.oracle import OracleError, Statement
 from tpuconvert.verify.output_checks import output_problems, output_statistics
@@ -37,9 +37,6 @@ from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_o
 
 FLOAT_TOLERANCE = 1e-4
 """Share of a tensor's range by which float programs may differ: sums in another order, not another meaning."""
-
-LAYER_SQNR = 20.0
-"""Decibel. A quantized layer below this lost more than one part in a hundred of its signal's power."""
 
 ENGINE_ERROR = 1e-6
 """Other engines approximate functions: the sigmoid of onnxruntime is off by so much where it is near 0."""

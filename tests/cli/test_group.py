@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.entry import as_ours, explain
 from tpuconvert.cli.group import COMMANDS
+from tpuconvert.known_errors import explain, known_error
 from tpuconvert.schema import errors
 
 EXIT_CODES = {
@@ -96,7 +96,7 @@ def test_exit_code_of_every_error(name: str) -> None:
     ],
 )
 def test_errors_of_others(error: Exception, code: int, text: str) -> None:
-    known = as_ours(error)
+    known = known_error(error)
     assert known.exit_code == code
     assert text in explain(known)
 

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.options import Options
-from tpuconvert.pipeline import finish
+from tpuconvert.pipeline import convert_graph
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.op import OpKind
@@ -92,10 +92,10 @@ def open_product() -> Graph:
 
 
 def test_open_extents_keep_a_composite_operator_whole() -> None:
-    assert composites(finish(open_product(), Options.of())) == ["batch_matmul"]
+    assert composites(convert_graph(open_product(), Options.of())) == ["batch_matmul"]
 
 
 def test_a_composite_that_open_extents_keep_whole_is_refused() -> None:
     message = r"batch_matmul can only be expanded for extents that are numbers(.|\n)*--input-shapes"
     with pytest.raises(UnsupportedError, match=message):
-        finish(open_product(), Options.of(strict_set=True))
+        convert_graph(open_product(), Options.of(strict_set=True))

@@ -1,0 +1,100 @@
+"""Command-line options of a conversion, derived from their declarations in ``options.py``."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tpuconvert.cli.config_file import config_options
+from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.shared_options import plugin_option
+from tpuconvert.cli.terminal import echo
+from tpuconvert.options import SOURCE_OPTIONS, declaration, default_of
+from tpuconvert.schema.chip_names import alias_of, parse_chip
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+NEEDED_AGAIN = (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins")
+"""Parameters that ``verify`` needs as ``convert`` had them. The preprocessing is stored in the model."""
+
+
+def conversion_options(*names: str) -> Callable[[F], F]:
+    """Add MODEL and WEIGHTS, the options of ``Options`` with these names, --plugin, --config and --set."""
+
+    def decorate(function: F) -> F:
+        function = config_options(plugin_option(declared_options(*names)(function)))
+        weights = click.argument("weights", type=InputFile(), required=False)
+        return click.argument("model", type=InputFile())(weights(function))
+
+    return decorate
+
+
+def declared_options(*names: str) -> Callable[[F], F]:
+    """Add the options of ``Options`` with these names."""
+
+    def decorate(function: F) -> F:
+        for name in reversed(names):
+            function = declared_option(name)(function)
+        return function
+
+    return decorate
+
+
+def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
+    """Add the option of ``Options`` with this name; ``changes`` are arguments of ``click.option``."""
+    declared, default = declaration(name), default_of(name)
+    if isinstance(default, enum.Enum):
+        default = default.value
+    arguments: dict[str, Any] = {"help": f"{declared.help} {declared.syntax}".replace("``", "").strip()}
+    if isinstance(default, bool):
+        arguments |= {"is_flag": True, "default": default, "show_default": "/" in declared.flags}
+    else:
+        arguments |= {"metavar": declared.metavar, "multiple": declared.is_repeated, "type": _type_of(name)}
+        if declared.is_repeated:
+            arguments["help"] += " Can be repeated."
+        elif isinstance(default, str):
+            arguments |= {"default": default.lower(), "show_default": True}
+        elif declared.choices:
+            arguments |= {"default": declared.choices[0], "show_default": True}
+    if name == "chip":
+        arguments["callback"] = report_chip_alias
+    return click.option(declared.flags or f"--{name.replace('_', '-')}", name, **(arguments | changes))
+
+
+def _type_of(name: str) -> click.ParamType[Any] | None:
+    declared = declaration(name)
+    if declared.choices:
+        return click.Choice(declared.choices)
+    if declared.is_file:
+        return InputFile(is_named=declared.is_repeated)
+    if isinstance(declared.least, float):
+        return click.FloatRange(declared.least, declared.most)
+    return None if declared.least is None else click.IntRange(min=int(declared.least))
+
+
+def report_chip_alias(_context: click.Context, _parameter: click.Parameter, chip: str | None) -> str | None:
+    """Print the chip whose operators a product executes, if it has another name."""
+    if chip is not None and alias_of(chip):
+        echo(f"{alias_of(chip)} executes the operators of {parse_chip(chip).value}", err=True)
+    return chip
+
+
+def source_option_args() -> list[str]:
+    """Return the arguments of this call that ``verify`` needs to read the source in the same way."""
+    context = click.get_current_context()
+    args: list[str] = []
+    for option in context.command.params:
+        if not isinstance(option, click.Option) or option.name not in NEEDED_AGAIN:
+            continue
+        value = context.params[option.name]
+        if value in (None, ()) or value == option.default:
+            continue
+        if option.is_bool_flag:
+            args.append((option.opts if value else option.secondary_opts)[0])
+        else:
+            for each in value if option.multiple else (value,):
+                args += [option.opts[0], str(each)]
+    return args

@@ -1,0 +1,109 @@
+"""Options that several commands share, besides those of a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.progress_bar import MODES
+from tpuconvert.plugins import without_installed_plugins
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def progress_option(function: F) -> F:
+    """Add --progress."""
+    return click.option(
+        "--progress",
+        "progress_mode",
+        type=click.Choice(MODES),
+        default="auto",
+        show_default=True,
+        help="Progress on stderr: a bar, a line every few seconds, or none; auto: a bar on a terminal, else lines.",
+    )(function)
+
+
+def plugin_option(function: F) -> F:
+    """Add --plugin and --no-plugins."""
+    return click.option(
+        "--plugin",
+        "plugins",
+        type=InputFile(),
+        multiple=True,
+        metavar="FILE.py",
+        help="Python file with custom operators and converters. Can be repeated.",
+    )(no_plugins_option(function))
+
+
+def no_plugins_option(function: F) -> F:
+    """Add --no-plugins."""
+    return click.option(
+        "--no-plugins",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_disable_installed_plugins,
+        help="Load no plugins of installed packages; TPUCONVERT_PLUGINS=none does the same.",
+    )(function)
+
+
+def _disable_installed_plugins(context: click.Context, _parameter: click.Parameter, is_disabled: bool) -> None:
+    if is_disabled:
+        context.with_resource(without_installed_plugins())
+
+
+def model_output_option(function: F) -> F:
+    """Add --output of a command that writes a model."""
+    return click.option(
+        "-o",
+        "--output",
+        type=OutputFile(),
+        metavar="OUT.tpum",
+        help="File to write. Default: the name of the source with the suffix .tpum.",
+    )(function)
+
+
+def verify_option(function: F) -> F:
+    """Add --verify."""
+    return click.option(
+        "--verify", "with_verification", is_flag=True, help="Compare the model with the source before writing it."
+    )(function)
+
+
+def report_option(function: F) -> F:
+    """Add --report."""
+    return click.option(
+        "--report", type=OutputFile(), metavar="FILE", help="Also write a report: .html, .json or text."
+    )(function)
+
+
+def calibration_option(**arguments: Any) -> Callable[[F], F]:
+    """Return the decorator that adds --calibration; ``arguments`` of ``click.option``."""
+    settings = {"help": "Calibration samples: a folder of images, an .npz or .npy file.", **arguments}
+    return click.option("--calibration", type=InputFile(), metavar="DATA", **settings)
+
+
+def engine_options(function: F) -> F:
+    """Add --backend and --threads."""
+    backend = click.option(
+        "--backend",
+        type=click.Choice(["auto", "native", "reference"]),
+        default="auto",
+        show_default=True,
+        help="native: the compiled engine; reference: NumPy; auto: native where it was built.",
+    )
+    threads = click.option("--threads", type=click.IntRange(min=1), help="Number of threads of the native engine.")
+    return backend(threads(function))
+
+
+def preprocess_option(function: F) -> F:
+    """Add --preprocess of a command that runs a model."""
+    return click.option(
+        "--preprocess",
+        type=InputFile(),
+        metavar="KEY=VALUE,...",
+        help="Preprocessing to use in place of that of the model; see convert.",
+    )(function)

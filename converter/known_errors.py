@@ -1,0 +1,43 @@
+"""Any exception as an error with an id and an exit code, and the text that users read."""
+
+from __future__ import annotations
+
+import errno
+import os
+import traceback
+
+from tpuconvert.schema.errors import (
+    InternalError,
+    ResourceLimitError,
+    TpuConvertError,
+    UnsupportedError,
+    UsageError,
+)
+
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def known_error(error: Exception) -> TpuConvertError:
+    """Return an exception as an error of this package."""
+    if isinstance(error, TpuConvertError):
+        return error
+    if isinstance(error, MemoryError):
+        return ResourceLimitError("not enough memory")
+    if isinstance(error, OSError):
+        kind = ResourceLimitError if error.errno in _OUT_OF_SPACE else UsageError
+        return kind(str(error.strerror or error), file=str(error.filename or ""))
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return InternalError(
+        f"internal error: {type(error).__name__}: {error}{where}",
+        hint="this is a mistake in tpuconvert; please report it with the output of: tpuconvert --traceback ...",
+    )
+
+
+def explain(error: TpuConvertError) -> str:
+    """Return the text of an error: its id, its message, and the ids of the kinds of problems in it."""
+    text = f"error[{error.id}]: {error}"
+    if isinstance(error, UnsupportedError):
+        kinds = sorted({(problem.kind.id, problem.kind.heading) for problem in error.problems})
+        text += "\n  about these: " + ", ".join(f"{number} ({heading})" for number, heading in kinds)
+    return text

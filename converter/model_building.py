@@ -1,0 +1,79 @@
+"""Last step of a conversion: a graph with its final arithmetic becomes a model of one chip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tpuconvert.final_checks import check_expanded, check_legality, check_transposes
+from tpuconvert.installed import version
+from tpuconvert.model import Model
+from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
+from tpuconvert.optimizer.grouping.planner import plan_groups
+from tpuconvert.options import Options
+from tpuconvert.plugins import plugins_of
+from tpuconvert.quantize.integer_share import check_integer_share
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file_model import FileModel, Note
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.hardware import LocalMemory
+
+
+@dataclass(frozen=True)
+class QuantizedGraph:
+    """A graph in which every tensor has the type that it has on the chip: integers, or floats.
+
+    Args:
+        graph: the graph.
+        notes: about ranges, and nodes that stay in float.
+        is_quantized: whether the options or the source ask for integers.
+    """
+
+    graph: Graph
+    notes: tuple[Note, ...] = ()
+    is_quantized: bool = False
+
+
+def build_model(quantized: QuantizedGraph, options: Options) -> Model:
+    """Check that the chip executes the graph, which is changed in place, and plan its on-chip memory.
+
+    Raises:
+        UnsupportedError: the chip cannot execute some nodes.
+        ThresholdError: more transposes are left than allowed, or fewer multiply-accumulates are in integers.
+        UsageError: a limit for the share of integers, but the model is float.
+
+    """
+    graph = quantized.graph
+    if options.strict_set:
+        expand_composites(graph, is_expandable)
+        check_expanded(graph)
+    provide_tensors(graph, options.chip, options.disable_rules)
+    warnings = check_legality(graph, options.chip)
+    check_transposes(graph, options.max_transposes)
+    if options.min_int8_share is not None:
+        if not quantized.is_quantized:
+            hint = "add --quantize int8, or leave --min-int8-share out"
+            raise UsageError("min_int8_share is for models that are quantized, this one is float", hint=hint)
+        check_integer_share(graph, options.min_int8_share)
+    memory = None if options.local_memory is None else LocalMemory.parse(options.local_memory)
+    grouping = plan_groups(graph, options.chip, memory) if options.grouping else None
+    graph.validate()
+    notes: Iterable[Note] = (Note("source", "", note) for note in graph.notes)
+    return Model(
+        FileModel(
+            graph=graph,
+            chip=options.chip,
+            tool_version=version(),
+            quantize="int8" if has_integers(graph) else "none",
+            preprocessing=options.preprocess.to_mapping() if options.preprocess else {},
+            notes=(*notes, *quantized.notes, *warnings),
+            plugins=tuple(plugins_of(graph)),
+            metadata=graph.metadata,
+            grouping=grouping,
+        )
+    )
+
+
+def has_integers(graph: Graph) -> bool:
+    """Return True if some tensor between nodes is stored as integers with a scale."""
+    return any(value.quant is not None and value.dtype.is_integer for value in graph.values)

@@ -1,0 +1,60 @@
+"""Second step of a conversion: the graph of a frontend becomes an optimized graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tpuconvert.final_checks import check_finite, check_not_empty, constant_arrays
+from tpuconvert.optimizer import expand_where_illegal, fit_to_chip, optimize
+from tpuconvert.options import Options
+from tpuconvert.pass_instrumentation import Watch
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.graph import Graph
+
+if TYPE_CHECKING:
+    from tpuconvert.diagnosis.network import Expected
+
+
+@dataclass(frozen=True)
+class OptimizedGraph:
+    """A graph after the optimizer.
+
+    Args:
+        graph: the graph.
+        expected: distributions that batch norms state about tensors of a float network to be quantized. The optimizer
+            folds the batch norms.
+    """
+
+    graph: Graph
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+
+
+def optimize_graph(
+    graph: Graph, options: Options, *, progress: Progress = SILENT, watch: Watch | None = None
+) -> OptimizedGraph:
+    """Optimize the graph of a frontend, which is changed in place, for the chip of the options.
+
+    Raises:
+        UnsupportedError: a constant became NaN or infinite.
+        UsageError: the graph computes nothing.
+
+    """
+    progress.stage("optimize")
+    constants = constant_arrays(graph)
+    expected: Mapping[str, Expected] = {}
+    if options.quantize is not None:
+        # 185 ms: imports the quantizer
+        from tpuconvert.diagnosis.network import expectations
+
+        expected = expectations(graph)
+    trace = None if watch is None else watch.trace
+    observers = () if watch is None else watch.observers(graph, options, progress.tell)
+    optimize(graph, trace, chip=options.chip, disabled=options.disable_rules, observers=observers)
+    expand_where_illegal(graph, options.chip)
+    fit_to_chip(graph, options.chip, trace, options.disable_rules)
+    if not options.allow_non_finite:
+        check_finite(graph, known=constants)
+    check_not_empty(graph, options.inputs, options.outputs)
+    return OptimizedGraph(graph, expected)
