@@ -90,6 +90,7 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        # 3 ms: most users of the package do not need the version
         from tpuconvert.installed import version
 
         return version()

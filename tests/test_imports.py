@@ -1,9 +1,11 @@
 """Imports: absolute, in one direction, and light until something is used."""
 
 import ast
+import graphlib
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,69 @@ def test_imports_are_absolute(repository: Path, folder: str) -> None:
     assert relative == []
 
 
+MEASURED_IMPORTS = 82
+"""Largest number of function-level imports of this package."""
+
+
+def module_files(repository: Path) -> dict[str, Path]:
+    """Import name -> file of every module of the package."""
+    found = {}
+    for folder in MAY_IMPORT:
+        prefix = "tpuconvert" if folder == "converter" else f"tpuconvert.{folder}"
+        for path in modules(repository / folder):
+            parts = path.relative_to(repository / folder).with_suffix("").parts
+            found[".".join([prefix, *parts]).removesuffix(".__init__")] = path
+    return found
+
+
+def imported_at_run_time(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import statement outside of ``if TYPE_CHECKING``, and whether it is in a function."""
+    checked = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    for_types = {id(node) for block in checked for statement in block.body for node in ast.walk(statement)}
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = {id(node) for function in functions for node in ast.walk(function)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in for_types:
+            yield node, id(node) in inner
+
+
+def targets(node: ast.Import | ast.ImportFrom, known: Collection[str]) -> set[str]:
+    """The modules of this package that a statement imports."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names} & set(known)
+    return {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)} & set(known)
+
+
+def test_no_import_circles_even_through_functions(repository: Path) -> None:
+    files = module_files(repository)
+    graph = {
+        name: {
+            target
+            for node, _ in imported_at_run_time(ast.parse(path.read_text(encoding="utf-8")))
+            for target in targets(node, files)
+            if target != name and not name.startswith(f"{target}.")
+        }
+        for name, path in files.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the modules of a circle
+
+
+def test_function_level_imports_are_few_and_give_their_reason(repository: Path) -> None:
+    files = module_files(repository)
+    found, without_reason = 0, []
+    for path in files.values():
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        nodes = [node for node, is_inner in imported_at_run_time(ast.parse(text)) if is_inner and targets(node, files)]
+        found += len(nodes)
+        for node in nodes if path.is_relative_to(repository / "converter") else ():
+            block = "\n".join(lines[max(0, node.lineno - 14) : node.end_lineno])
+            if not re.search(r"#.*\bms\b", block):
+                without_reason.append(f"{path.relative_to(repository)}:{node.lineno}")
+    assert without_reason == [], "a comment gives the milliseconds that a function-level import saves"
+    assert found <= MEASURED_IMPORTS
+
+
 def loaded_by(*code: str) -> set[str]:
     """Those of HEAVY that are in sys.modules after running the code in a process of its own."""
     listing = f"import sys; print('|'.join(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)"
@@ -84,7 +149,7 @@ def test_import_is_light() -> None:
     assert loaded_by("import tpuconvert") == set()
 
 
-@pytest.mark.parametrize("arguments", ["--help", "convert --help", "--version"])
+@pytest.mark.parametrize("arguments", ["--help", "--version"])
 def test_help_is_light(arguments: str) -> None:
     code = f"""
 from tpuconvert.__main__ import main

@@ -1,6 +1,8 @@
 """The names that other people's scripts rely on, and what is said about calls that cannot work."""
 
 import ast
+import inspect
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,11 @@ import pytest
 from onnx_models import model, one, ramp, saved
 
 import tpuconvert as tc
+from tpuconvert.cli.convert import command
 from tpuconvert.frontends.onnx.reader import MAPPED_BYTES
-from tpuconvert.options import Options
+from tpuconvert.optimizer.quantize import Method
+from tpuconvert.optimizer.quantize.calibrators import OWN
+from tpuconvert.options import CALIBRATION_METHODS, OPTIONS, Options, declaration, default_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.source_loading import source_format
 
@@ -122,14 +127,34 @@ def test_weights_that_belong_to_nothing(repository: Path) -> None:
         tc.convert(folder / "digits.onnx", folder / "digits.caffemodel")
 
 
-def test_calibration_methods_are_spelled_alike_everywhere() -> None:
-    """The command line must not load what computes them, so their names stand there a second time."""
-    from tpuconvert.cli.convert import command
-    from tpuconvert.optimizer.quantize import Method
-    from tpuconvert.optimizer.quantize.calibrators import OWN
-    from tpuconvert.options import CALIBRATION_METHODS
-
-    (option,) = (item for item in command.params if item.name == "calibration_method")
+def test_calibration_methods_have_the_same_names_everywhere() -> None:
+    """The quantizer takes long to import, so that the declaration of the option repeats the names."""
     assert set(typing.get_args(Method)) == set(CALIBRATION_METHODS) == set(OWN)
-    assert all(name in option.help for name in OWN)
-    assert option.default == Options().calibration_method
+    assert all(f"``{name}``" in declaration("calibration_method").help for name in OWN)
+
+
+EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "watch"}
+"""Arguments of ``convert`` that are no options."""
+
+
+def test_arguments_of_convert_equal_the_declared_options() -> None:
+    parameters = inspect.signature(tc.convert).parameters.values()
+    given = {item.name: item.default for item in parameters if item.name not in EXTRA_ARGUMENTS}
+    assert list(given) == list(OPTIONS)
+    assert {name: None if value in ({}, None) else value for name, value in given.items()} == {
+        name: None if default_of(name) == {} else default_of(name) for name in OPTIONS
+    }
+
+
+def test_docstring_of_convert_has_the_declared_help_texts() -> None:
+    text = inspect.getdoc(tc.convert) or ""
+    section = text[text.index("Args:") : text.index("Returns:")]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    described = {name: " ".join(about.split()) for name, about in entries}
+    assert list(described) == list(inspect.signature(tc.convert).parameters)
+    assert {name: described[name] for name in OPTIONS} == {name: declaration(name).help for name in OPTIONS}
+
+
+def test_options_of_convert_and_of_the_command_are_the_same() -> None:
+    found = {item.name for item in command.params if item.name in OPTIONS}
+    assert found == set(OPTIONS)

@@ -1,7 +1,6 @@
 """A model file says how it was made, and is made again from that, byte for byte."""
 
 import dataclasses
-import inspect
 import json
 import os
 import shutil
@@ -16,11 +15,11 @@ from converter.small_models import examples, model_of, scaled_and_shifted
 from onnx_models import model, one
 
 import tpuconvert as tc
-from tpuconvert.options import Options
+from tpuconvert.options import OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT
 from tpuconvert.quantize.ranges_file import measure_ranges
-from tpuconvert.recipe import PLACES, file_digest, write_options
+from tpuconvert.recipe import file_digest, write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema import mapped_pages
@@ -70,10 +69,10 @@ def some_rule() -> str:
 def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    assert set(given) == set(inspect.signature(Options.of).parameters) - {"grouping", "allow_non_finite", *PLACES}
+    assert set(given) == set(OPTIONS) - {"grouping", "allow_non_finite", "allow_root"}
     for item in dataclasses.fields(Options):
         changed = getattr(options, item.name) != getattr(Options(), item.name)
-        assert changed or item.name in ("grouping", "allow_non_finite", *PLACES), (
+        assert changed or item.name in ("grouping", "allow_non_finite", "allow_root"), (
             f"{item.name} has to differ from its default"
         )
     written = json.loads(json.dumps(write_options(options)))
