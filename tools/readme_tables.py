@@ -1,7 +1,8 @@
-"""Write the tables of supported formats and chips into README.md: ``python tools/readme_tables.py [--check]``.
+"""Write tables into README.md and docs/command-line.md: ``python tools/readme_tables.py [--check]``.
 
-They are derived from the converter registries and the operator definitions. With ``--check`` nothing is written, and
-the exit code is 1 if README.md is stale.
+The tables of supported formats and chips are derived from the converter registries and the operator definitions, the
+table of conversion options from their declarations. With ``--check`` nothing is written, and the exit code is 1 if a
+file is out of date.
 """
 
 import re
@@ -12,11 +13,14 @@ from pathlib import Path
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tpuconvert.frontends.registry import FORMATS, registry
 from tpuconvert.optimizer.quantize.lowering import find_lowering
+from tpuconvert.options import OPTIONS, declaration, default_of
 from tpuconvert.report.operator_tables import source_operators, tpu_operators
 from tpuconvert.schema.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+COMMAND_LINE = ROOT / "docs" / "command-line.md"
 FILES = {
     "onnx": "`.onnx`, external data included",
     "tflite": "`.tflite`, float and quantized",
@@ -54,31 +58,46 @@ def _short(types: list[str]) -> str:
     return ", ".join(name.rstrip("*") for name in types if name.rstrip("*") in DType.__members__)
 
 
-TABLES: dict[str, Callable[[], list[str]]] = {"formats": formats_table, "chips": chips_table}
+def options_table() -> list[str]:
+    """One row per option of a conversion."""
+    rows = ["| option | key and argument | default | |", "|---|---|---|---|"]
+    for name in OPTIONS:
+        declared, default = declaration(name), default_of(name)
+        flags = declared.flags or f"--{name.replace('_', '-')}"
+        shown = default.value.lower() if isinstance(default, Chip) else str(default).lower()
+        about = declared.help.replace("``", "`")
+        rows.append(f"| `{flags}` | `{name}` | {'' if default in (None, (), {}) else f'`{shown}`'} | {about} |")
+    return rows
 
 
-def updated(text: str) -> str:
-    """The text with generated tables."""
-    for name, make in TABLES.items():
+TABLES: dict[Path, dict[str, Callable[[], list[str]]]] = {
+    README: {"formats": formats_table, "chips": chips_table},
+    COMMAND_LINE: {"options": options_table},
+}
+
+
+def updated(path: Path) -> str:
+    """The text of a file with recomputed tables."""
+    text = path.read_text(encoding="utf-8")
+    for name, make_table in TABLES[path].items():
         begin, end = f"<!-- {name}: made by tools/readme_tables.py -->", f"<!-- end of {name} -->"
         pattern = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
         if len(pattern.findall(text)) != 1:
-            sys.exit(f"README.md: no place for the table of {name} between '{begin}' and '{end}'")
+            sys.exit(f"{path.name}: expected one place for the table of {name} between '{begin}' and '{end}'")
         before, after = pattern.split(text)
-        text = "".join([before, begin, "\n", *(f"{line}\n" for line in make()), end, after])
+        text = "".join([before, begin, "\n", *(f"{line}\n" for line in make_table()), end, after])
     return text
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the tables; return 1 if ``--check`` finds README.md stale."""
-    before = README.read_text(encoding="utf-8")
-    after = updated(before)
-    if arguments == ["--check"]:
-        if before != after:
-            print("README.md is out of date: run python tools/readme_tables.py", file=sys.stderr)
-        return int(before != after)
-    README.write_text(after, encoding="utf-8")
-    return 0
+    """Write or check the tables; 1 when ``--check`` finds a file out of date."""
+    stale = [path for path in TABLES if path.read_text(encoding="utf-8") != updated(path)]
+    for path in stale:
+        if arguments == ["--check"]:
+            print(f"{path.name} is out of date: run python tools/readme_tables.py", file=sys.stderr)
+        else:
+            path.write_text(updated(path), encoding="utf-8")
+    return int(arguments == ["--check"] and bool(stale))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def show_progress(mode: str = "auto") -> Iterator[Progress]:
         with _bars() as progress:
             yield progress
     else:
-        lines = Lines()
+        lines = Lines(SECONDS)
         try:
             yield lines
         finally:
@@ -64,7 +64,7 @@ class Lines(_Told):
 
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._began = time.monotonic()
         self._stage, self._total, self._done = "", 0, 0
