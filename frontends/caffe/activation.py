@@ -48,13 +48,13 @@ def elu(node: CaffeNode, g: Graph) -> Value:
     return functions.elu(g, node.input(0), node.params("elu_param").number("alpha"))
 
 
-@caffe_op("Swish")
+@caffe_op("Swish", kind=Kind.DIRECT)
 def swish(node: CaffeNode, g: Graph) -> Value:
     """``x * sigmoid(beta * x)``."""
     return g.add(Silu(node.params("swish_param").number("beta")), node.input(0))
 
 
-@caffe_op("HardSigmoid")
+@caffe_op("HardSigmoid", kind=Kind.DIRECT)
 def hard_sigmoid(node: CaffeNode, g: Graph) -> Value:
     """``min(max(alpha * x + beta, 0), 1)``."""
     p = node.params("hardsigmoid_param")

@@ -14,7 +14,7 @@ from tpuconvert.frontends.limits import Limits
 from tpuconvert.frontends.registry import Kind, registry
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, format_shape
 
 caffe_op = registry("caffe")
@@ -289,7 +289,7 @@ def direct(name: str, op: Op, *, reads: Sequence[str] = ()) -> None:
         return g.add(op, node.input(0))
 
     convert.__doc__ = f"{name} is {op}."
-    caffe_op(name, kind=Kind.DIRECT if op.kind is OpKind.TPU else Kind.DECOMPOSED)(convert)
+    caffe_op(name, kind=Kind.DIRECT)(convert)
 
 
 def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:

@@ -130,7 +130,7 @@ def tile(node: CaffeNode, g: Graph) -> Value:
     return g.add(Tile(tuple(copies if k == axis else 1 for k in range(rank))), node.input(0))
 
 
-@caffe_op("ShuffleChannel")
+@caffe_op("ShuffleChannel", kind=Kind.DIRECT)
 def shuffle_channel(node: CaffeNode, g: Graph) -> Value:
     """Transpose the channels: [groups, n] becomes [n, groups]."""
     groups, shape = node.params("shuffle_channel_param").whole("group"), node.shape(0)

@@ -64,20 +64,20 @@ def celu(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(functions.elu(g, node.float_input(), alpha, inner=alpha))
 
 
-@onnx_op("HardSigmoid", since=1)
+@onnx_op("HardSigmoid", since=1, kind=Kind.DIRECT)
 def hard_sigmoid(node: OnnxNode, g: Graph) -> Result:
     """``min(max(alpha * x + beta, 0), 1)``."""
     op = HardSigmoid(node.attr("alpha", 0.2), node.attr("beta", 0.5))
     return node.elementwise(g.add(op, node.float_input()))
 
 
-@onnx_op("Swish", since=24)
+@onnx_op("Swish", since=24, kind=Kind.DIRECT)
 def swish(node: OnnxNode, g: Graph) -> Result:
     """``x * sigmoid(alpha * x)``."""
     return node.elementwise(g.add(Silu(node.attr("alpha", 1.0)), node.float_input()))
 
 
-@onnx_op("Gelu", since=20)
+@onnx_op("Gelu", since=20, kind=Kind.DIRECT)
 def gelu(node: OnnxNode, g: Graph) -> Result:
     """``x / 2 * (1 + erf(x / sqrt(2)))``, or its approximation by tanh."""
     approximate = node.choice("approximate", "none", ("none", "tanh"))

@@ -11,6 +11,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.matmul import batched_product, check_batch
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -59,7 +60,7 @@ def _repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
     return emit.reshape(g, wide, (batch, heads, sequence, size))
 
 
-@onnx_op("Attention", since=23)
+@onnx_op("Attention", since=23, kind=Kind.DIRECT)
 def attention(node: OnnxNode, g: Graph) -> list[Result]:
     """``softmax(softcap(q @ k' * scale) + mask) @ v``, per head."""
     if node.has_input(6) and node.has_input(4):

@@ -12,6 +12,7 @@ from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.normalization import normalize_last
 from tpuconvert.frontends.onnx.rotary_embedding import rotated
+from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -28,7 +29,7 @@ def _biased(node: OnnxNode, g: Graph, index: int = 1) -> Value:
     return emit.add(g, x, emit.floats(node.input(index))) if node.has_input(index) else x
 
 
-@onnx_op("Gelu", since=1, domain=DOMAIN)
+@onnx_op("Gelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
 def gelu(node: OnnxNode, g: Graph) -> Result:
     """0.5 * x * (1 + erf(x / sqrt(2)))."""
     return node.elementwise(g.add(Gelu(), emit.floats(node.input(0))))
@@ -46,7 +47,7 @@ def fast_gelu(node: OnnxNode, g: Graph) -> Result:
     return node.result(g.add(Gelu(GeluForm.TANH), _biased(node, g)))
 
 
-@onnx_op("QuickGelu", since=1, domain=DOMAIN)
+@onnx_op("QuickGelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
 def quick_gelu(node: OnnxNode, g: Graph) -> Result:
     """``x * sigmoid(alpha * x)``."""
     return node.elementwise(g.add(Silu(node.attr("alpha", 1.702)), emit.floats(node.input(0))))
@@ -152,7 +153,7 @@ def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result
     return _normalized(node, g, normalize_last(g, op, x, node.input(2)), x)
 
 
-@onnx_op("SimplifiedLayerNormalization", since=1)
+@onnx_op("SimplifiedLayerNormalization", since=1, kind=Kind.DIRECT)
 def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
     """X / sqrt(mean(x * x) + epsilon), scaled; ONNX Runtime puts it into the default domain."""
     node.refuse_attr("stash_type", 1)

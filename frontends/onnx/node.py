@@ -429,9 +429,6 @@ _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-_KINDS = {OpKind.TPU: Kind.DIRECT, OpKind.COMPOSITE: Kind.DECOMPOSED, OpKind.HOST: Kind.HOST}
-
-
 def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
     """Register an element-wise operator that maps to one TPU operator: ``direct("Tanh", Active(ACTIVE_TANH))``."""
 
@@ -440,7 +437,7 @@ def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
 
     convert.__doc__ = f"One to one: {op}."
     convert.__qualname__ = f"direct({name})"
-    kind = _KINDS[op.kind]
+    kind = Kind.HOST if op.kind is OpKind.HOST else Kind.DIRECT
     onnx_op(name, since=since, domain=domain, kind=kind)(convert)
 
 

@@ -92,7 +92,7 @@ def _factor(g: Graph, value: Value, shape: Shape) -> Value | None:
     return None
 
 
-@onnx_op("LayerNormalization", since=17, limits="stash_type 1")
+@onnx_op("LayerNormalization", since=17, limits="stash_type 1", kind=Kind.DIRECT)
 def layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
     """Normalize the axes from ``axis`` on, multiply by a scale and add a bias; also the statistics if requested."""
     node.refuse_attr("stash_type", 1)
@@ -113,7 +113,7 @@ def _statistics(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> tupl
     return mean, formulas.rsqrt(g, emit.adds(g, variance, epsilon))
 
 
-@onnx_op("RMSNormalization", since=23)
+@onnx_op("RMSNormalization", since=23, kind=Kind.DIRECT)
 def rms_normalization(node: OnnxNode, g: Graph) -> Result:
     """``x / sqrt(mean(x * x) + epsilon) * scale``."""
     node.refuse_attr("stash_type", 1)
@@ -127,14 +127,14 @@ def _channels(node: OnnxNode) -> int:
     return node.shape(0)[1]
 
 
-@onnx_op("InstanceNormalization", since=1)
+@onnx_op("InstanceNormalization", since=1, kind=Kind.DIRECT)
 def instance_normalization(node: OnnxNode, g: Graph) -> Value:
     """Normalize the spatial axes, with a scale and a bias per channel: as many groups as channels."""
     op = GroupNorm(_channels(node), node.attr("epsilon", 1e-5))
     return g.add(op, *(emit.floats(node.input(index)) for index in range(3)))
 
 
-@onnx_op("GroupNormalization", since=18)
+@onnx_op("GroupNormalization", since=18, kind=Kind.DIRECT)
 def group_normalization(node: OnnxNode, g: Graph) -> Value:
     """Normalize groups of channels, with a scale and a bias per group (opset 18) or per channel (opset 21)."""
     channels, groups = _channels(node), node.required_attr("num_groups", 1)
@@ -173,7 +173,7 @@ def lp_normalization(node: OnnxNode, g: Graph) -> Value:
     return emit.div(g, x, emit.add(g, norm, g.add(Eqs(Scalar.f32(0)), norm)))
 
 
-@onnx_op("LRN", since=1)
+@onnx_op("LRN", since=1, kind=Kind.DIRECT)
 def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     """``x / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta``."""
     x, shape = emit.floats(node.input(0)), node.shape(0)

@@ -29,12 +29,13 @@ def load(
         input_shapes: extents for graph inputs that are to have another shape than the file's; in the file's layout.
         inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
         outputs: tensor names where it is to end.
-        signature: key of the signature to convert; without it the only one, or the first subgraph where there is none.
+        signature: key of the signature to convert; by default the only one, or the first subgraph if there is
+            none.
         state: ``reset`` begins every run with the file's own state, ``ports`` makes state further inputs and outputs.
         keep_io_layout: false makes inputs and outputs of four axes NCHW.
         rounding: of integers: ``double`` as the reference kernels do, ``single`` as engines that round once.
-        hybrid: layers with integer weights and real activations: ``real``, or ``dynamic`` rounds activations on the way
-            in, as the kernels do.
+        hybrid: activations of layers with integer weights and float activations: ``real``, or ``dynamic`` quantizes
+            them as the kernels do.
         fixed: values of graph inputs that become constants, in the file's layout.
         limits: bounds on sizes.
 
@@ -65,7 +66,7 @@ def load(
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file with these first bytes and this name is meant to be read as TFLite."""
+    """Return True if a file with these first bytes and this name is a TFLite file."""
     if head[4:8] == b"TFL3":
         return True
     return os.fspath(path).lower().endswith((".tflite", ".lite"))

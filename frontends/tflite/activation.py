@@ -1,4 +1,4 @@
-"""Activation functions that are operators of their own."""
+"""Activation functions that are separate operators."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _DIRECT: dict[str, Op] = {
 
 @tflite_op(*_DIRECT, kind=Kind.DIRECT)
 def direct(node: TfliteNode, g: Graph) -> Value:
-    """One operator of the target set."""
+    """Element-wise operator that maps to one TPU operator."""
     return g.add(_DIRECT[node.op_type], node.input(0))
 
 
 @tflite_op("LEAKY_RELU", kind=Kind.DIRECT)
 def leaky_relu(node: TfliteNode, g: Graph) -> Value:
-    """The input where it is positive, alpha times the input elsewhere."""
+    """``x`` if x is positive, else ``alpha * x``."""
     alpha = float(node.option("alpha", 0.0))
     return g.add(ActiveParam(ActiveType.ACTIVE_LEAKY_RELU, params=(alpha,)), node.input(0))
 
 
 @tflite_op("PRELU")
 def prelu(node: TfliteNode, g: Graph) -> Value:
-    """max(x, 0) + slope * min(x, 0), the slope per channel or per element."""
+    """``max(x, 0) + slope * min(x, 0)``, with a slope per channel or per element."""
     x, slope = align(g, node.input(0), node.input(1))
     falling = g.add(Mul(), emit.mins(g, x, 0), slope)
     return g.add(Add(), g.add(Active(ActiveType.ACTIVE_RELU), x), falling)
 
 
-@tflite_op("HARD_SWISH")
+@tflite_op("HARD_SWISH", kind=Kind.DIRECT)
 def hard_swish(node: TfliteNode, g: Graph) -> Value:
     """``x * min(max(x / 6 + 1/2, 0), 1)``."""
     return g.add(HardSwish(), node.input(0))
 
 
-@tflite_op("GELU")
+@tflite_op("GELU", kind=Kind.DIRECT)
 def gelu(node: TfliteNode, g: Graph) -> Value:
     """``x / 2 * (1 + erf(x / sqrt(2)))``, or its approximation by tanh."""
     form = GeluForm.TANH if node.option("approximate", False) else GeluForm.ERF

@@ -1,4 +1,4 @@
-"""Blocks of the plane as channels or batches: SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND."""
+"""Blocks of pixels become channels or batches: SPACE_TO_DEPTH, DEPTH_TO_SPACE, SPACE_TO_BATCH_ND, BATCH_TO_SPACE_ND."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _plane(node: TfliteNode) -> tuple[int, int, int, int]:
 
 @tflite_op("SPACE_TO_DEPTH")
 def space_to_depth(node: TfliteNode, g: Graph) -> Value:
-    """Every block becomes one position; its rows, columns and channels become channels, in that order."""
+    """Move each block of pixels to the channels, in the order row, column, channel."""
     n, h, w, c = _plane(node)
     b = node.option("block_size")
     if b < 1 or h % b or w % b:
@@ -46,17 +46,17 @@ def depth_to_space(node: TfliteNode, g: Graph) -> Value:
     return reshape(g, g.add(Permute(order=(0, 1, 3, 2, 4, 5)), blocks), (n, h * b, w * b, c // (b * b)))
 
 
-def _block_and_margins(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    block, margins = node.ints(1), node.ints(2)
-    if len(margins) != 2 * len(block) or len(block) >= node.rank(0) or min(block, default=0) < 1 or min(margins) < 0:
-        raise node.fail(INVALID_NODE, f"block {list(block)} and margins {list(margins)} for {list(node.shape(0))}")
-    return block, margins
+def _block_and_pads(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    block, pads = node.ints(1), node.ints(2)
+    if len(pads) != 2 * len(block) or len(block) >= node.rank(0) or min(block, default=0) < 1 or min(pads) < 0:
+        raise node.fail(INVALID_NODE, f"block {list(block)} and pads {list(pads)} for {list(node.shape(0))}")
+    return block, pads
 
 
 @tflite_op("SPACE_TO_BATCH_ND", kind=Kind.DIRECT)
 def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
-    """Pad, then every position inside a block becomes a batch of its own."""
-    block, pads = _block_and_margins(node)
+    """Pad, then move each position inside a block to a separate batch."""
+    block, pads = _block_and_pads(node)
     shape = node.shape(0)
     extents = [e + pads[2 * i] + pads[2 * i + 1] for i, e in enumerate(shape[1 : len(block) + 1])]
     if any(extent % b for extent, b in zip(extents, block, strict=True)):
@@ -83,8 +83,8 @@ def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
 
 @tflite_op("BATCH_TO_SPACE_ND", kind=Kind.DIRECT)
 def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
-    """The inverse of SPACE_TO_BATCH_ND, then cut the margins."""
-    block, crops = _block_and_margins(node)
+    """The inverse of SPACE_TO_BATCH_ND, then crop."""
+    block, crops = _block_and_pads(node)
     shape = node.shape(0)
     if shape[0] % math.prod(block):
         raise node.fail(INVALID_NODE, f"block {list(block)} does not divide {shape[0]} batches")

@@ -1,4 +1,4 @@
-"""Comparisons, logic and choice. Truth values are FLOAT32 0 and 1."""
+"""Comparisons, logical operators and select. Boolean tensors are FLOAT32 0 and 1."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
 @tflite_op("LOGICAL_AND", "STABLEHLO_AND", kind=Kind.DIRECT)
 def logical_and(node: TfliteNode, g: Graph) -> Value:
     """Product of 0 and 1."""
-    _truth_values_only(node)
+    _check_boolean(node)
     return g.add(Mul(), *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("LOGICAL_OR", "STABLEHLO_OR", kind=Kind.DIRECT)
 def logical_or(node: TfliteNode, g: Graph) -> Value:
     """Maximum of 0 and 1."""
-    _truth_values_only(node)
+    _check_boolean(node)
     return g.add(Max(), *align(g, node.input(0), node.input(1)))
 
 
-def _truth_values_only(node: TfliteNode) -> None:
+def _check_boolean(node: TfliteNode) -> None:
     if node.tensor(0).type != "BOOL":
         raise node.fail(UNSUPPORTED_TYPE, f"bits of {node.tensor(0).type}", "supported: BOOL")
 

@@ -1,4 +1,4 @@
-"""Operators that call another subgraph: its operators take the place of the call."""
+"""Operators that call another subgraph: the call is replaced by its operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def call(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
 
 @tflite_op("STABLEHLO_COMPOSITE", kind=Kind.FOLDED)
 def composite(node: TfliteNode, g: Graph) -> tuple[Converted, ...]:
-    """A named function by the subgraph that says what it computes."""
+    """Replace a composite by the subgraph that defines it."""
     # The name and the attributes choose a faster kernel; the decomposition alone defines the result.
     node.ignore_option("name", "composite_attributes", "composite_attributes_format", "version")
     return node.inline_subgraph(node.option("decomposition_subgraph_index"))

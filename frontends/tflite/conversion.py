@@ -24,9 +24,9 @@ _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
 
 @tflite_op("QUANTIZE", kind=Kind.DIRECT)
 def quantize(node: TfliteNode, g: Graph) -> Value:
-    """Real numbers to integers, or integers to integers of another scale.
+    """Quantize, or requantize to another scale.
 
-    On real numbers it is the identity; the result's annotation says where the integers begin or change their scale.
+    On the dequantized values it is the identity; the annotation of the result holds the new scale.
     """
     if node.output_quant() is None:
         raise node.fail(UNSUPPORTED_TYPE, f"the result '{node.output_tensor().name}' has no scale")
@@ -35,7 +35,7 @@ def quantize(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("DEQUANTIZE", kind=Kind.DIRECT)
 def dequantize(node: TfliteNode, g: Graph) -> Value:
-    """Integers to real numbers: the identity; the result carries no annotation."""
+    """Dequantize: the identity on the dequantized values; the result has no annotation."""
     if node.quant(0) is None and node.tensor(0).type not in _REALS:
         raise node.fail(UNSUPPORTED_TYPE, f"the input '{node.tensor(0).name}' has no scale")
     return g.add(Copy(), node.input(0))
@@ -43,7 +43,7 @@ def dequantize(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("FAKE_QUANT", kind=Kind.FOLDED)
 def fake_quant(node: TfliteNode, g: Graph) -> Value:
-    """Rounds real numbers to the steps of a range that is moved so that 0 is one of them."""
+    """Round to the quantization levels of a range, which is shifted so that 0 is a level."""
     low, high = np.float32(node.option("min", 0.0)), np.float32(node.option("max", 0.0))
     bits, first = node.option("num_bits"), int(bool(node.option("narrow_range", False)))
     if not (2 <= bits <= 16 and -np.inf < low <= 0 <= high < np.inf and low < high):
@@ -60,7 +60,7 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("CAST", "STABLEHLO_CONVERT", kind=Kind.DIRECT, limits="no chip has a cast of UINT32")
 def cast(node: TfliteNode, g: Graph) -> Value:
-    """Another type; real numbers are cut off towards zero, integers keep their last bits, everything but 0 is true."""
+    """Cast: floats are truncated, integers wrap around, and every Boolean but 0 is true."""
     if node.op_type == "CAST":
         node.ignore_option("in_data_type", "out_data_type")  # both tensors declare their types
     if node.quant(0) is not None or node.output_quant() is not None:
@@ -70,8 +70,8 @@ def cast(node: TfliteNode, g: Graph) -> Value:
     x, source, target = node.input(0), node.tensor(0).type, node.output_tensor().type
     wanted = node.tensors.value_type(node.output_tensor())
     if target == "BOOL":
-        as_real = x if x.dtype.is_float else g.add(Cast(wanted), x)
-        return x if source == "BOOL" else g.add(Nes(Scalar.f32(0)), as_real)
+        as_float = x if x.dtype.is_float else g.add(Cast(wanted), x)
+        return x if source == "BOOL" else g.add(Nes(Scalar.f32(0)), as_float)
     if x.dtype is wanted:
         return x
     if source in _REALS:

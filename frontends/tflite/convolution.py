@@ -55,7 +55,7 @@ def conv_2d(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("DEPTHWISE_CONV_2D", kind=Kind.DIRECT)
 def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Convolution of every channel by itself; several results per channel stand next to each other."""
+    """Depthwise convolution; the results of one channel are adjacent."""
     _check_ranks(node)
     node.ignore_option("depth_multiplier")  # stated again by the weights
     one, kh, kw, oc = node.shape(1)

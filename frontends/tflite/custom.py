@@ -1,4 +1,4 @@
-"""Custom operators that many published models have: detection post-processing and a transposed convolution."""
+"""Custom operators of many published models: detection post-processing and a transposed convolution."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tpuconvert.schema.types import I32, Scalar
 
 @tflite_op("TFLite_Detection_PostProcess", domain="custom", limits="use_regular_nms=0")
 def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """The best boxes of one picture by suppression over all classes at once; what is not needed is 0.
+    """Detections of one image by class-agnostic non-maximum suppression; unused rows are 0.
 
-    Results: boxes [1, M, 4], classes [1, M], scores [1, M] and how many boxes are taken; M is the largest number of
-    boxes times the classes told for each.
+    Results: boxes [1, M, 4], classes [1, M], scores [1, M] and the number of selected boxes; M is the largest
+    number of boxes times the classes reported for each.
     """
     settings = _settings(node)
     boxes, scores, anchors = node.shape(0), node.shape(1), node.shape(2)
@@ -88,7 +88,7 @@ def _settings(node: TfliteNode) -> dict[str, int | float]:
 
 
 def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], count: int) -> Value:
-    """Boxes relative to anchors (centre y, x, height, width) as corners (y1, x1, y2, x2)."""
+    """Decode boxes relative to anchors (center y, x, height, width) to corners (y1, x1, y2, x2)."""
     anchors = node.real(2)
     if anchors.shape != (count, 4):
         raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
@@ -105,7 +105,7 @@ def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], 
 
 
 def _rows(g: Graph, taken: Value, none: int, length: int) -> Value:
-    """Indices of unknown number, then that of a row of zeros, up to a known length."""
+    """Pad indices of data-dependent length with the index of a row of zeros, up to a known length."""
     rest = g.constant(np.full(length, none, np.int32), "no_box")
     every = g.add(Concat(axis=0), taken, rest)
     return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)
@@ -118,7 +118,7 @@ def _gather_rows(g: Graph, table: Value, rows: Value) -> Value:
 
 @tflite_op("Convolution2DTransposeBias", domain="custom", kind=Kind.DIRECT)
 def transposed_convolution_with_bias(node: TfliteNode, g: Graph) -> Permuted:
-    """TRANSPOSE_CONV with a bias, its output shape following from padding and strides."""
+    """TRANSPOSE_CONV with a bias; padding and strides determine the output shape."""
     options = node.operator.options.custom
     if len(options) < 12:
         raise node.fail(INVALID_NODE, f"options of {len(options)} bytes, expected padding and two strides")

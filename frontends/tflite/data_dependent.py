@@ -19,7 +19,7 @@ from tpuconvert.schema.ops.selection import Where
 from tpuconvert.schema.types import Scalar
 
 
-@tflite_op("WHERE", kind=Kind.DIRECT, limits="the number of results depends on data, so nothing but CAST reads them")
+@tflite_op("WHERE", kind=Kind.DIRECT, limits="the number of results depends on data, so only CAST can read them")
 def where(node: TfliteNode, g: Graph) -> Value:
     """The coordinates of the elements that are not 0, one row each."""
     return g.add(Where(), emit.as_float(g, node.input(0)))
@@ -27,7 +27,7 @@ def where(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("NON_MAX_SUPPRESSION_V4", kind=Kind.DIRECT, limits="constant limits and thresholds")
 def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """Indices of the boxes that are taken, zeros behind them, and how many they are."""
+    """Indices of the selected boxes, padded with zeros, and their number."""
     taken = selected_boxes(node, g, node.input(0), node.input(1))
     most = node.one_int(2)
     return pad_indices(g, taken, most), count_items(g, taken)
@@ -68,5 +68,5 @@ def pad_indices(g: Graph, items: Value, length: int) -> Value:
 
 
 def count_items(g: Graph, items: Value) -> Value:
-    """How many items there are."""
+    """Number of items of a data-dependent axis."""
     return reshape(g, g.add(ShapeFetch(begin_axis=0, end_axis=1), items), (1,))

@@ -14,12 +14,12 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 
-_MOST_PRODUCTS = 4096  # matrices of a batched product: a chip takes them one by one
+_MAX_MATMULS = 4096  # matmuls per BATCH_MATMUL: a chip runs them one by one
 
 
 @tflite_op("FULLY_CONNECTED", kind=Kind.DIRECT, limits="weights as they are, not shuffled")
 def fully_connected(node: TfliteNode, g: Graph) -> Value:
-    """Matrix product with transposed weights; all axes but the last are rows."""
+    """Matmul with transposed weights; all axes but the last are rows."""
     node.refuse_option(
         "weights_format", 0, "weights in the shuffled format are made for one machine: export them plain"
     )
@@ -46,7 +46,7 @@ def fully_connected(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BATCH_MATMUL", kind=Kind.DIRECT)
 def batch_matmul(node: TfliteNode, g: Graph) -> Value:
-    """Matrix products over leading axes: one product over all rows when the right side is shared."""
+    """Matmul per batch; a single matmul over all rows if the right operand is shared."""
     a = _round_rows(node, g, _transpose(node, g, 0, bool(node.option("adj_x"))))
     b = _transpose(node, g, 1, bool(node.option("adj_y")))
     a_shape, b_shape = static(a.shape), static(b.shape)
@@ -63,7 +63,7 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
 
 
 def _round_rows(node: TfliteNode, g: Graph, a: Value) -> Value:
-    """The left operand, each row of it rounded to 8 bits if the right operand has integer weights."""
+    """Quantize each row of the left operand to 8 bits if the right operand has integer weights."""
     shape = static(a.shape)
     rows = reshape(g, a, (-1, shape[-1]))
     result = hybrid.round_activations(node, g, rows, asymmetric=bool(node.option("asymmetric_quantize_inputs")))
@@ -77,8 +77,8 @@ def _batched(node: TfliteNode, g: Graph, a: Value, b: Value) -> Value:
     if any(p != q and 1 not in (p, q) for p, q in zip(a_shape[:-2], b_shape[:-2], strict=True)):
         raise node.fail(INVALID_NODE, f"{list(a_shape)} times {list(b_shape)}")
     count = math.prod(map(max, a_shape[:-2], b_shape[:-2]))
-    if count > _MOST_PRODUCTS:
-        raise node.fail(TOO_LARGE, f"{count} matrix products, more than {_MOST_PRODUCTS}")
+    if count > _MAX_MATMULS:
+        raise node.fail(TOO_LARGE, f"{count} matrix products, more than {_MAX_MATMULS}")
     return g.add(BatchMatmul(), reshape(g, a, a_shape), reshape(g, b, b_shape))
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic of two tensors and mathematical functions of one."""
+"""Binary arithmetic and unary mathematical functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BINARY: dict[str, Op] = {
 
 @tflite_op("ADD", "SUB", "MUL", kind=Kind.DIRECT)
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
-    """Sum, difference or product with broadcasting."""
+    """Add, subtract or multiply, with broadcasting."""
     operands = align(g, node.input(0), node.input(1))
     if node.op_type != "MUL" and node.option("pot_scale_int16", False):
         operands = tuple(shift_to_result_scale(node, g, value) for value in operands)
@@ -45,32 +45,32 @@ def arithmetic(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op(*(name for name in _BINARY if name not in ("ADD", "SUB", "MUL")), kind=Kind.DIRECT)
 def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
-    """The operators that never carry an activation."""
+    """Binary operators without a fused activation."""
     return g.add(_BINARY[node.op_type], *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("DIV", kind=Kind.DIRECT)
 def div(node: TfliteNode, g: Graph) -> Value:
-    """Quotient; of integers it is cut towards zero, exact below 2^24."""
+    """``x / y``; integers are truncated, exact below 2^24."""
     return node.activate(_divide(node, g))
 
 
 @tflite_op("STABLEHLO_DIVIDE", kind=Kind.DIRECT)
 def stablehlo_divide(node: TfliteNode, g: Graph) -> Value:
-    """Quotient; of integers it is cut towards zero, exact below 2^24."""
+    """``x / y``; integers are truncated, exact below 2^24."""
     return _divide(node, g)
 
 
 @tflite_op("FLOOR_DIV")
 def floor_div(node: TfliteNode, g: Graph) -> Value:
-    """The largest integer not above the quotient."""
+    """``floor(x / y)``."""
     a, b = align(g, node.input(0), node.input(1))
     return emit.cast(g, g.add(Floor(), g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))), a.dtype)
 
 
 @tflite_op("FLOOR_MOD")
 def floor_mod(node: TfliteNode, g: Graph) -> Value:
-    """The remainder x - y * floor(x / y)."""
+    """``x - y * floor(x / y)``."""
     x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
     whole = g.add(Floor(), g.add(Div(), a, b))
@@ -103,7 +103,7 @@ def add_n(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("POW", "STABLEHLO_POWER", limits="floating point")
 def power(node: TfliteNode, g: Graph) -> Value:
-    """x^y: usual constant exponents by themselves, others as exp(y * ln(x))."""
+    """``x ** y``: common constant exponents as products or roots, others as ``exp(y * ln(x))``."""
     x = node.input(0)
     if x.dtype.is_integer:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: FLOAT32")
@@ -137,7 +137,7 @@ _UNARY: dict[str, Op] = {
 
 @tflite_op(*_UNARY, kind=Kind.DIRECT)
 def unary(node: TfliteNode, g: Graph) -> Value:
-    """One operator of the target set; integers go through FLOAT32, exact below 2^24."""
+    """Unary operator that maps to one TPU operator; integers are cast to FLOAT32, exact below 2^24."""
     x = node.input(0)
     return emit.cast(g, g.add(_UNARY[node.op_type], emit.as_float(g, x)), x.dtype)
 
@@ -151,7 +151,7 @@ def neg(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ROUND")
 def round_(node: TfliteNode, g: Graph) -> Value:
-    """The nearest integer, halves to the even one."""
+    """Round to the nearest integer, ties to even."""
     return functions.round_half_even(g, node.input(0))
 
 
@@ -164,14 +164,14 @@ def sign(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_CLAMP", kind=Kind.DIRECT)
 def stablehlo_clamp(node: TfliteNode, g: Graph) -> Value:
-    """The second input, not below the first and not above the third."""
+    """Clamp the second input between the first and the third."""
     low, x, high = align(g, node.input(0), node.input(1), node.input(2))
     return g.add(Min(), g.add(Max(), x, low), high)
 
 
 @tflite_op("STABLEHLO_REMAINDER")
 def stablehlo_remainder(node: TfliteNode, g: Graph) -> Value:
-    """The remainder with the sign of the dividend: x - y * trunc(x / y)."""
+    """Remainder with the sign of the dividend: ``x - y * trunc(x / y)``."""
     x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
     whole = functions.truncate(g, g.add(Div(), a, b))
@@ -180,7 +180,7 @@ def stablehlo_remainder(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_CBRT")
 def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
-    """The cube root: sign(x) * exp(ln|x| / 3)."""
+    """Cube root: ``sign(x) * exp(ln|x| / 3)``."""
     x = node.input(0)
     logarithm = formulas.ln(g, formulas.absolute(g, x))
     magnitude = formulas.exp(g, emit.muls(g, logarithm, 1 / 3))
@@ -189,21 +189,21 @@ def stablehlo_cbrt(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("ATAN2", kind=Kind.HOST, limits="the sign of a zero y is lost")
 def atan2(node: TfliteNode, g: Graph) -> Value:
-    """The angle of the point (x, y) from -pi to pi, the tangent's inverse on the host; the sign of a zero y is lost."""
+    """Angle of the point (x, y) from -pi to pi. The arc tangent runs on the host; the sign of a zero y is lost."""
     y, x = align(g, node.input(0), node.input(1))
     shape = broadcast_shape(y, x)
     is_left, is_below = g.add(Lts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), y)
     side = emit.adds(g, emit.muls(g, is_below, -2 * math.pi), math.pi)  # pi above the axis, -pi below
     base = g.add(InverseTrigonometry(InverseFunction.ATAN), g.add(Div(), y, x))
     angle = g.add(Add(), base, g.add(Mul(), is_left, side))
-    is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0/0 has no quotient
+    is_anywhere = g.add(Max(), g.add(Nes(Scalar.f32(0)), x), g.add(Nes(Scalar.f32(0)), y))  # 0/0 is NaN
     zero = g.constant(np.zeros(1, np.float32), "zero")
     return g.add(ConditionSelect(), expand(node.graph, is_anywhere, shape), angle, zero)
 
 
 @tflite_op("BITWISE_XOR", kind=Kind.DIRECT)
 def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
-    """Exclusive or of bits, or of truth values."""
+    """Exclusive or of bits, or of Boolean tensors."""
     a, b = align(g, node.input(0), node.input(1))
     if node.tensor(0).type == "BOOL":
         return g.add(Ne(), a, b)
@@ -213,13 +213,13 @@ def bitwise_xor(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("RIGHT_SHIFT", kind=Kind.DIRECT)
 def right_shift(node: TfliteNode, g: Graph) -> Value:
-    """Bits moved to the right; the sign stays."""
+    """Arithmetic right shift."""
     return g.add(ArithRshift(), *align(g, node.input(0), node.input(1)))
 
 
 @tflite_op("BUCKETIZE")
 def bucketize(node: TfliteNode, g: Graph) -> Value:
-    """The number of boundaries that are not above the input."""
+    """Number of boundaries that are at most the input."""
     boundaries = node.option("boundaries", ())
     if not boundaries or list(boundaries) != sorted(boundaries):
         raise node.fail(INVALID_NODE, f"boundaries {list(boundaries)} must rise")
@@ -232,7 +232,7 @@ def bucketize(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("CUMSUM")
 def cumsum(node: TfliteNode, g: Graph) -> Value:
-    """Running sums along an axis: a product with a constant triangular matrix."""
+    """Cumulative sum along an axis: a matmul with a constant triangular matrix."""
     shape = node.shape(0)
     axis = node.axis(node.one_int(1), len(shape))
     if math.prod(shape) == 0:

@@ -1,6 +1,6 @@
 """Options of custom operators: a map of numbers, written as a FlexBuffers map.
 
-The bytes are a stranger's: every offset is checked. Values that are no numbers are left out.
+The bytes are untrusted: every offset is checked. Values that are not numbers are skipped.
 
 Source: FlexBuffers, https://flatbuffers.dev/internals/#flexbuffers
 """
@@ -11,7 +11,7 @@ import struct
 
 _MAP, _BOOL = 9, 26
 _CODES = {1: "bhiq", 2: "BHIQ", 3: "?efd", _BOOL: "BHIQ"}
-"""Per type of a number stored in place (signed, unsigned, real, truth value): its struct code for 1, 2, 4, 8 bytes."""
+"""Struct codes of inline types (signed, unsigned, float, Boolean) for widths of 1, 2, 4 and 8 bytes."""
 
 _MOST_ENTRIES = 256
 _MOST_KEY_BYTES = 256
@@ -58,7 +58,7 @@ def _unsigned(data: bytes, position: int, width: int) -> int:
 
 
 def _target(data: bytes, position: int, width: int) -> int:
-    """Where an offset that counts backwards leads to."""
+    """Target of a backward offset."""
     return _inside(data, position - _unsigned(data, position, width), 1)
 
 

@@ -2,7 +2,7 @@
 
 Shape arithmetic (SHAPE, STRIDED_SLICE, PACK ...) runs in 64-bit integers and leaves nothing in the graph. Real-valued
 constants are left to the optimizer, except where TFLite merely widens weights (DEQUANTIZE, CAST).
-An evaluator returns None when it is not responsible: an input is not constant, or it holds real numbers.
+An evaluator returns None if it does not apply: an input is not constant, or it is floating point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Folded = Array | tuple[Array, ...] | None
 
 
 def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
-    """All inputs as 64-bit integers or truth values, None when one is anything else.
+    """All inputs as 64-bit integers or Booleans, None if one has another type.
 
     Raises:
         CannotConvertError: there are not ``count`` inputs, or none at all.
@@ -264,7 +264,7 @@ def gather(node: TfliteNode) -> Folded:
     data, indices = arrays
     axis = node.axis(node.option("axis"), data.ndim)
     if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= data.shape[axis]):
-        raise node.fail(INVALID_NODE, f"an index lies outside the extent {data.shape[axis]}")
+        raise node.fail(INVALID_NODE, f"an index is outside the extent {data.shape[axis]}")
     return _result(node, np.take(data, indices, axis))
 
 
@@ -331,7 +331,7 @@ def iota(node: TfliteNode) -> Folded:
 
 @folds("CAST")
 def cast(node: TfliteNode) -> Folded:
-    """Another type: integers wrap, real numbers are cut off, as in the TFLite kernel."""
+    """Cast: integers wrap around, floats are truncated, as in the TFLite kernel."""
     if not node.is_constant(0) or node.quant(0) is not None or node.output_quant() is not None:
         return None
     wanted = NUMPY_NAMES.get(node.output_tensor().type)
@@ -345,7 +345,7 @@ def cast(node: TfliteNode) -> Folded:
 
 @folds("DEQUANTIZE")
 def dequantize(node: TfliteNode) -> Folded:
-    """Stored weights as real numbers: float16 widened, integers scaled."""
+    """Dequantize stored weights: float16 is widened, integers are scaled."""
     if not node.is_constant(0):
         return None
     array, quant = node.constant(0), node.quant(0)

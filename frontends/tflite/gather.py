@@ -1,4 +1,4 @@
-"""Elements at places along an axis, and zeros between elements."""
+"""Gather along an axis, slices, padding and insertion between elements."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from tpuconvert.schema.types import I32, Array, Scalar
 
 
 def gather(g: Graph, x: Value, indices: Value, axis: int) -> Value:
-    """The slices of one axis that a tensor of rank 1 names; integers go through FLOAT32, exact below 2^24."""
+    """Gather slices along an axis by a 1-D index tensor. Integers are cast to FLOAT32, which is exact below 2^24."""
     return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
 
 
 def gather_at(node: TfliteNode, x: Value, axis: int, positions: Array) -> Value:
-    """The slices of one axis at known places."""
+    """Gather slices along an axis at constant positions."""
     node.check_size([positions.size])
     g = node.graph
     return gather(g, x, g.constant(positions.reshape(-1).astype(np.int32), "positions"), axis)
 
 
 def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
-    """A box with steps; the value itself where that is everything.
+    """Slice a box with steps; the value itself if the box covers it.
 
     Raises:
         ValueError: the box is empty, which the importer reports with the operator.
     """
     if not all(ranges):
-        raise ValueError(f"nothing is left of {list(static(x.shape))}")
+        raise ValueError(f"the slice of {list(static(x.shape))} is empty")
     if all(positions == range(extent) for positions, extent in zip(ranges, static(x.shape), strict=True)):
         return x
     start = tuple(positions[0] for positions in ranges)
@@ -49,15 +49,15 @@ def cut(g: Graph, x: Value, ranges: Sequence[range]) -> Value:
 
 
 def joined(g: Graph, parts: Sequence[Value], axis: int) -> Value:
-    """Tensors behind each other."""
+    """Concatenate tensors."""
     return parts[0] if len(parts) == 1 else g.add(Concat(axis=axis), *parts)
 
 
 def number_like(x: Value, number: float) -> Scalar:
-    """A number in the type of a tensor.
+    """A scalar of the data type of a tensor.
 
     Raises:
-        ValueError: the type has no such number, which the importer reports with the operator.
+        ValueError: the type cannot represent the number, which the importer reports with the operator.
     """
     if x.dtype.is_float:
         return Scalar.f32(number)
@@ -67,27 +67,27 @@ def number_like(x: Value, number: float) -> Scalar:
 
 
 def pad_or_crop(g: Graph, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
-    """A number around the tensor; a negative margin cuts."""
-    if any(margin > 0 for margin in (*low, *high)):
+    """Pad with a number; a negative pad crops."""
+    if any(pad > 0 for pad in (*low, *high)):
         value = number_like(x, number)
-        margins = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
-        x = g.add(Pad(pad_val=value, paddings=margins), x)
+        pads = tuple(max(n, 0) for pair in zip(low, high, strict=True) for n in pair)
+        x = g.add(Pad(pad_val=value, paddings=pads), x)
     ends = [extent + min(n, 0) for extent, n in zip(static(x.shape), high, strict=True)]
     return cut(g, x, [range(max(-n, 0), end) for n, end in zip(low, ends, strict=True)])
 
 
 def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0.0) -> Value:
-    """``factor - 1`` numbers between neighbours along every axis."""
+    """Insert ``factor - 1`` numbers between adjacent elements along every axis."""
     for axis, factor in enumerate(factors):
         shape = static(x.shape)
         if factor == 1 or shape[axis] == 1:
             continue
         column = reshape(g, x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
         none = [0] * column.rank
-        behind = list(none)
-        behind[axis + 1] = factor - 1
+        after = list(none)
+        after[axis + 1] = factor - 1
         grown = reshape(
-            g, pad_or_crop(g, column, none, behind, number), (*shape[:axis], shape[axis] * factor, *shape[axis + 1 :])
+            g, pad_or_crop(g, column, none, after, number), (*shape[:axis], shape[axis] * factor, *shape[axis + 1 :])
         )
         ranges = [range(extent) for extent in static(grown.shape)]
         ranges[axis] = range((shape[axis] - 1) * factor + 1)
@@ -96,7 +96,7 @@ def insert_between(g: Graph, x: Value, factors: Sequence[int], number: float = 0
 
 
 def clamp_indices(g: Graph, starts: Value, highest: int, length: int = 1) -> Value:
-    """Positions from 0 to ``highest``; of one start, the ``length`` positions from there on."""
+    """Clamp positions to 0 to ``highest``; a single start is expanded to ``length`` consecutive positions."""
     inside = g.add(Clamp(Scalar.f32(0), Scalar.f32(highest)), emit.as_float(g, starts))
     if length > 1:
         steps = g.constant(np.arange(length, dtype=np.float32), "steps")

@@ -1,7 +1,7 @@
-"""Layers with integer weights and real activations, as their kernels compute them: activations rounded on the way in.
+"""Layers with integer weights and float activations, as their kernels compute them: activations are quantized first.
 
-Before every product the kernel finds the range of the activations, per picture or per row, rounds them to 8 bits of it,
-multiplies integers, and scales the sums back. Rounded activations times real weights are the same numbers.
+Before every matmul the kernel finds the range of the activations per image or per row, quantizes them to 8 bits,
+multiplies integers and dequantizes the sums. Quantized activations times dequantized weights give the same numbers.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import I8, Scalar
 
 MODES = ("real", "dynamic")
-"""Activations of such layers stay as they are, or are rounded as the kernels do."""
+"""Activations of such layers stay float, or are quantized as by the kernels."""
 
-_TINY = 1e-30  # where all activations are zero
+_TINY = 1e-30  # the divisor if all activations are zero
 
 
-def round_activations(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, place: int = 1) -> Value:
-    """The activations that a layer with integer weights (input ``place``) multiplies; axis 0 counts images or rows."""
-    if not is_rounding(node, place):
+def round_activations(node: TfliteNode, g: Graph, x: Value, *, asymmetric: bool, index: int = 1) -> Value:
+    """Quantize the activations of a layer with integer weights (input ``index``); axis 0 counts images or rows."""
+    if not is_rounding(node, index):
         return x
     return _round_asymmetric(g, x) if asymmetric else _round_symmetric(g, x)
 
 
-def is_rounding(node: TfliteNode, place: int = 1) -> bool:
-    """Return True if the layer rounds the activations that its weights at input ``place`` are multiplied with."""
-    weights = node.quant(place)
+def is_rounding(node: TfliteNode, index: int = 1) -> bool:
+    """Return True if the layer quantizes the activations for its weights at input ``index``."""
+    weights = node.quant(index)
     return node.tensors.hybrid == "dynamic" and weights is not None and weights.dtype is I8 and not node.is_quantized
 
 
@@ -40,7 +40,7 @@ def _reduce(g: Graph, x: Value, method: ReduceMethodType) -> Value:
 
 
 def _nearest(g: Graph, x: Value) -> Value:
-    """The nearest integers, halves away from zero, as FLOAT32."""
+    """Round to the nearest integer, ties away from zero, as FLOAT32."""
     return g.add(Active(ActiveType.ACTIVE_ROUND), x)
 
 

@@ -78,7 +78,7 @@ def import_model(
 
 
 def _alike(op_type: str) -> str:
-    """The known operator whose name is like that of a custom one; empty where there is none."""
+    """Name of the known operator most similar to a custom one; empty if none is similar."""
     from tpuconvert.schema.spelling import nearest  # few models have custom operators
 
     custom = op_type.removeprefix(CUSTOM_PREFIX)
@@ -115,7 +115,7 @@ def _prune_operators(
     kept: list[Operator] = []
     for operator in reversed(subgraph.operators):
         is_needed = bool(needed.intersection(operator.outputs)) and not set(operator.outputs) <= set(first)
-        # What has no result changes state: it counts for what comes behind it, and at the end of the whole model.
+        # An operator without a result changes state: it is needed by later ones, and at the end of the whole model.
         if is_needed or (not operator.outputs and (kept or outputs is None)):
             kept.append(operator)
             needed.update(index for index in operator.inputs if index >= 0)
@@ -125,7 +125,7 @@ def _prune_operators(
 
 @dataclass
 class _Work:
-    """What an importer shares with those of the subgraphs that it calls; ``calls`` is how much was written out."""
+    """State that an importer shares with those of called subgraphs; ``calls`` counts the inlined operators."""
 
     states: States
     signature: Signature
@@ -148,7 +148,7 @@ class _Importer:
 
     @property
     def states(self) -> States:
-        """What the model keeps between runs."""
+        """State that the model keeps between runs."""
         return self.work.states
 
     # Ports
@@ -198,7 +198,7 @@ class _Importer:
             raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {known}")
 
     def _is_nchw(self, tensor: Tensor) -> bool:
-        """Whether an input or output is NCHW by the user's wish: those of four axes."""
+        """Return True if an input or output is NCHW by option: those of rank 4."""
         return not self.work.keep_io_layout and len(tensor.shape) == 4
 
     def _check_shape(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
@@ -289,7 +289,7 @@ class _Importer:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
 
     def _evaluate(self, node: TfliteNode) -> tuple[Array, ...] | None:
-        """What an operator on constants gives; None where it has to become nodes."""
+        """Results of an operator on constants; None if it has to become nodes."""
         fold = folds.find(node.op_type, version=node.operator.version)
         if fold is None:
             return None
@@ -332,7 +332,7 @@ class _Importer:
         return self.file.subgraphs[index]
 
     def inline(self, node: TfliteNode, subgraph: int, inputs: list[Bound]) -> list[Bound]:
-        """Convert the operators of another subgraph in the place of one operator."""
+        """Replace an operator by the converted operators of another subgraph."""
         limits = self.file.limits
         called = self.subgraph(node, subgraph)
         if len(called.inputs) != len(inputs):
@@ -396,11 +396,11 @@ class _Importer:
         self.problems.revise(revise)
 
     def _substitute_results(self, operator: Operator) -> None:
-        """Go on behind an operator that failed with the types that the file declares, to find the other problems."""
+        """Bind graph inputs to the results of an operator that failed, to find the problems after it."""
         for index in operator.outputs:
             tensor = self.tensors.source(index)
             try:
                 type_ = TensorType(self.tensors.value_type(tensor), tensor.shape or (1,))
-            except CannotConvertError:  # said by whoever failed on it
+            except CannotConvertError:  # reported by the operator that failed
                 type_ = TensorType(F32, tensor.shape or (1,))
             self.tensors.bind_input(tensor, self.graph.input(tensor.name, type_))

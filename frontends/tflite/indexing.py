@@ -1,4 +1,4 @@
-"""What STRIDED_SLICE means, as the index that NumPy would take."""
+"""STRIDED_SLICE as a NumPy index."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def strided_index(node: TfliteNode) -> Index:
 def _position(node: TfliteNode, position: int, extent: int) -> int:
     found = position + extent if position < 0 else position
     if not 0 <= found < extent:
-        raise node.fail(INVALID_NODE, f"position {position} lies outside the extent {extent}")
+        raise node.fail(INVALID_NODE, f"position {position} is outside the extent {extent}")
     return found

@@ -1,4 +1,4 @@
-"""The LSTM of 8-bit integers with a 16-bit cell, step by step; every value has the scale that the kernel keeps it in.
+"""The LSTM of 8-bit integers with a 16-bit cell, step by step; every value has the scale of the kernel.
 
 Sums of a gate have 12 fraction bits, what the logistic function and tanh give has 15, the cell has the power of two of
 its tensor, and the output the scale of the result.
@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams, Scalar
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.tflite.recurrent import Places, Sequence
+    from tpuconvert.frontends.tflite.recurrent import InputIndices, Sequence
 
 _SUM = QuantParams.per_tensor(2.0**-12, 0, I16)
 _WIDE_SUM = QuantParams.per_tensor(2.0**-12, 0, I32)
@@ -30,18 +30,18 @@ _GATE = QuantParams.per_tensor(2.0**-15, 0, I16)
 _SIGMOID, _TANH = Active(ActiveType.ACTIVE_SIGMOID), Active(ActiveType.ACTIVE_TANH)
 
 
-def is_integer_lstm(node: TfliteNode, places: Places, norms: tuple[int, ...], function: Op | None) -> bool:
-    """Whether the kernel of this layer works on integers in the plain form: tanh, no peepholes, norms or projection."""
+def is_integer_lstm(node: TfliteNode, indices: InputIndices, norms: tuple[int, ...], function: Op | None) -> bool:
+    """Return True for an integer layer with tanh and without peepholes, normalization or projection."""
     x, y = node.quant(0), node.output_quant()
-    if x is None or y is None or x.dtype is not I8 or y.dtype is not I8 or not node.has_input(places.cell_state):
+    if x is None or y is None or x.dtype is not I8 or y.dtype is not I8 or not node.has_input(indices.cell_state):
         return False
-    cell = node.quant(places.cell_state)
-    extra = [place for gate in range(4) if (place := places.peephole(gate)) is not None]
-    extra += [*norms, places.projection]
-    if any(node.has_input(place) for place in extra) or function != FUSED_ACTIVATIONS["TANH"]:
+    cell = node.quant(indices.cell_state)
+    extra = [index for gate in range(4) if (index := indices.peephole(gate)) is not None]
+    extra += [*norms, indices.projection]
+    if any(node.has_input(index) for index in extra) or function != FUSED_ACTIVATIONS["TANH"]:
         return False
-    weights = [*(places.input_weights(gate) for gate in range(4)), *(places.recurrent_weights(g) for g in range(4))]
-    given = [node.quant(place) for place in weights if node.has_input(place)]
+    weights = [*(indices.input_weights(gate) for gate in range(4)), *(indices.recurrent_weights(g) for g in range(4))]
+    given = [node.quant(index) for index in weights if node.has_input(index)]
     plain = all(item is not None and item.dtype is I8 and len(item.scale) == 1 for item in given)
     return plain and cell is not None and cell.dtype is I16 and np.frexp(cell.scale[0])[0] == 0.5
 
@@ -49,19 +49,19 @@ def is_integer_lstm(node: TfliteNode, places: Places, norms: tuple[int, ...], fu
 class IntegerLstm:
     """One direction of an integer LSTM."""
 
-    def __init__(self, node: TfliteNode, g: Graph, places: Places) -> None:
-        x, y, cell = node.quant(0), node.output_quant(), node.quant(places.cell_state)
+    def __init__(self, node: TfliteNode, g: Graph, indices: InputIndices) -> None:
+        x, y, cell = node.quant(0), node.output_quant(), node.quant(indices.cell_state)
         assert x is not None and y is not None and cell is not None
-        self.node, self.g, self.places = node, g, places
+        self.node, self.g, self.indices = node, g, indices
         self.x, self.y, self.cell = x, y, cell
-        self.gates = [gate for gate in range(4) if node.has_input(places.input_weights(gate))]
-        self.units = node.shape(places.input_weights(3))[0]
+        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights(gate))]
+        self.units = node.shape(indices.input_weights(3))[0]
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
-        places = self.places
-        weights = self._weights([places.input_weights(gate) for gate in self.gates], "input_weights")
-        recurrent = self._weights([places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
+        indices = self.indices
+        weights = self._weights([indices.input_weights(gate) for gate in self.gates], "input_weights")
+        recurrent = self._weights([indices.recurrent_weights(gate) for gate in self.gates], "recurrent_weights")
         steps = sequence.project(weights, self._biases(weights), _SUM)
 
         def total(step: Value, output: Value | None) -> Value:
@@ -70,7 +70,7 @@ class IntegerLstm:
             return self._add(Add(), _SUM, step, self._add(MatrixMul(), _WIDE_SUM, output, recurrent))
 
         return sequence.unrolled(
-            steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
+            steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
     def _add(self, op: Op, quant: QuantParams, *inputs: Value) -> Value:
@@ -80,10 +80,10 @@ class IntegerLstm:
 
     def _weights(self, inputs: list[int], name: str) -> Value:
         """The gates' weights next to each other, [size, gates * units], one scale per column."""
-        stored = np.ascontiguousarray(np.concatenate([self.node.constant(place) for place in inputs]).T)
+        stored = np.ascontiguousarray(np.concatenate([self.node.constant(index) for index in inputs]).T)
         scales: list[float] = []
-        for place in inputs:
-            quant = self.node.quant(place)
+        for index in inputs:
+            quant = self.node.quant(index)
             assert quant is not None
             scales += quant.scale * self.units
         params = QuantParams(tuple(scales), (0,) * len(scales), I8, axis=1)
@@ -93,9 +93,9 @@ class IntegerLstm:
         assert weights.quant is not None
         parts: list[Array] = []
         for gate in self.gates:
-            place = self.places.bias(gate)
-            given = self.node.has_input(place)
-            parts.append(self.node.constant(place) if given else np.zeros(self.units, np.int32))
+            index = self.indices.bias(gate)
+            given = self.node.has_input(index)
+            parts.append(self.node.constant(index) if given else np.zeros(self.units, np.int32))
         stored = np.concatenate(parts).astype(np.int32).reshape(1, -1)
         scales = tuple(self.x.scale[0] * scale for scale in weights.quant.scale)
         params = QuantParams(scales, (0,) * len(scales), I32, axis=1)

@@ -1,4 +1,4 @@
-"""Small steps that many converters share: ranks, shapes, biases and windows."""
+"""Operands as TFLite quantizes them: shapes that keep annotations, biases, and padding of windows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import I16, I32, Array, QuantParams
 
 
 def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
-    """The same elements in another shape; a quantization of the whole tensor stays."""
+    """Reshape; a per-tensor quantization is kept."""
     wanted = tuple(shape) or (1,)
     if static(value.shape) == wanted:
         return value
@@ -29,7 +29,7 @@ def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
 
 
 def with_rank(g: Graph, value: Value, rank: int) -> Value:
-    """The value with axes of extent 1 in front; a constant is reshaped at conversion time."""
+    """Prepend unit axes; a constant is reshaped at conversion time."""
     missing = rank - value.rank
     if missing <= 0:
         return value
@@ -41,21 +41,21 @@ def with_rank(g: Graph, value: Value, rank: int) -> Value:
 
 
 def reshape_constant(g: Graph, value: Value, shape: Sequence[int], shift: int) -> Value:
-    """A constant in another shape in which its quantized axis stands ``shift`` places further behind."""
+    """Reshape a constant; the index of its quantized axis grows by ``shift``."""
     stored = None if value.stored is None else value.stored.reshape(shape)
     name = f"{value.name}:{'x'.join(map(str, shape))}"
     return g.constant(value.array.reshape(shape), name, shift_quant_axis(value.quant, shift), stored)
 
 
 def shift_quant_axis(quant: QuantParams | None, shift: int) -> QuantParams | None:
-    """The parameters of a tensor that got axes in front."""
+    """Quantization parameters of a tensor with axes prepended."""
     if quant is None or quant.axis is None:
         return quant
     return dataclasses.replace(quant, axis=quant.axis + shift)
 
 
 def align(g: Graph, *values: Value) -> tuple[Value, ...]:
-    """Values of equal rank, aligned on the right as TFLite broadcasts them."""
+    """Prepend unit axes, so that all values have the same rank."""
     rank = max(value.rank for value in values)
     return tuple(with_rank(g, value, rank) for value in values)
 
@@ -93,17 +93,16 @@ def window_padding(
 
 
 def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[int]) -> Value | None:
-    """The bias in the shape that the operator takes, None where the source has none.
+    """The bias in the shape of the operator's operand; None if the source has no bias.
 
-    Integer kernels take a bias in units of the data's scale times the weights' scale, whatever scale the file gives it;
-    so does this.
+    Integer kernels take a bias with the scale of the data times the scale of the weights, whatever the file states.
 
     Args:
         node: the operator.
-        index: of the bias among the inputs.
-        data: of the activation.
-        weights: of the weights.
-        shape: such as [1, oc, 1, 1]; the one extent that is not 1 is the number of output channels.
+        index: index of the bias among the inputs.
+        data: index of the activation.
+        weights: index of the weights.
+        shape: of the operand, such as [1, oc, 1, 1]; only the number of output channels is not 1.
     """
     g = node.graph
     if not node.has_input(index):
@@ -122,12 +121,12 @@ def bias(node: TfliteNode, index: int, data: int, weights: int, shape: Sequence[
             f"{tensor.name}:bias",
         )
     stored = array.reshape(shape)
-    real = quant.dequantize(stored)
+    values = quant.dequantize(stored)
     fits = stored.size == 0 or (int(stored.min()) >= I32.min and int(stored.max()) <= I32.max)
-    if not fits:  # 64-bit biases of 16-bit models: only their real values are kept
-        return g.constant(real, tensor.name)
-    # The width tells how the kernel of a 16-bit layer sums up: 64-bit sums are rescaled otherwise than 32-bit ones.
-    return g.constant(real, tensor.name, quant, stored if _is_16_bit(x) else stored.astype(np.int32))
+    if not fits:  # 64-bit biases of 16-bit models: only the dequantized values are kept
+        return g.constant(values, tensor.name)
+    # The bias has the width of the accumulator of a 16-bit kernel, on which the requantization depends.
+    return g.constant(values, tensor.name, quant, stored if _is_16_bit(x) else stored.astype(np.int32))
 
 
 def _is_16_bit(quant: QuantParams | None) -> bool:
@@ -148,7 +147,7 @@ def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int
 
 
 def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
-    """An operand at the scale of the result, where the kernel of 16-bit sums shifts it there: powers of two only."""
+    """Requantize an operand to the scale of the result, as kernels of 16-bit sums do for powers of two."""
     x, y = value.quant, node.output_quant()
     if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):
         return value

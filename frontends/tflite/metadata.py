@@ -1,8 +1,8 @@
-"""What a TFLite file says about itself: the metadata table with names, normalization and label files.
+"""Metadata of a TFLite file: a table with names, normalization and label files.
 
-The table is a FlatBuffers file inside a buffer of the model; the label files are a ZIP archive behind it. Both are a
-stranger's: verified and bounded before they are read. They describe the model and do not decide what it computes, so
-damaged ones are told in a note and left out.
+The table is a FlatBuffers file inside a buffer of the model; the label files are a ZIP archive after it. Both are
+untrusted: they are verified and bounded before they are read. They do not affect what the model computes, so that
+damaged ones are skipped with a note.
 
 Source: ``metadata_schema.fbs`` of the TensorFlow Lite Support library, version 1.5.
 """
@@ -126,7 +126,7 @@ _LABELS = (2, 3)  # types of files: labels of an axis, and of values
 
 
 def read_metadata(file: ModelFile, subgraph: int) -> tuple[dict[str, Any], list[str]]:
-    """What the file says about itself as JSON values, and notes about what could not be read.
+    """Metadata of the file as JSON values, and notes about parts that cannot be read.
 
     Args:
         file: the model.
@@ -153,7 +153,7 @@ def _stored(file: ModelFile) -> memoryview | None:
 
 
 class _Files:
-    """The label files behind a model."""
+    """Label files appended to a model."""
 
     def __init__(self, file: ModelFile) -> None:
         self.notes: list[str] = []
@@ -219,7 +219,7 @@ def _tensor(table: _Tensor, files: _Files) -> dict[str, Any]:
 
 
 def preprocessing(metadata: dict[str, Any], layout: str) -> dict[str, Any]:
-    """How pictures become the first input, as keys of the preprocessing; empty where nothing says it."""
+    """Preprocessing of images for the first input, as keys of the preprocessing; empty if it is not stated."""
     tensor = (metadata.get("inputs") or [{}])[0]
     mean, std, color = tensor.get("mean", []), tensor.get("std", []), tensor.get("color", "RGB")
     counts = (1, 3) if color == "RGB" else (1,)

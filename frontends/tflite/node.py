@@ -1,4 +1,4 @@
-"""What a converter sees: one source operator with its inputs and options, and the decorators that register it."""
+"""Interface of a converter: a source operator with its inputs and options, and the decorators that register it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ tflite_op.evaluators = folds
 tflite_op.refuse(REASONS)
 
 Bound = Value | Array
-"""A tensor between subgraphs: a value, or an array that is known now."""
+"""A tensor between subgraphs: a value, or a constant array."""
 
 Converted = Value | Permuted | Array | ComplexPair
-"""A result in the source's layout, one that is NCHW and still owes the way back, an array known now, or two parts."""
+"""A result in the source's layout, a permuted result, a constant array, or a pair of real and imaginary parts."""
 
 FUSED_ACTIVATIONS: dict[str, Op] = {
     "RELU": Active(ActiveType.ACTIVE_RELU),
@@ -56,11 +56,11 @@ _ACTIVATION_NAMES = ("NONE", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT"
 
 
 class Caller(Protocol):
-    """Who can put the operators of another subgraph in the place of an operator."""
+    """Interface that replaces an operator by the operators of another subgraph."""
 
     @property
     def states(self) -> States:
-        """What the model keeps between runs."""
+        """State that the model keeps between runs."""
 
     def inline(self, node: TfliteNode, subgraph: int, inputs: list[Bound]) -> list[Bound]:
         """The results of a subgraph on these inputs."""
@@ -101,7 +101,7 @@ class TfliteNode:
         return len(self.operator.inputs)
 
     def has_input(self, index: int) -> bool:
-        """Whether an optional input is given."""
+        """Return True if an optional input is given."""
         return index < self.input_count and self.operator.inputs[index] >= 0
 
     def tensor(self, index: int) -> Tensor:
@@ -117,7 +117,7 @@ class TfliteNode:
         return self.tensors.source(self.operator.outputs[index])
 
     def input(self, index: int) -> Value:
-        """An input in the source's layout. Integers that stand for real numbers are FLOAT32 with an annotation."""
+        """An input in the source's layout. Quantized integers are FLOAT32 with an annotation."""
         return self.tensors.value(self.tensor(index), annotated=self.is_quantized)
 
     def values(self) -> list[Value]:
@@ -137,7 +137,7 @@ class TfliteNode:
         return self.tensors.permute(tensor, order, annotated=self.is_quantized)
 
     def is_constant(self, index: int) -> bool:
-        """Whether an input is given and its elements are known now."""
+        """Return True if an input is given and constant."""
         return self.has_input(index) and self.tensors.array(self.tensor(index)) is not None
 
     def constant(self, index: int) -> Array:
@@ -166,25 +166,25 @@ class TfliteNode:
         return found[0]
 
     def scalar(self, index: int) -> float:
-        """A constant input with one real number; quantized ones are dequantized."""
+        """A constant input with one element, dequantized."""
         array = self.constant(index)
         quant = self.quant(index)
         if array.size != 1:
             raise self.fail(INVALID_NODE, f"input {index} must have one element, not shape {list(array.shape)}")
-        real = array if quant is None else quant.dequantize(array)
-        return float(real.reshape(-1)[0])
+        values = array if quant is None else quant.dequantize(array)
+        return float(values.reshape(-1)[0])
 
     def quant(self, index: int) -> QuantParams | None:
-        """How integers of an input stand for real numbers, None where they do not."""
+        """Quantization parameters of an input, None if it is not quantized."""
         return self.tensors.quant(self.tensor(index))
 
     def output_quant(self, index: int = 0) -> QuantParams | None:
-        """The same of a result."""
+        """Quantization parameters of a result."""
         return self.tensors.quant(self.output_tensor(index))
 
     @cached_property
     def is_quantized(self) -> bool:
-        """Whether the operator works on integers: an input that is not constant, or the result, is quantized."""
+        """Return True if an input that is not constant, or a result, is quantized."""
         moving = [i for i in range(self.input_count) if self.has_input(i) and not self.is_constant(i)]
         results = range(len(self.operator.outputs))
         return any(self.quant(i) is not None for i in moving) or any(self.output_quant(i) is not None for i in results)
@@ -212,14 +212,14 @@ class TfliteNode:
         return tuple(sorted({self.axis(axis, rank) for axis in axes}))
 
     def real(self, index: int) -> Array:
-        """A constant input as real numbers in binary32; quantized ones are dequantized."""
+        """A constant input as float32, dequantized."""
         array, quant = self.constant(index), self.quant(index)
         return array.astype(np.float32) if quant is None else quant.dequantize(array)
 
     # Subgraphs
 
     def bound(self, index: int) -> Bound:
-        """An input as it is: an array that is known now, or a value."""
+        """An input: an array if it is constant, else a value."""
         tensor = self.tensor(index)
         array = self.tensors.array(tensor)
         return self.input(index) if array is None or self.quant(index) is not None else array
@@ -243,7 +243,7 @@ class TfliteNode:
     # State
 
     def state(self, index: int) -> Value | None:
-        """A state input: what was put there last, or None for zeros and for an input that is not given."""
+        """A state input: the last value assigned to it, or None for zeros and for an absent input."""
         if not self.has_input(index):
             return None
         tensor = self.tensor(index)
@@ -254,12 +254,12 @@ class TfliteNode:
         return found if isinstance(found, Value) else self.start_state(key, tensor, tensor.shape)
 
     def set_state(self, index: int, value: Value) -> None:
-        """Put a value where a state input will find it."""
+        """Assign a value to a state input."""
         if self.has_input(index) and self.tensor(index).is_variable:
             self.caller.states.set((id(self.tensors.subgraph), self.tensor(index).index), value)
 
     def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
-        """State before its first change: an input of the model where the user asked for it, else None."""
+        """State before its first change: an input of the model if the option requests it, else None."""
         dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
         name = tensor.name if isinstance(key, tuple) else key
         port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
@@ -279,18 +279,18 @@ class TfliteNode:
             raise self.fail(INVALID_NODE, str(error.args[0])) from error
 
     def ignore_option(self, *names: str) -> None:
-        """Say that a field does not change what is emitted; the caller gives the reason in a comment."""
+        """Mark fields as read that do not affect the result; the caller gives the reason in a comment."""
         for name in names:
             self.option(name)
 
     def refuse_option(self, name: str, allowed: Any, hint: str = "") -> None:
-        """Accept a field only with its harmless value."""
+        """Accept a field only with its neutral value."""
         found = self.option(name, allowed)
         if found != allowed:
             raise self.fail(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
 
     def activate(self, value: Value) -> Value:
-        """The value behind the fused activation, which becomes a node of its own."""
+        """Add the fused activation as a separate node."""
         number = self.option("fused_activation_function")
         name = _ACTIVATION_NAMES[number] if 0 <= number < len(_ACTIVATION_NAMES) else str(number)
         if name == "NONE":
@@ -305,11 +305,11 @@ class TfliteNode:
         return self.graph.add(FUSED_ACTIVATIONS[name], value)
 
     def nhwc(self, value: Value) -> Permuted:
-        """A result that is NCHW where the source's tensor is NHWC."""
+        """An NCHW result whose source tensor is NHWC."""
         return Permuted(value, NCHW)
 
     def check_size(self, shape: Iterable[int], itemsize: int = 8, limit: int | None = None) -> None:
-        """Refuse a constant by its size before it is made; by default it may have as many bytes as a lowering may add.
+        """Refuse a constant that is too large before it is computed; the default limit is that of one lowered operator.
 
         Raises:
             CannotConvertError: it is too large, or an extent is negative.

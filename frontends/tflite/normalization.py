@@ -46,7 +46,7 @@ def l2_normalization(node: TfliteNode, g: Graph) -> Value:
     return node.activate(g.add(Div(), x, emit.maxs(g, norm, 1e-6)))
 
 
-@tflite_op("LOCAL_RESPONSE_NORMALIZATION")
+@tflite_op("LOCAL_RESPONSE_NORMALIZATION", kind=Kind.DIRECT)
 def local_response_normalization(node: TfliteNode, g: Graph) -> Permuted:
     """``x / (bias + alpha * sum of squares of the channels within the radius) ^ beta``."""
     if node.rank(0) != 4:

@@ -1,9 +1,9 @@
-"""Builtin operators that have no place in the operator set, and why; what to do about an operator without converter."""
+"""Builtin operators that the TPU operator set cannot represent, with reasons and hints."""
 
 from __future__ import annotations
 
 CUSTOM_PREFIX = "CUSTOM:"
-"""What stands before the name of a custom operator."""
+"""Prefix of the name of a custom operator."""
 
 _REASONS = {
     "strings and hash tables": (

@@ -21,7 +21,7 @@ def _paddings(node: TfliteNode) -> tuple[int, ...]:
 
 @tflite_op("PAD", "PADV2", kind=Kind.DIRECT, limits="constant paddings")
 def pad(node: TfliteNode, g: Graph) -> Value:
-    """Pad with a number; without one it is 0, which in a quantized tensor is the zero point."""
+    """Pad with a number, by default 0, which in a quantized tensor is the zero point."""
     x = node.input(0)
     number = node.scalar(2) if node.has_input(2) else 0.0
     return g.add(Pad(pad_val=number_like(x, number), paddings=_paddings(node)), x)
@@ -29,7 +29,7 @@ def pad(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_PAD")
 def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
-    """A constant number between neighbours and on both sides; a negative margin cuts."""
+    """Insert a constant between elements and pad with it; a negative pad crops."""
     lists = [node.option(name, ()) for name in ("edge_padding_low", "edge_padding_high", "interior_padding")]
     if any(len(numbers) != node.rank(0) for numbers in lists) or min(lists[2], default=0) < 0:
         low, high, inner = map(list, lists)
@@ -42,7 +42,7 @@ def stablehlo_pad(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("MIRROR_PAD", kind=Kind.DIRECT)
 def mirror_pad(node: TfliteNode, g: Graph) -> Value:
-    """Pad with the mirrored picture, without (REFLECT) or with (SYMMETRIC) its border."""
+    """Pad by reflection, without (REFLECT) or with (SYMMETRIC) the edge elements."""
     modes = (PadType.PAD_REFLECT, PadType.PAD_SYMMETRIC)
     number = node.option("mode")
     if not 0 <= number < len(modes):

@@ -29,7 +29,7 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
         pad_h_offset=bottom - top,
         pad_w_offset=right - left,
         pooling_type=kind,
-        is_ave_count_zero_pad=False,  # TFLite divides by the elements inside the picture
+        is_ave_count_zero_pad=False,  # TFLite divides by the number of elements inside the image
     )
     result = g.add(op, x)
     if kind is PoolType.MAX and node.option("fused_activation_function"):
@@ -39,7 +39,7 @@ def _pool(node: TfliteNode, g: Graph, kind: PoolType, x: Value) -> Value:
 
 @tflite_op("AVERAGE_POOL_2D", kind=Kind.DIRECT)
 def average_pool_2d(node: TfliteNode, g: Graph) -> Permuted:
-    """Mean of the elements of a window that lie inside the picture."""
+    """Mean of the elements of a window that are inside the image."""
     return node.nhwc(node.activate(_pool(node, g, PoolType.AVE, node.nchw(0))))
 
 

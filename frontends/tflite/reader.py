@@ -1,6 +1,6 @@
 """Reading a TFLite file safely: verified, every index checked, then handed out as plain Python objects.
 
-Nothing behind this module touches the FlatBuffers accessors of the ``tflite`` package except :class:`Options`.
+Other modules use the FlatBuffers accessors of the ``tflite`` package only through :class:`Options`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a subgraph. Tensor indices of -1 stand for absent optional inputs."""
+    """One operator of a subgraph. A tensor index of -1 means an absent optional input."""
 
     index: int
     name: str
@@ -105,7 +105,7 @@ class Subgraph:
 
 
 class Options:
-    """The options table of one operator. It remembers what was asked for, so that the rest can be reported.
+    """The options table of one operator. It records which fields were read, so that the others can be reported.
 
     Args:
         table: name of the stored table, empty when the operator stores none.
@@ -134,14 +134,14 @@ class Options:
         return self._read(name)
 
     def peek(self, name: str) -> Any:
-        """The value of a field for somebody who does not convert the operator; 0 where it is not stored."""
+        """The value of a field without marking it as read; 0 if it is not stored."""
         if self._accessor is None or name not in self._fields:
             return 0
         value = self._read(name)
         return 0 if value is None else value
 
     def unread(self) -> Iterator[tuple[str, Any]]:
-        """Fields that nobody asked for and that say something other than their default."""
+        """Fields that were not read and differ from their default."""
         for name in sorted(self._unread):
             value = self._read(name)
             if value is not None and value != () and value != self._fields[name].default:
@@ -247,9 +247,9 @@ class ModelFile:
             return None
         buffer = self.model.Buffers(index)
         offset, size = buffer.Offset(), buffer.Size()
-        if offset > 1:  # 0 and 1 mark a buffer that lies inside the FlatBuffers part
+        if offset > 1:  # 0 and 1 mark a buffer inside the FlatBuffers part
             if offset + size > len(self.view):
-                self.corrupt(f"buffer {index} lies at bytes {offset} to {offset + size} of {len(self.view)}")
+                self.corrupt(f"buffer {index} is at bytes {offset} to {offset + size} of {len(self.view)}")
             return self.view[offset : offset + size]
         if buffer.DataIsNone() or buffer.DataLength() == 0:
             return None

@@ -1,4 +1,4 @@
-"""Recurrent layers over a static time, written out step by step: LSTM and simple cells, in one or two directions."""
+"""Recurrent layers over a static sequence, unrolled: LSTM and simple cells, in one or two directions."""
 
 from __future__ import annotations
 
@@ -27,42 +27,42 @@ from tpuconvert.schema.types import QuantParams, Scalar
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where one direction's weights stand among the inputs; gates in the order input, forget, cell, output."""
+class InputIndices:
+    """Input indices of the weights of one direction; gates in the order input, forget, cell, output."""
 
     first: int
     output_state: int
     cell_state: int
 
     def input_weights(self, gate: int) -> int:
-        """The gate's weights of the input."""
+        """Index of the input weights of a gate."""
         return self.first + gate
 
     def recurrent_weights(self, gate: int) -> int:
-        """The gate's weights of the output before."""
+        """Index of the recurrent weights of a gate."""
         return self.first + 4 + gate
 
     def peephole(self, gate: int) -> int | None:
-        """The gate's weights of the cell; the cell's own gate has none."""
+        """Index of the peephole weights of a gate; the cell gate has none."""
         return {0: self.first + 8, 1: self.first + 9, 3: self.first + 10}.get(gate)
 
     def bias(self, gate: int) -> int:
-        """The gate's bias."""
+        """Index of the bias of a gate."""
         return self.first + 11 + gate
 
     @property
     def projection(self) -> int:
-        """The weights behind the output."""
+        """Index of the projection weights."""
         return self.first + 15
 
     @property
     def projection_bias(self) -> int:
-        """Their bias."""
+        """Index of the projection bias."""
         return self.first + 16
 
 
-_ONE_WAY = Places(1, 18, 19)
-_FORWARD, _BACKWARD = Places(1, 35, 36), Places(18, 37, 38)
+_ONE_WAY = InputIndices(1, 18, 19)
+_FORWARD, _BACKWARD = InputIndices(1, 35, 36), InputIndices(18, 37, 38)
 _LAYER_NORMS = (20, 21, 22, 23)
 _AUXILIARY = range(39, 48)
 _SIGMOID = Active(ActiveType.ACTIVE_SIGMOID)
@@ -74,7 +74,7 @@ _ROUNDING_NODES = 32  # of the output before and of a projection, where weights 
 
 
 class Sequence:
-    """The steps of a sequence input, and the way back from the steps to one tensor. ``single`` is one step, rank 2."""
+    """The steps of a sequence input, and their concatenation to one tensor. ``single`` is one step, rank 2."""
 
     def __init__(self, node: TfliteNode, g: Graph, time_major: bool, *, single: bool = False) -> None:
         shape = node.shape(0)
@@ -96,13 +96,13 @@ class Sequence:
         self.rows = reshape(g, ordered, (self.time * self.batch, self.size))
 
     def project(
-        self, weights: Value, bias: Value | None, quant: QuantParams | None = None, place: int = 1
+        self, weights: Value, bias: Value | None, quant: QuantParams | None = None, index: int = 1
     ) -> tuple[Value, ...]:
-        """The product of every step with the weights, in one matrix product, annotated where the kernel rounds it.
+        """Multiply all steps by the weights in one matmul, annotated if the kernel quantizes the result.
 
-        ``place`` is the input with the weights, or with those of the first gate.
+        ``index`` is the input with the weights, or with those of the first gate.
         """
-        rows = _round(self.node, self.g, self.rows, place)
+        rows = _round(self.node, self.g, self.rows, index)
         product = self.g.add(MatrixMul(), rows, weights, bias)
         product.quant = quant
         if self.time == 1:
@@ -115,19 +115,19 @@ class Sequence:
     def unrolled(
         self,
         steps: tuple[Value, ...],
-        places: Places,
+        indices: InputIndices,
         following: Callable[[Value, Value | None, Value | None], tuple[Value, Value]],
         backwards: bool,
     ) -> list[Value]:
-        """What a cell gives at every step, in the order of time. ``following``: step and states to (output, cell)."""
-        output, cell = self.node.state(places.output_state), self.node.state(places.cell_state)
+        """Outputs of a cell at every step, in the order of time. ``following`` maps states to (output, cell)."""
+        output, cell = self.node.state(indices.output_state), self.node.state(indices.cell_state)
         outputs: list[Value] = []
         for step in reversed(steps) if backwards else steps:
             output, cell = following(step, output, cell)
             outputs.append(output)
         assert output is not None and cell is not None, "a sequence has a step"
-        self.node.set_state(places.output_state, output)
-        self.node.set_state(places.cell_state, cell)
+        self.node.set_state(indices.output_state, output)
+        self.node.set_state(indices.cell_state, cell)
         return outputs[::-1] if backwards else outputs
 
     def joined(self, steps: list[Value]) -> Value:
@@ -143,18 +143,18 @@ class Sequence:
         return self.g.add(Permute(order=(1, 0, 2)), cube)
 
 
-def _concat_weights(node: TfliteNode, g: Graph, places: list[int], name: str) -> Value:
+def _concat_weights(node: TfliteNode, g: Graph, indices: list[int], name: str) -> Value:
     """The weights of several gates next to each other, transposed: [size, gates * units]."""
-    parts = [node.real(place) for place in places]
+    parts = [node.real(index) for index in indices]
     if any(part.ndim != 2 or part.shape != parts[0].shape for part in parts):
         raise node.fail(INVALID_NODE, f"weights {[list(part.shape) for part in parts]} do not fit each other")
     return g.constant(np.ascontiguousarray(np.concatenate(parts).T), name)
 
 
-def _round(node: TfliteNode, g: Graph, x: Value, place: int) -> Value:
-    """Rows that the weights at input ``place`` are multiplied with; rounded to 8 bits if these are integers."""
+def _round(node: TfliteNode, g: Graph, x: Value, index: int) -> Value:
+    """Rows that the weights at input ``index`` are multiplied with; rounded to 8 bits if these are integers."""
     asymmetric = bool(node.option("asymmetric_quantize_inputs", False))
-    return hybrid.round_activations(node, g, x, asymmetric=asymmetric, place=place)
+    return hybrid.round_activations(node, g, x, asymmetric=asymmetric, index=index)
 
 
 def _clip(g: Graph, x: Value, limit: float) -> Value:
@@ -193,7 +193,7 @@ def lstm_step(node: TfliteNode, g: Graph) -> Value | tuple[Value, ...]:
 
 
 def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
-    """Gates stand in the order input, update, forget, output. Results: output, cell, and both intermediate tensors."""
+    """Gates are in the order input, update, forget, output. Results: output, cell, and both intermediate tensors."""
     # The kernel is fixed to tanh, unclipped, and has no integer weights beside float activations.
     node.ignore_option("fused_activation_function", "cell_clip", "proj_clip", "asymmetric_quantize_inputs")
     x, before, cell = node.input(0), node.input(1), node.input(4)
@@ -203,14 +203,14 @@ def _basic_step(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     weights = g.constant(np.ascontiguousarray(node.real(2).T), "weights")
     sums = g.add(MatrixMul(), every, weights, g.constant(node.real(3).reshape(1, -1), "biases"))
     gates = g.add_all(Split(axis=1, num=4), sums, names=("gate",) * 4)
-    enter, forget, leave = (g.add(_SIGMOID, gates[place]) for place in (0, 2, 3))
+    enter, forget, leave = (g.add(_SIGMOID, gates[index]) for index in (0, 2, 3))
     fresh = g.add(Add(), g.add(Mul(), forget, cell), g.add(Mul(), enter, g.add(_TANH, gates[1])))
     return g.add(Mul(), leave, g.add(_TANH, fresh)), fresh, every, sums
 
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_LSTM", limits="no auxiliary input")
 def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
-    """Two memories, one of which runs from the end to the beginning; side by side or as two results."""
+    """Two LSTMs, one of which runs backwards; concatenated or as two results."""
     _refuse_auxiliary(node, _AUXILIARY)
     sequence = Sequence(node, g, bool(node.option("time_major", True)))
     forward = _Lstm(node, g, _FORWARD).run(sequence)
@@ -218,8 +218,8 @@ def bidirectional_lstm(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value
     return _both_directions(node, g, sequence, forward, backward)
 
 
-def _refuse_auxiliary(node: TfliteNode, places: range) -> None:
-    if any(node.has_input(place) for place in places):
+def _refuse_auxiliary(node: TfliteNode, indices: range) -> None:
+    if any(node.has_input(index) for index in indices):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "an auxiliary input", "export the layers one by one")
 
 
@@ -232,45 +232,45 @@ def _both_directions(
 
 
 class _Lstm:
-    def __init__(self, node: TfliteNode, g: Graph, places: Places, norms: tuple[int, ...] = ()) -> None:
+    def __init__(self, node: TfliteNode, g: Graph, indices: InputIndices, norms: tuple[int, ...] = ()) -> None:
         self.node = node
         self.g = g
-        self.places = places
-        self.gates = [gate for gate in range(4) if node.has_input(places.input_weights(gate))]
+        self.indices = indices
+        self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights(gate))]
         if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
             raise node.fail(INVALID_NODE, "lacks the weights of a gate")
-        self.units = node.shape(places.input_weights(3))[0]
+        self.units = node.shape(indices.input_weights(3))[0]
         self.function = _function(node)
         self.cell_clip, self.projection_clip = node.option("cell_clip", 0.0), node.option("proj_clip", 0.0)
         self.peepholes: dict[int, Value] = {}
         for gate in range(4):
-            place = places.peephole(gate)
-            if place is not None and node.has_input(place):
-                self.peepholes[gate] = g.constant(node.real(place).reshape(1, self.units), "peephole")
-        given = [gate for gate, place in enumerate(norms) if node.has_input(place)]
+            index = indices.peephole(gate)
+            if index is not None and node.has_input(index):
+                self.peepholes[gate] = g.constant(node.real(index).reshape(1, self.units), "peephole")
+        given = [gate for gate, index in enumerate(norms) if node.has_input(index)]
         if given and given != self.gates:
             raise node.fail(INVALID_NODE, "lacks the layer normalization of a gate")
         self.norms = {gate: g.constant(node.real(norms[gate]).reshape(1, self.units), "norm") for gate in given}
         self.shifts = {gate: g.constant(self._bias(gate).reshape(1, self.units), "shift") for gate in given}
         self.projection: Value | None = None
         self.projection_bias: Value | None = None
-        if node.has_input(places.projection):
-            self.projection = _concat_weights(node, g, [places.projection], "projection")
-            if node.has_input(places.projection_bias):
-                self.projection_bias = g.constant(node.real(places.projection_bias).reshape(1, -1), "projection_bias")
+        if node.has_input(indices.projection):
+            self.projection = _concat_weights(node, g, [indices.projection], "projection")
+            if node.has_input(indices.projection_bias):
+                self.projection_bias = g.constant(node.real(indices.projection_bias).reshape(1, -1), "projection_bias")
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """The output of every step, in the order of time."""
-        node, g, places = self.node, self.g, self.places
+        node, g, indices = self.node, self.g, self.indices
         biases = np.concatenate([self._bias(gate) * (gate not in self.norms) for gate in self.gates])
-        weights = _concat_weights(node, g, [places.input_weights(gate) for gate in self.gates], "input_weights")
+        weights = _concat_weights(node, g, [indices.input_weights(gate) for gate in self.gates], "input_weights")
         recurrent = _concat_weights(
-            node, g, [places.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
+            node, g, [indices.recurrent_weights(gate) for gate in self.gates], "recurrent_weights"
         )
         steps = sequence.project(
-            weights, g.constant(biases.reshape(1, -1), "biases"), place=places.input_weights(self.gates[-1])
+            weights, g.constant(biases.reshape(1, -1), "biases"), index=indices.input_weights(self.gates[-1])
         )
-        last = places.recurrent_weights(self.gates[-1])
+        last = indices.recurrent_weights(self.gates[-1])
 
         def total(step: Value, output: Value | None) -> Value:
             if output is None:
@@ -278,14 +278,14 @@ class _Lstm:
             return g.add(Add(), step, g.add(MatrixMul(), _round(node, g, output, last), recurrent))
 
         return sequence.unrolled(
-            steps, places, lambda step, output, cell: self._step(total(step, output), cell), backwards
+            steps, indices, lambda step, output, cell: self._step(total(step, output), cell), backwards
         )
 
     def _bias(self, gate: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        place = self.places.bias(gate)
-        if not self.node.has_input(place):
+        index = self.indices.bias(gate)
+        if not self.node.has_input(index):
             return np.zeros(self.units, dtype=np.float32)
-        return self.node.real(place).reshape(-1)
+        return self.node.real(index).reshape(-1)
 
     def _step(self, total: Value, cell: Value | None) -> tuple[Value, Value]:
         g = self.g
@@ -301,7 +301,7 @@ class _Lstm:
         leave = g.add(_SIGMOID, self._add_peephole(3, sums[3], fresh))
         output = g.add(Mul(), leave, self._activate(fresh))
         if self.projection is not None:
-            output = _round(self.node, g, output, self.places.projection)
+            output = _round(self.node, g, output, self.indices.projection)
             output = g.add(MatrixMul(), output, self.projection, self.projection_bias)
             output = _clip(g, output, self.projection_clip)
         return output, fresh
@@ -335,7 +335,7 @@ def rnn(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("BIDIRECTIONAL_SEQUENCE_RNN", limits="no auxiliary input")
 def bidirectional_rnn(node: TfliteNode, g: Graph) -> Value | tuple[Value, Value]:
-    """Two simple cells, one of which runs from the end to the beginning; side by side or as two results."""
+    """Two simple cells, one of which runs backwards; concatenated or as two results."""
     _refuse_auxiliary(node, range(9, 12))
     sequence = Sequence(node, g, bool(node.option("time_major", False)))
     forward, backward = _simple_cell(node, g, sequence, 1), _simple_cell(node, g, sequence, 5, backwards=True)
@@ -350,14 +350,14 @@ def rnn_step(node: TfliteNode, g: Graph) -> Value:
 
 
 def _simple_cell(node: TfliteNode, g: Graph, sequence: Sequence, first: int, *, backwards: bool = False) -> list[Value]:
-    """Weights, recurrent weights, bias and state stand behind each other from input ``first`` on."""
+    """Weights, recurrent weights, bias and state are consecutive inputs from ``first`` on."""
     function = _function(node)
     units = node.shape(first)[0]
     if math.prod(node.shape(first + 2)) != units:
         raise node.fail(INVALID_NODE, f"bias {list(node.shape(first + 2))} for {units} units")
     weights = _concat_weights(node, g, [first], "input_weights")
     recurrent = _concat_weights(node, g, [first + 1], "recurrent_weights")
-    steps = sequence.project(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), place=first)
+    steps = sequence.project(weights, g.constant(node.real(first + 2).reshape(1, -1), "bias"), index=first)
     output = node.state(first + 3)
     outputs: list[Value] = []
     for step in reversed(steps) if backwards else steps:

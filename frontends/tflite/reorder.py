@@ -1,4 +1,4 @@
-"""Elements moved to places that are known: REVERSE_SEQUENCE and MATRIX_SET_DIAG."""
+"""Elements moved to constant positions: REVERSE_SEQUENCE and MATRIX_SET_DIAG."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from tpuconvert.schema.types import Array
 
 @tflite_op("VAR_HANDLE", kind=Kind.FOLDED)
 def var_handle(node: TfliteNode, g: Graph) -> Array:
-    """A number that stands for the variable."""
+    """Handle of a resource variable."""
     name = variable_name(node.option("container", "") or "", node.option("shared_name", "") or "")
     return np.asarray(node.caller.states.handle(name), np.int64)
 
 
-@tflite_op("READ_VARIABLE", kind=Kind.FOLDED, limits="--state says what a run begins with")
+@tflite_op("READ_VARIABLE", kind=Kind.FOLDED, limits="--state selects the initial value of a run")
 def read_variable(node: TfliteNode, g: Graph) -> Converted:
-    """What was assigned last in this run, or the state that the run began with."""
+    """The last value assigned in this run, or the initial state of the run."""
     states, name = node.caller.states, _name(node)
     found = states.get(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""Sums into places that are known: SCATTER_ND and SEGMENT_SUM."""
+"""Sums at constant positions: SCATTER_ND and SEGMENT_SUM."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.tflite.scatter_update import flat_indices
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -17,36 +18,27 @@ from tpuconvert.schema.types import Array
 
 @tflite_op("SCATTER_ND", limits="constant indices")
 def scatter_nd(node: TfliteNode, g: Graph) -> Value:
-    """Updates added into zeros at constant places: a product with a matrix of zeros and ones."""
+    """Sum updates at constant indices: a matmul with a matrix of zeros and ones."""
     indices, shape = node.constant(0), node.ints(2)
     depth = indices.shape[-1] if indices.ndim else 0
     if not 1 <= depth <= len(shape) or min(shape) < 1:
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
     leading, rest = shape[:depth], shape[depth:]
-    places = indices.reshape(-1, depth).astype(np.int64)
-    if places.size and (places.min() < 0 or (places >= np.asarray(leading)).any()):
-        raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
-    return _sum_rows(node, g, _flat_indices(places, leading), math.prod(leading), 1, (*leading, *rest))
+    rows = flat_indices(node, indices.reshape(-1, depth), leading)
+    return _sum_rows(node, g, rows, math.prod(leading), 1, (*leading, *rest))
 
 
 @tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", limits="constant segment numbers")
 def segment_sum(node: TfliteNode, g: Graph) -> Value:
-    """Rows of one constant number added up: a product with a matrix of zeros and ones. Negative ones are left out."""
+    """Sum the rows of each segment: a matmul with a matrix of zeros and ones. Negative segments are dropped."""
     numbers = np.asarray(node.ints(1), dtype=np.int64)
     if numbers.shape != node.shape(1) or not numbers.size or numbers.shape != node.shape(0)[:1]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(node.shape(0))}")
     count = node.one_int(2) if node.op_type == "UNSORTED_SEGMENT_SUM" else int(numbers[-1]) + 1
     may_leave_out = node.op_type == "UNSORTED_SEGMENT_SUM"
     if int(numbers.max()) >= count or (int(numbers.min()) < 0 and not may_leave_out):
-        raise node.fail(INVALID_NODE, f"a segment number lies outside 0 to {count - 1}")
+        raise node.fail(INVALID_NODE, f"a segment number is outside 0 to {count - 1}")
     return _sum_rows(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
-
-
-def _flat_indices(places: Array, extents: tuple[int, ...]) -> Array:
-    """Index tuples as positions in the flattened extents."""
-    steps = [math.prod(extents[place + 1 :]) for place in range(len(extents))]
-    result: Array = places @ np.asarray(steps, dtype=np.int64)
-    return result
 
 
 def _sum_rows(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:

@@ -1,7 +1,7 @@
-"""Updates written at known places: SPARSE_TO_DENSE, DYNAMIC_UPDATE_SLICE, segments of rows and STABLEHLO_SCATTER.
+"""Updates at constant positions: SPARSE_TO_DENSE, DYNAMIC_UPDATE_SLICE, segments of rows and STABLEHLO_SCATTER.
 
-Data and updates are rows behind each other, and every row of the result is picked from one of them. A combination
-(sum, product, extreme) picks what is to be combined with the data, in as many rounds as one place has updates.
+Data and updates are concatenated rows, and every row of the result is gathered from them. A reduction (sum, product,
+maximum, minimum) gathers the operands for the data, in as many rounds as one position has updates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tpuconvert.schema.types import Array, DType
 COMBINATIONS: dict[str, tuple[Op, float]] = {
     **{"ADD": (Add(), 0.0), "MUL": (Mul(), 1.0), "MAXIMUM": (Max(), -math.inf), "MINIMUM": (Min(), math.inf)}
 }
-"""How two numbers become one, and the number that changes nothing."""
+"""Binary operator of each reduction, and its neutral element."""
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SEGMENTS = {
@@ -37,49 +37,49 @@ _SEGMENTS = {
 
 
 def neutral_row(g: Graph, number: float, width: int, dtype: DType) -> Value:
-    """A row of one number; an infinite or huge one is the end of an integer type."""
+    """A row filled with a number, which is clamped to the range of an integer type."""
     bounded = number if dtype.is_float else min(max(number, float(dtype.min)), float(dtype.max))
     kind = dtype.numpy
     row = np.full((1, width), int(bounded) if dtype.is_integer else bounded, kind)
     return g.constant(row, "neutral")
 
 
-def replace_rows(node: TfliteNode, data: Value, updates: Value, places: Array) -> Value:
-    """Rows [M, W] with the rows of ``updates`` [K, W] at known places; later ones win."""
+def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) -> Value:
+    """Replace rows of [M, W] at constant positions by the rows of ``updates`` [K, W]; later ones win."""
     source = np.arange(static(data.shape)[0])
-    source[places] = source.size + np.arange(places.size)
+    source[targets] = source.size + np.arange(targets.size)
     return gather_at(node, joined(node.graph, [data, updates], 0), 0, source)
 
 
-def combine_rows(node: TfliteNode, data: Value, updates: Value, places: Array, function: str) -> Value:
-    """Rows [M, W] combined with the rows of ``updates`` [K, W] at known places."""
+def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, function: str) -> Value:
+    """Combine rows of [M, W] at constant positions with the rows of ``updates`` [K, W]."""
     g, (op, number) = node.graph, COMBINATIONS[function]
-    order = np.argsort(places, kind="stable")
-    turn = np.empty(places.size, np.int64)
-    turn[order] = np.arange(places.size) - np.searchsorted(places[order], places[order])
+    order = np.argsort(targets, kind="stable")
+    turn = np.empty(targets.size, np.int64)
+    turn[order] = np.arange(targets.size) - np.searchsorted(targets[order], targets[order])
     rounds = int(turn.max(initial=-1)) + 1
     if rounds > node.tensors.file.limits.max_unrolled_nodes:
-        raise node.fail(TOO_LARGE, f"{rounds} updates of one place")
+        raise node.fail(TOO_LARGE, f"{rounds} updates of one position")
     rows, width = static(data.shape)
     candidates = joined(g, [neutral_row(g, number, width, data.dtype), updates], 0)
     for number_of_round in range(rounds):
         source = np.zeros(rows, np.int64)
         numbers = np.flatnonzero(turn == number_of_round)
-        source[places[numbers]] = 1 + numbers
+        source[targets[numbers]] = 1 + numbers
         data = g.add(op, data, gather_at(node, candidates, 0, source))
     return data
 
 
 @tflite_op("SPARSE_TO_DENSE", kind=Kind.FOLDED, limits="constant indices")
 def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
-    """A tensor of one number with others at known places."""
+    """A tensor filled with one number, with updates at constant positions."""
     node.ignore_option("validate_indices")  # they are known now and always checked
     shape = node.ints(1)
     indices = node.constant(0)
-    places = indices.reshape(-1, len(shape)) if indices.size and len(shape) else np.zeros((0, 1), np.int64)
+    targets = indices.reshape(-1, len(shape)) if indices.size and len(shape) else np.zeros((0, 1), np.int64)
     if not shape or min(shape) < 1 or (indices.size and indices.size % len(shape)):
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
-    flat = flat_indices(node, places, shape)
+    flat = flat_indices(node, targets, shape)
     node.check_size(shape)
     base = reshape(g, expand(node.graph, reshape(g, node.input(3), (1,) * len(shape)), shape), (math.prod(shape), 1))
     if not flat.size:
@@ -88,18 +88,18 @@ def sparse_to_dense(node: TfliteNode, g: Graph) -> Value:
     return reshape(g, replace_rows(node, base, updates, flat), shape)
 
 
-def flat_indices(node: TfliteNode, places: Array, extents: tuple[int, ...]) -> Array:
-    """Index tuples [K, rank] as positions in the flattened extents."""
-    if places.size and (int(places.min()) < 0 or (places >= np.asarray(extents)).any()):
-        raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(extents)}")
+def flat_indices(node: TfliteNode, targets: Array, extents: tuple[int, ...]) -> Array:
+    """Convert index tuples [K, rank] to positions in the flattened tensor."""
+    if targets.size and (int(targets.min()) < 0 or (targets >= np.asarray(extents)).any()):
+        raise node.fail(INVALID_NODE, f"an index is outside the shape {list(extents)}")
     steps = [math.prod(extents[axis + 1 :]) for axis in range(len(extents))]
-    result: Array = places.astype(np.int64) @ np.asarray(steps, dtype=np.int64)
+    result: Array = targets.astype(np.int64) @ np.asarray(steps, dtype=np.int64)
     return result
 
 
 @tflite_op("DYNAMIC_UPDATE_SLICE", limits="constant start")
 def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
-    """A box of the first input replaced by the second; its known corner is moved so that the box fits."""
+    """Replace a box of the first input by the second; its constant start is clamped so that the box fits."""
     return _replace_box(node, node.ints(2))
 
 
@@ -119,16 +119,16 @@ def _replace_box(node: TfliteNode, corner: tuple[int, ...]) -> Value:
     leading = 1 + max(axis for axis, extent in enumerate(shape) if box[axis] != extent)
     node.check_size(shape[:leading])
     grid = np.indices(box[:leading]).reshape(leading, -1).T + np.asarray(starts[:leading])
-    places = flat_indices(node, grid, shape[:leading])
+    targets = flat_indices(node, grid, shape[:leading])
     width = math.prod(shape[leading:])
     data = reshape(node.graph, node.input(0), (math.prod(shape[:leading]), width))
-    updates = reshape(node.graph, node.input(1), (places.size, width))
-    return reshape(node.graph, replace_rows(node, data, updates, places), shape)
+    updates = reshape(node.graph, node.input(1), (targets.size, width))
+    return reshape(node.graph, replace_rows(node, data, updates, targets), shape)
 
 
 @tflite_op(*_SEGMENTS, limits="constant segment numbers")
 def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
-    """Rows of one known number multiplied, or their extremes; an empty segment has the number that changes nothing."""
+    """Product or extreme of the rows of each segment; an empty segment gets the neutral element."""
     method, number = _SEGMENTS[node.op_type]
     numbers, shape, count = np.asarray(node.ints(1), np.int64), node.shape(0), node.one_int(2)
     leading = len(node.shape(1))
@@ -137,7 +137,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     flat = numbers.reshape(-1)
     kept = np.flatnonzero(flat >= 0)
     order = kept[np.argsort(flat[kept], kind="stable")]
-    turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # how many of its segment stand before it
+    turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # number of earlier rows of its segment
     most = int(turn.max(initial=0)) + 1
     node.check_size([count, most])
     source = np.zeros((count, most), np.int64)
@@ -153,10 +153,10 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_SCATTER", limits="constant indices; a body of one sum, product or extreme, or the second input")
 def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
-    """Windows of updates written at, or combined with those at, known places; what falls outside is left out."""
+    """Replace or combine windows at constant positions with updates; updates outside the tensor are dropped."""
     node.ignore_option("indices_are_sorted", "unique_indices")  # promises about the indices, which are known
     function = combination_of(node, node.option("update_computation_subgraph_index"), may_replace=True)
-    places, numbers = _scatter_indices(node)
+    targets, numbers = _scatter_indices(node)
     x, shape = node.input(0), node.shape(0)
     data = reshape(g, x, (math.prod(shape), 1))
     updates = reshape(g, node.input(2), (math.prod(node.shape(2)), 1))
@@ -165,12 +165,12 @@ def stablehlo_scatter(node: TfliteNode, g: Graph) -> Value:
     if numbers.size != math.prod(node.shape(2)):
         updates = gather_at(node, updates, 0, numbers)
     if function == "REPLACE":
-        return reshape(g, replace_rows(node, data, updates, places), shape)
-    return reshape(g, combine_rows(node, data, updates, places, function), shape)
+        return reshape(g, replace_rows(node, data, updates, targets), shape)
+    return reshape(g, combine_rows(node, data, updates, targets, function), shape)
 
 
 def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
-    """Where every update goes in the flattened data, and the flat numbers of the updates that go somewhere."""
+    """Positions of the updates in the flattened data, and flat indices of the updates that are inside it."""
     shape, update_shape, indices = node.shape(0), node.shape(2), node.constant(1)
     window, inserted = node.option("update_window_dims", ()), node.option("inserted_window_dims", ())
     axes, vector = node.option("scatter_dims_to_operand_dims", ()), node.option("index_vector_dim")

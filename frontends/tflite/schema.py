@@ -1,4 +1,4 @@
-"""The tables of a TFLite file: what the verifier checks and what a converter may ask for.
+"""The tables of a TFLite file: the schema for the verifier, and the option fields for converters.
 
 Source: the public schema of TensorFlow Lite, as the ``tflite`` package 2.18 states it (a test compares the two, slot by
 slot). ``tensorflow/lite/schema/schema.fbs``.

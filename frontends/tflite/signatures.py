@@ -60,7 +60,7 @@ def choose(file: ModelFile, key: str | None) -> Signature:
     """The signature of that key; without a key the only one, or the first subgraph by the names of its tensors.
 
     Raises:
-        UsageError: there are several and none was asked for, or none has that key.
+        UsageError: there are several and none was requested, or none has that key.
     """
     found = signatures(file)
     known = ", ".join(f"'{signature.key}'" for signature in found) or "none"

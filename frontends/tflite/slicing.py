@@ -51,7 +51,7 @@ def strided_slice(node: TfliteNode, g: Graph) -> Value:
 
 
 def _annotate(node: TfliteNode, value: Value) -> Value:
-    """A step on the way keeps the quantization of the input: nothing but the place of elements changed."""
+    """Copy the quantization of the input to an intermediate value, whose elements only moved."""
     if value.quant is None and not value.is_constant:
         quant = node.quant(0)
         value.quant = quant if quant is None or quant.axis is None else None
@@ -131,20 +131,20 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return tuple(reshape(g, _annotate(node, part), rest) for part in parts)
 
 
-@tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis right behind the batches")
+@tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis directly after the batches")
 def gather_operator(node: TfliteNode, g: Graph) -> Value:
-    """Elements by index along an axis."""
+    """Gather along an axis."""
     axis = node.axis(node.option("axis"), node.rank(0))
     batch_dims = node.axis(node.option("batch_dims"), node.rank(1) + 1)
     return _batched(node, g, axis, batch_dims) if batch_dims else _gather_rows(node, g, 0, 1, axis)
 
 
 def _batched(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
-    """Every batch has indices of its own: they become rows of all batches below each other."""
+    """Gather with separate indices per batch: offset into the concatenated rows of all batches."""
     shape, index_shape = node.shape(0), node.shape(1)
     if axis != batch_dims or shape[:axis] != index_shape[:axis]:
         message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis right behind the batches")
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis directly after the batches")
     batches, extent = math.prod(shape[:axis]), shape[axis]
     first = np.arange(batches, dtype=np.int32)[:, None] * np.int32(extent)
     flat = reshape(g, node.input(1), (batches, math.prod(index_shape[axis:])))
@@ -165,7 +165,7 @@ def _gather_rows(node: TfliteNode, g: Graph, data: int, index: int, axis: int) -
     if node.is_constant(index):
         positions = node.ints(index)
         if any(not 0 <= position < shape[axis] for position in positions) or not positions:
-            raise node.fail(INVALID_NODE, f"an index lies outside the extent {shape[axis]}, or there is none")
+            raise node.fail(INVALID_NODE, f"an index is outside the extent {shape[axis]}, or there is none")
         indices = g.constant(np.asarray(positions, dtype=np.int32), f"{node.tensor(index).name}:flat")
     else:
         indices = reshape(g, node.input(index), (math.prod(index_shape),))
@@ -184,11 +184,11 @@ def gather_nd(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(INVALID_NODE, f"indices {list(index_shape)} into {list(shape)}")
     rest = shape[depth:]
     count = math.prod(index_shape[:-1])
-    steps = [math.prod(shape[place + 1 : depth]) for place in range(depth)]
+    steps = [math.prod(shape[axis + 1 : depth]) for axis in range(depth)]
     if node.is_constant(1):
         flat = node.constant(1).reshape(count, depth).astype(np.int64) @ np.asarray(steps, dtype=np.int64)
         if flat.size and (int(flat.min()) < 0 or int(flat.max()) >= math.prod(shape[:depth])):
-            raise node.fail(INVALID_NODE, f"an index lies outside the shape {list(shape)}")
+            raise node.fail(INVALID_NODE, f"an index is outside the shape {list(shape)}")
         linear = g.constant(flat.astype(np.int32), f"{node.tensor(1).name}:flat")
     else:
         columns = _parts(g, reshape(g, node.input(1), (count, depth)), 1, (1,) * depth)

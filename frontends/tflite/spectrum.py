@@ -1,4 +1,4 @@
-"""RFFT2D as products with constant matrices, and what reads complex numbers: REAL, IMAG, COMPLEX_ABS.
+"""RFFT2D as matmuls with constant matrices, and operators on complex numbers: REAL, IMAG, COMPLEX_ABS.
 
 The operator set has no complex numbers: a complex tensor is a pair of values, which only these operators take.
 """

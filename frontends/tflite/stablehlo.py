@@ -1,4 +1,4 @@
-"""StableHLO operators that name their axes: products, convolution, gathering and slices by inputs."""
+"""StableHLO operators with named axes: dot, convolution, gather and dynamic slice."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Order = tuple[int, ...]
 
 
 def permute(g: Graph, x: Value, order: Order) -> Value:
-    """The axes in another order; the value itself where nothing changes."""
+    """Permute the axes; the value itself if the order is unchanged."""
     return x if order == tuple(range(len(order))) else g.add(Permute(order=order), x)
 
 
 @tflite_op("STABLEHLO_DOT_GENERAL")
 def dot_general(node: TfliteNode, g: Graph) -> Value:
-    """Products over contracted axes: result axes are batch, then those of the left side, then those of the right."""
+    """Matmul over contracted axes: the result has the batch axes, then those of the left, then those of the right."""
     node.ignore_option("precision_config")  # how a machine may round; here the product is exact
     batch = node.option("lhs_batching_dimensions", ()), node.option("rhs_batching_dimensions", ())
     inner = node.option("lhs_contracting_dimensions", ()), node.option("rhs_contracting_dimensions", ())
@@ -57,7 +57,7 @@ def dot_general(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_CONVOLUTION", limits="one to three spatial axes, no batch groups")
 def convolution(node: TfliteNode, g: Graph) -> Value:
-    """Convolution whose axes are named: permuted to channels first, one, two or three spatial axes."""
+    """Convolution with named axes, permuted to channels first; one to three spatial axes."""
     node.ignore_option("precision_config")  # how a machine may round; here the product is exact
     node.refuse_option("batch_group_count", 1)
     spatial = len(node.option("input_spatial_dimensions", ()))
@@ -65,7 +65,7 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{spatial} spatial axes", "supported: 1, 2 or 3")
     ones = (1,) * spatial
     strides, dilations = node.option("window_strides", ()) or ones, node.option("rhs_dilation", ()) or ones
-    spreads, margins = node.option("lhs_dilation", ()) or ones, node.option("padding", ()) or (0,) * (2 * spatial)
+    spreads, pads = node.option("lhs_dilation", ()) or ones, node.option("padding", ()) or (0,) * (2 * spatial)
     data, kernel, result = _axes(node)
     x = insert_between(g, permute(g, node.input(0), data), (1, 1, *spreads))
     w = permute(g, node.input(1), kernel)
@@ -73,10 +73,10 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
     for axis, is_mirrored in enumerate(mirrored):
         if is_mirrored:
             w = gather_at(node, w, 2 + axis, np.arange(static(w.shape)[2 + axis])[::-1])
-    if min(margins) < 0:  # a negative margin cuts
-        low, high = ([0, 0, *(min(n, 0) for n in margins[side::2])] for side in (0, 1))
-        x, margins = pad_or_crop(g, x, low, high, 0.0), tuple(max(n, 0) for n in margins)
-    y = _product(node, x, w, tuple(strides), tuple(dilations), tuple(margins))
+    if min(pads) < 0:  # a negative pad crops
+        low, high = ([0, 0, *(min(n, 0) for n in pads[side::2])] for side in (0, 1))
+        x, pads = pad_or_crop(g, x, low, high, 0.0), tuple(max(n, 0) for n in pads)
+    y = _product(node, x, w, tuple(strides), tuple(dilations), tuple(pads))
     return permute(g, y, tuple(int(axis) for axis in np.argsort(result)))
 
 
@@ -95,24 +95,24 @@ def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
     return found[0], found[1], found[2]
 
 
-def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Order, margins: Order) -> Value:
+def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Order, pads: Order) -> Value:
     """Channels first; one spatial axis runs as two with a height of 1."""
     g, groups = node.graph, node.option("feature_group_count", 1)
     if len(strides) == 3:
-        front, back, top, bottom, left, right = margins
+        front, back, top, bottom, left, right = pads
         stride, dilation = (strides[0], strides[1], strides[2]), (dilations[0], dilations[1], dilations[2])
         return g.add(Conv3d(groups, dilation, (front, back, top, bottom, left, right), stride), x, w)
     if len(strides) == 1:
         n, c, length = static(x.shape)
         x, w = reshape(g, x, (n, c, 1, length)), reshape(g, w, (*static(w.shape)[:2], 1, static(w.shape)[2]))
-        strides, dilations, margins = (1, *strides), (1, *dilations), (0, 0, *margins)
+        strides, dilations, pads = (1, *strides), (1, *dilations), (0, 0, *pads)
     op = Conv(
         dh=dilations[0],
         dw=dilations[1],
-        pad_h_t=margins[0],
-        pad_h_b=margins[1],
-        pad_w_l=margins[2],
-        pad_w_r=margins[3],
+        pad_h_t=pads[0],
+        pad_h_b=pads[1],
+        pad_w_l=pads[2],
+        pad_w_r=pads[3],
         stride_h=strides[0],
         stride_w=strides[1],
         groups=groups,
@@ -126,7 +126,7 @@ def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Or
 
 @tflite_op("STABLEHLO_DYNAMIC_SLICE", kind=Kind.DIRECT)
 def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
-    """A box at a corner that is moved so that the box fits; a corner from the data picks along every axis."""
+    """A box whose start is clamped so that the box fits; a computed start gathers along every axis."""
     shape, sizes = node.shape(0), node.option("slice_sizes", ())
     if len(sizes) != len(shape) or node.input_count != 1 + len(shape):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} for {list(shape)}")
@@ -148,8 +148,8 @@ def dynamic_slice(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_GATHER", limits="computed indices: whole slices of one axis")
 def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
-    """Boxes at indices: known ones pick single elements, others are rows of one axis."""
-    node.ignore_option("indices_are_sorted")  # a promise that makes some machines faster
+    """Gather boxes: constant indices gather elements, computed ones rows of one axis."""
+    node.ignore_option("indices_are_sorted")  # a performance hint
     offset, collapsed = node.option("offset_dims", ()), node.option("collapsed_slice_dims", ())
     axes, vector, sizes = (
         node.option("start_index_map", ()),
@@ -168,11 +168,11 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     ):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)} at {list(index_shape)}")
     rank = len(batch) + len(offset)
-    places = [axis for axis in range(rank) if axis not in offset]  # of the batch axes in the result
-    if len(places) != len(batch):
+    batch_axes = [axis for axis in range(rank) if axis not in offset]  # in the result
+    if len(batch_axes) != len(batch):
         raise node.fail(INVALID_NODE, f"offset_dims {list(offset)}")
     if node.is_constant(1):
-        return _known_boxes(node, batch, kept, places)
+        return _known_boxes(node, batch, kept, batch_axes)
     whole = all(
         size == (1 if axis in axes else extent) for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True))
     )
@@ -190,27 +190,27 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     )
     first = axes[0]
     taken = reshape(g, rows, (*shape[:first], *batch, *shape[first + 1 :]))
-    now = [*range(first), *range(first + len(batch), rank)]  # where the kept axes stand
+    now = [*range(first), *range(first + len(batch), rank)]  # positions of the kept axes
     order = [0] * rank
-    for position, place in enumerate(offset):
-        order[place] = now[position]
-    for position, place in enumerate(places):
-        order[place] = first + position
+    for position, axis in enumerate(offset):
+        order[axis] = now[position]
+    for position, axis in enumerate(batch_axes):
+        order[axis] = first + position
     return permute(g, taken, tuple(order))
 
 
-def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[int]) -> Value:
+def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], batch_axes: list[int]) -> Value:
     shape, sizes, axes = node.shape(0), node.option("slice_sizes", ()), node.option("start_index_map", ())
     vector, offset, indices = node.option("index_vector_dim"), node.option("offset_dims", ()), node.constant(1)
     table = indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
     extents = [0] * (len(batch) + len(offset))
-    for place, extent in zip(places, batch, strict=True):
-        extents[place] = extent
+    for axis, extent in zip(batch_axes, batch, strict=True):
+        extents[axis] = extent
     for place, axis in zip(offset, kept, strict=True):
         extents[place] = sizes[axis]
     node.check_size([len(shape), *extents])
     positions = np.indices(extents).reshape(len(extents), -1)
-    starts = table[tuple(positions[place] for place in places)].astype(np.int64)
+    starts = table[tuple(positions[axis] for axis in batch_axes)].astype(np.int64)
     target = np.zeros((len(shape), positions.shape[1]), np.int64)
     for number, axis in enumerate(axes):
         target[axis] = np.clip(starts[..., number], 0, shape[axis] - sizes[axis])
@@ -223,5 +223,5 @@ def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], places: list[i
 
 @tflite_op("STABLEHLO_SHIFT_LEFT", kind=Kind.DIRECT)
 def shift_left(node: TfliteNode, g: Graph) -> Value:
-    """Bits moved to the left."""
+    """Left shift."""
     return g.add(ArithLshift(), *align(g, node.input(0), node.input(1)))

@@ -1,6 +1,6 @@
-"""What a TFLite model keeps between its runs: variable tensors of recurrent layers, and resource variables.
+"""State that a TFLite model keeps between runs: variable tensors of recurrent layers, and resource variables.
 
-A graph of ours keeps nothing. Either every run starts where the file says (zeros, or what CALL_ONCE stored), which is
+A graph has no state. Either every run starts with the initial state of the file (zeros, or that of CALL_ONCE), which is
 told in a note, or the state becomes further inputs and outputs, which the caller hands from run to run.
 """
 
@@ -19,7 +19,7 @@ Key = tuple[int, int] | str
 
 
 class StateMode(enum.Enum):
-    """What becomes of state: it starts anew in every run, or it is handed in and out."""
+    """State options: reset in every run, or passed as inputs and outputs."""
 
     RESET = "reset"
     PORTS = "ports"
@@ -38,15 +38,15 @@ class States:
     _names: list[str] = field(default_factory=list)
 
     def get(self, key: Key) -> Value | Array | None:
-        """What the state is now; None where nothing has set it yet."""
+        """The current state; None if it was not set."""
         return self._current.get(key)
 
     def set(self, key: Key, value: Value | Array) -> None:
-        """Say what the state is from now on."""
+        """Set the state."""
         self._current[key] = value
 
     def start(self, key: Key, port: Port, type_: TensorType) -> Value | None:
-        """The state before the first change: an input, or None where every run starts anew, which a note tells."""
+        """The state before the first change: an input, or None with a note if every run resets it."""
         if self.mode is StateMode.RESET:
             begins = "at zero" if isinstance(key, tuple) else "at its first value"
             note = f"'{port.name}' starts {begins} in every run; TFLite keeps it between runs (--state ports)"
@@ -58,12 +58,12 @@ class States:
         return value
 
     def results(self) -> Iterator[tuple[Port, Value | Array]]:
-        """The state that a run leaves behind, where it has an input."""
+        """The final state of a run, if it has an input."""
         for key, port in self._ports.items():
             yield Port(f"{port.name}:next", port.dtype, port.shape, port.quant), self._current[key]
 
     def handle(self, name: str) -> int:
-        """The number that stands for a resource variable."""
+        """Handle of a resource variable."""
         if name not in self._names:
             self._names.append(name)
         return self._names.index(name)
@@ -73,12 +73,12 @@ class States:
         return self._names[handle] if 0 <= handle < len(self._names) else ""
 
     def is_changed(self, name: str) -> bool:
-        """Whether a run may change a resource variable."""
+        """Return True if a run may change a resource variable."""
         return self.assigned is None or name in self.assigned
 
 
 def variable_name(container: str, shared_name: str) -> str:
-    """How a resource variable is called."""
+    """Name of a resource variable."""
     return f"{container}/{shared_name}" if container else shared_name
 
 

@@ -1,4 +1,4 @@
-"""The one function that a subgraph holds: what a reduction combines with, what a sort compares with."""
+"""The single operator of a subgraph: the function of a reduction, or the comparator of a sort."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _FUNCTIONS = {
     **{name: name for name in ("ADD", "MUL", "MAXIMUM", "MINIMUM")},
     **{"STABLEHLO_ADD": "ADD", "STABLEHLO_MULTIPLY": "MUL"},
     **{"STABLEHLO_MAXIMUM": "MAXIMUM", "STABLEHLO_MINIMUM": "MINIMUM"},
-    **{"STABLEHLO_AND": "MINIMUM", "STABLEHLO_OR": "MAXIMUM"},  # of truth values, checked where they are read
+    **{"STABLEHLO_AND": "MINIMUM", "STABLEHLO_OR": "MAXIMUM"},  # of Boolean tensors; checked by combination_of
     **{"LOGICAL_AND": "MINIMUM", "LOGICAL_OR": "MAXIMUM"},
 }
 _SUPPORTED = "supported: one sum, product, maximum or minimum of its two inputs"
 
 
 def combination_of(node: TfliteNode, subgraph: int, *, may_replace: bool = False) -> str:
-    """A key of ``scatter_update.COMBINATIONS``, or REPLACE for a body that returns its second input."""
+    """Key of ``scatter_update.COMBINATIONS`` for a body, or REPLACE if it returns its second input."""
     body = node.caller.subgraph(node, subgraph)
     if may_replace and not body.operators and len(body.inputs) == 2 and body.outputs == body.inputs[1:]:
         return "REPLACE"
@@ -32,7 +32,7 @@ def combination_of(node: TfliteNode, subgraph: int, *, may_replace: bool = False
 
 
 def is_descending(node: TfliteNode, subgraph: int) -> bool:
-    """Whether a comparator of two elements asks for falling order."""
+    """Return True if a comparator sorts in descending order."""
     body, operator = node.caller.subgraph(node, subgraph), _single_operator(node, subgraph)
     directions = {"LESS": False, "LESS_EQUAL": False, "GREATER": True, "GREATER_EQUAL": True}
     if operator.name == "STABLEHLO_COMPARE":

@@ -1,4 +1,4 @@
-"""SVDF: a filter over the last inputs whose weights are a product of rank one, or a sum of a few of them."""
+"""SVDF: a filter over the last inputs with weights of low rank."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 
 @tflite_op("SVDF", limits="constant weights")
 def svdf(node: TfliteNode, g: Graph) -> Value:
-    """The newest product enters a memory, the oldest leaves it; the memory times the weights in time is the result."""
+    """Shift the newest projection into a memory; the result is the memory times the time weights."""
     rank, feature, time = node.option("rank"), node.real(1), node.real(2)
     shape = node.shape(0)
     filters = feature.shape[0]

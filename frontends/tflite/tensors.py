@@ -39,13 +39,13 @@ class ComplexPair:
 
 
 class Tensors:
-    """What each tensor of one subgraph is: an array known now, a graph value, or both.
+    """Bindings of the tensors of one subgraph: a constant array, a graph value, or both.
 
     Args:
         file: the model file.
         subgraph: its tensors are meant by every index here.
         graph: under construction.
-        hybrid: how layers with integer weights and real activations are computed.
+        hybrid: arithmetic of layers with integer weights and float activations.
     """
 
     def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph, hybrid: str = "real") -> None:
@@ -81,7 +81,7 @@ class Tensors:
 
         Args:
             tensor: any.
-            annotated: whether a quantized constant keeps its integers; it does not in an operator on real numbers.
+            annotated: True if a quantized constant keeps its integers; float operators do not use them.
         """
         found = self._values.get(tensor.index)
         if found is not None:
@@ -124,7 +124,7 @@ class Tensors:
         return () if extents == (1,) and tensor.shape == () else extents
 
     def quant(self, tensor: Tensor) -> QuantParams | None:
-        """How the tensor's integers stand for real numbers; None where they are plain numbers."""
+        """Quantization parameters of a tensor; None if it is not quantized."""
         if tensor.index not in self._quants:
             self._quants[tensor.index] = _quant_params(tensor)
         return self._quants[tensor.index]
@@ -147,19 +147,19 @@ class Tensors:
         return self._pairs[tensor.index]
 
     def is_sized(self, tensor: Tensor) -> bool:
-        """Whether the extents of a tensor are known before the model runs."""
+        """Return True if the shape of a tensor is static."""
         value = self._values.get(tensor.index)
         return value is None or all(isinstance(extent, int) for extent in value.shape)
 
     # Results
 
     def bind_pair(self, tensor: Tensor, pair: ComplexPair) -> None:
-        """Say that an operator's result is complex; only who asks for the pair can read it."""
+        """Bind a complex result, which is available as a pair only."""
         self._computed.add(tensor.index)
         self._pairs[tensor.index] = pair
 
     def bind(self, tensor: Tensor, result: Value | Permuted) -> None:
-        """Say which value an operator's result is; the value gets the tensor's name and quantization."""
+        """Bind a value to an operator's result; the value gets the name and the quantization of the tensor."""
         self._computed.add(tensor.index)
         self._arrays.pop(tensor.index, None)
         if isinstance(result, Permuted):
@@ -184,18 +184,18 @@ class Tensors:
         self._final.add(id(value))
 
     def existing_value(self, index: int) -> Value | None:
-        """The graph value of a tensor that is not constant, in any order of its axes; None where there is none."""
+        """The graph value of a tensor in any axis order; None if it has none."""
         found = self._values.get(index)
         if found is None:
             found = next(iter(self._forms.get(index, {}).values()), None)
         return None if found is None or found.is_constant else found
 
     def is_named(self, value: Value) -> bool:
-        """Whether a value already is a source tensor."""
+        """Return True if a value is bound to a source tensor."""
         return id(value) in self._final or value.is_constant or value in self.graph.inputs
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value that is no source tensor another name; a number is put behind it when it is taken."""
+        """Rename a value that is not bound to a source tensor; a number is appended if the name exists."""
         if not self.is_named(value) and value.name != name:
             self._make_way(name)
             self.graph.rename(value, self.graph.unique(name))
@@ -210,9 +210,9 @@ class Tensors:
         order: tuple[int, ...] | None = None,
         annotated: bool = True,
     ) -> Value:
-        """A graph constant of a source tensor's elements, which may stand in another order.
+        """A graph constant of the elements of a source tensor, in any axis order.
 
-        A quantized one holds the real numbers and, when it is ``annotated``, keeps the integers beside them.
+        A quantized one holds the dequantized values and, if it is ``annotated``, also the integers.
         """
         self._make_way(name)
         quant = self.quant(tensor)

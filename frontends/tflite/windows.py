@@ -1,4 +1,4 @@
-"""Reductions that name their function or hold it as a subgraph: REDUCE_WINDOW and the StableHLO reductions and sort."""
+"""REDUCE_WINDOW, and the StableHLO reductions and sort, whose function is a subgraph."""
 
 from __future__ import annotations
 
@@ -26,12 +26,20 @@ _METHODS = {
     "MINIMUM": ReduceMethodType.REDUCE_MIN,
 }
 _LARGEST = float(np.finfo(np.float32).max)
-_FUNCTIONS = ("", "ADD", "MUL", "MINIMUM", "MAXIMUM", "MINIMUM", "MAXIMUM")  # ALL and ANY of truth values at the end
+_FUNCTIONS = (
+    "",
+    "ADD",
+    "MUL",
+    "MINIMUM",
+    "MAXIMUM",
+    "MINIMUM",
+    "MAXIMUM",
+)  # the last two are ALL and ANY of Boolean tensors
 
 
 @tflite_op("REDUCE_WINDOW")
 def reduce_window(node: TfliteNode, g: Graph) -> Value:
-    """One function over windows of a tensor, beginning with a number."""
+    """Reduce windows of a tensor, starting with an initial value."""
     function = node.option("reduce_function")
     if not 1 <= function < len(_FUNCTIONS):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduce_function={function}")
@@ -42,7 +50,7 @@ def reduce_window(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_REDUCE_WINDOW", limits="one tensor; a body of one sum, product or extreme")
 def stablehlo_reduce_window(node: TfliteNode, g: Graph) -> Value:
-    """The same with elements spread and padded by the first number, the function being a subgraph."""
+    """Reduce windows of a dilated and padded tensor; the function is a subgraph."""
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
     rank = node.rank(0)
@@ -63,13 +71,13 @@ def _reduce_windows(
     dilations: Sequence[int],
     margins: Sequence[int],
 ) -> Value:
-    """Axis after axis: a window of one axis is the combination of as many shifted copies as it has places."""
+    """Reduce one axis after another: combine as many shifted slices as the window has positions."""
     g, rank = node.graph, node.rank(0)
     lists = (shape, strides, spreads, dilations)
     if any(len(numbers) != rank or min(numbers, default=1) < 1 for numbers in lists) or len(margins) != 2 * rank:
         raise node.fail(INVALID_NODE, f"windows {list(shape)}, strides {list(strides)} for {list(node.shape(0))}")
     if sum(shape) > node.tensors.file.limits.max_unrolled_nodes:
-        raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many places")
+        raise node.fail(TOO_LARGE, f"windows {list(shape)} have too many positions")
     first, x = node.scalar(1), node.input(0)
     op, _ = COMBINATIONS[function]
     x = pad_or_crop(g, insert_between(g, emit.as_float(g, x), spreads, first), margins[::2], margins[1::2], first)
@@ -77,11 +85,11 @@ def _reduce_windows(
         reach = dilations[axis] * (shape[axis] - 1)
         extent = static(x.shape)[axis]
         if extent <= reach:
-            raise node.fail(INVALID_NODE, f"a window of {reach + 1} places over {extent} elements")
+            raise node.fail(INVALID_NODE, f"a window of {reach + 1} positions over {extent} elements")
         ranges = [range(e) for e in static(x.shape)]
         parts = []
-        for place in range(shape[axis]):
-            start = place * dilations[axis]
+        for position in range(shape[axis]):
+            start = position * dilations[axis]
             ranges[axis] = range(start, extent - reach + start, strides[axis])
             parts.append(cut(g, x, ranges))
         x = parts[0]
@@ -91,7 +99,7 @@ def _reduce_windows(
 
 
 def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
-    """The result combined with the first number (input 1), unless that changes nothing."""
+    """Combine the result with the initial value (input 1), unless that is the neutral element."""
     g, dtype, first = node.graph, node.input(0).dtype, node.scalar(1)
     op, neutral = COMBINATIONS[function]
     ends = (float(dtype.min), float(dtype.max)) if dtype.is_integer else (-_LARGEST, _LARGEST)
@@ -102,7 +110,7 @@ def _combine_with_initial(node: TfliteNode, function: str, x: Value) -> Value:
 
 @tflite_op("STABLEHLO_REDUCE", limits="one tensor; a body of one sum, product or extreme")
 def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
-    """Sum, product or extreme along axes, where the body is that one function."""
+    """Sum, product, maximum or minimum along axes; the body is that one operator."""
     if node.input_count != 2:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count // 2} tensors at once", "supported: one")
     function = combination_of(node, node.option("body_subgraph_index"))
@@ -118,8 +126,8 @@ def stablehlo_reduce(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("STABLEHLO_SORT", limits="one tensor; less or greater")
 def stablehlo_sort(node: TfliteNode, g: Graph) -> Value:
-    """One tensor sorted along an axis, where the comparator is a plain less or greater."""
-    node.ignore_option("is_stable")  # equal elements of one tensor cannot be told apart
+    """Sort one tensor along an axis; the comparator is a plain less or greater."""
+    node.ignore_option("is_stable")  # equal elements of one tensor are indistinguishable
     if node.input_count != 1:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"{node.input_count} tensors sorted together", "supported: one")
     falling = is_descending(node, node.option("comparator_subgraph_index"))

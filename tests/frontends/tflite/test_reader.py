@@ -139,7 +139,7 @@ def test_buffers_behind_the_flatbuffers_part(tmp_path: Path) -> None:
 
 def test_external_buffer_beyond_the_end(tmp_path: Path) -> None:
     data = serialized(ADD, external=True)
-    with pytest.raises(CorruptInputError, match="buffer 1 lies at bytes"):
+    with pytest.raises(CorruptInputError, match="buffer 1 is at bytes"):
         load(write(tmp_path, data[:-4]))
 
 
