@@ -4,6 +4,19 @@ namespace nb = nanobind;
 
 namespace tpuconvert {
 
+namespace {
+
+std::vector<Binding::Bind>& bindings() {
+  static std::vector<Binding::Bind> all;
+  return all;
+}
+
+}  // namespace
+
+Binding::Binding(Bind bind) { bindings().push_back(bind); }
+
+const std::vector<Binding::Bind>& Binding::all() { return bindings(); }
+
 void assign_fields(const std::vector<SpecField>& fields, const std::string& spec_name, const nb::kwargs& given,
                    void* spec) {
   const auto refuse = [&](const std::string& message) { throw nb::type_error((spec_name + ": " + message).c_str()); };

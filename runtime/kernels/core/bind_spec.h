@@ -29,6 +29,16 @@ namespace tpuconvert {
 template <typename T>
 using PythonVector = nanobind::ndarray<const T, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
+// Calls `bind` when the module is loaded. A file with a kernel defines one at namespace scope; there is no list of kernels
+// to edit.
+class Binding {
+ public:
+  using Bind = void (*)(nanobind::module_& module);
+
+  explicit Binding(Bind bind);
+  static const std::vector<Bind>& all();
+};
+
 // Converts a Python object to a field of a spec. Vectors of numbers are copied from NumPy arrays or from sequences.
 template <typename T>
 struct FieldFromPython {

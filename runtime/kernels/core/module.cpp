@@ -12,6 +12,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/bind_spec.h"
 #include "core/isa.h"
 #include "core/kernel_table.h"
 #include "core/program.h"
@@ -19,10 +20,6 @@
 namespace nb = nanobind;
 
 namespace tpuconvert {
-
-void bind_int8(nb::module_& module);
-void bind_movement(nb::module_& module);
-void bind_float32(nb::module_& module);
 
 namespace {
 
@@ -185,7 +182,5 @@ NB_MODULE(_native, module) {
             return owner.program().profile(memory, first, last);
           },
           nb::arg("memory"), nb::arg("first"), nb::arg("last"));
-  bind_int8(module);
-  bind_movement(module);
-  bind_float32(module);
+  for (const Binding::Bind bind : Binding::all()) bind(module);
 }

@@ -225,8 +225,6 @@ void bind_detection(nb::module_& module) {
   bind_kernel<Spec>(module, "detection_output", kScalarOnly, [](const Spec& spec, Isa) { return make_detection_float(spec); });
 }
 
-}  // namespace
-
 void bind_float32(nb::module_& module) {
   bind_conv(module);
   bind_chain(module);
@@ -236,5 +234,9 @@ void bind_float32(nb::module_& module) {
   bind_channels(module);
   bind_detection(module);
 }
+
+const Binding binding(bind_float32);
+
+}  // namespace
 
 }  // namespace tpuconvert

@@ -227,8 +227,6 @@ void bind_norm(nb::module_& module) {
   bind_kernel<Spec>(module, "norm_quantize", kVectorWidths, make_norm_quantize);
 }
 
-}  // namespace
-
 void bind_int8(nb::module_& module) {
   bind_epilogue(module);
   bind_geometry(module);
@@ -237,5 +235,9 @@ void bind_int8(nb::module_& module) {
   bind_norm(module);
   bind_int8_elementwise(module);
 }
+
+const Binding binding(bind_int8);
+
+}  // namespace
 
 }  // namespace tpuconvert

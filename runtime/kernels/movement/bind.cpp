@@ -8,6 +8,8 @@ namespace nb = nanobind;
 
 namespace tpuconvert {
 
+namespace {
+
 void bind_movement(nb::module_& module) {
   SpecClass<CopySpec>(module, "CopySpec")
       .required("source", &CopySpec::source)
@@ -40,5 +42,9 @@ void bind_movement(nb::module_& module) {
   bind_kernel<IndexSelectSpec>(module, "index_select", kScalarOnly,
                                [](const IndexSelectSpec& spec, Isa) { return make_index_select(spec); });
 }
+
+const Binding binding(bind_movement);
+
+}  // namespace
 
 }  // namespace tpuconvert
