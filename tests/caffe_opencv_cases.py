@@ -10,7 +10,7 @@ IMAGE = (1, 4, 7, 6)
 
 @dataclass(frozen=True)
 class OpenCVCase:
-    """Layers behind the inputs ``x0``, ``x1`` ...; blobs and inputs are random, the seed is the place in the list."""
+    """Layers after the inputs ``x0``, ``x1`` ...; blobs and inputs are random, the seed is the index in the list."""
 
     id: str
     layers: str

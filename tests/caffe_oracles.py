@@ -1,4 +1,4 @@
-"""What Caffe's layers compute, in plain loops over elements and in binary64, from their published definitions.
+"""Test oracles of Caffe layers: plain loops over elements in float64, from the published definitions.
 
 Nothing here is shared with the converters: these are the expected values of their tests.
 """

@@ -24,7 +24,7 @@ def names() -> list[str]:
 
 
 def is_quantized(entry) -> bool:
-    """Whether the source file holds integers."""
+    """Return True if the source file is quantized."""
     return any("quantization" in item for item in (*entry["inputs"], *entry["outputs"])) or "qlinear" in entry["id"]
 
 
@@ -33,7 +33,7 @@ def converted(root: Path, name: str, chip: str, how: str) -> tuple[tc.Model, lis
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
-    # A TFLite signature has names of its own: the data set has those of the tensors, in the same order.
+    # The data set has the names of the tensors, which may differ from those of a TFLite signature; the order is equal.
     ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
     inputs = [port.name for port in ports]
     feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]

@@ -35,7 +35,7 @@ def normal(rng: np.random.Generator, *shape: int) -> Array:
 
 
 def references(graph: Graph, feeds: Sequence[Array]) -> list[Array]:
-    """What the references give."""
+    """Results of the references."""
     arrays = dict(zip(graph.inputs, feeds, strict=True))
     arrays |= {value: value.array for value in graph.values if value.is_constant}
     for node in graph.sorted_nodes():

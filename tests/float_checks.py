@@ -1,6 +1,6 @@
 """Every float operator against the reference implementation of the onnx package.
 
-Operators that ONNX does not have stand beside a combination of its operators that means the same, or are compared in
+Operators that ONNX lacks are compared with an equivalent combination of its operators, or are compared in
 ``integer_oracles``. FLOAT16 is compared with the FLOAT32 result for the same numbers, rounded once.
 """
 
@@ -31,7 +31,7 @@ SUMS = 1e-5
 
 @dataclass
 class Check:
-    """What an operator must give; the tolerance is a part of the largest expected number."""
+    """Expected results of an operator; the tolerance is relative to the largest expected magnitude."""
 
     op: Op
     inputs: list[Array | None]
@@ -214,7 +214,7 @@ def activation(name: str, rng: np.random.Generator) -> Iterator[Check]:
 
 
 def half_away(x: Array) -> Array:
-    """ONNX rounds halves to even: floor of the magnitude plus one half instead."""
+    """Floor of the magnitude plus 1/2, because ONNX rounds ties to even."""
     magnitude = onnx("Floor", onnx("Add", onnx("Abs", x), number(0.5)))
     result: Array = onnx("Add", onnx("Mul", onnx("Sign", x), magnitude), number(0))
     return result
@@ -532,12 +532,12 @@ def moved_slices(name: str, rng: np.random.Generator) -> Iterator[Check]:
 @checks("space_to_batch", "space_to_batch_v2", "batch_to_space", "batch_to_space_v2")
 def blocks(name: str, rng: np.random.Generator) -> Iterator[Check]:
     """The blocks of ONNX go to the channels: the batch takes their place for the time being."""
-    plane, border = real(rng, 3, 1, 4, 6), np.zeros(4, np.int32)
+    plane, offsets = real(rng, 3, 1, 4, 6), np.zeros(4, np.int32)
     deep = onnx("SpaceToDepth", onnx("Transpose", plane, perm=[1, 0, 2, 3]), blocksize=2)
     batched = onnx("Transpose", deep, perm=[1, 0, 2, 3])
     x, expected = (plane, batched) if name.startswith("space") else (batched, plane)
     if name.endswith("v2"):
-        yield Check(make(name), [x, np.array([2, 2], np.int32), border], [expected])
+        yield Check(make(name), [x, np.array([2, 2], np.int32), offsets], [expected])
     else:
         edge = "pad" if name.startswith("space") else "crop_size"
         yield Check(make(name, block_size=(2, 2), **{edge: (0, 0, 0, 0)}), [x], [expected])

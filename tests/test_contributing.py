@@ -1,7 +1,7 @@
 """The pages of docs/contributing, followed in a copy of the repository.
 
-A Python block that begins with a comment ``# path/of/file.py`` is that file; blocks in ``bash`` are commands. No other
-file is edited.
+A block of Python or C++ that begins with a comment ``# path/of/file.py`` is that file. Blocks in ``bash`` are commands.
+No other file is edited.
 """
 
 import os
@@ -28,7 +28,8 @@ class Page:
 
     def __init__(self, name: str) -> None:
         self.text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
-        blocks = re.findall(r"^```python\n# ([\w/]+\.py)\n(.*?)^```$", self.text, re.DOTALL | re.MULTILINE)
+        file = r"^```(?:python|cpp)\n(?:#|//) ([\w/]+\.(?:py|cpp))\n(.*?)^```$"
+        blocks = re.findall(file, self.text, re.DOTALL | re.MULTILINE)
         self.files = dict(blocks)
 
     def commands(self) -> list[str]:
@@ -58,6 +59,7 @@ class Copy:
     def write(self, files: dict[str, str]) -> None:
         for name, text in files.items():
             assert name not in self.original, f"{name} exists: the page must add a new file"
+            (self.root / name).parent.mkdir(exist_ok=True)
             (self.root / name).write_text(text, encoding="utf-8")
 
     def restore(self) -> None:
@@ -79,7 +81,7 @@ class Copy:
             str(path.relative_to(self.root)): path.read_bytes() for path in [*paths, *map(self.root.joinpath, FILES)]
         }
 
-    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the page with the programs of the environment that runs the tests."""
         view = [sys.executable, "tools/package_view.py", "build/view"]  # as an editable install
         subprocess.run(view, cwd=self.root, check=True, capture_output=True)
@@ -88,7 +90,8 @@ class Copy:
             words[:1] = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider"]
         elif words[0] == ".venv/bin/python":
             words[0] = sys.executable
-        return subprocess.run(words, cwd=self.root, env=self.environment, capture_output=True, text=True)
+        words = [word.replace("=.venv/bin/python", f"={sys.executable}") for word in words]
+        return subprocess.run(words, cwd=self.root, env=self.environment | environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -256,10 +259,34 @@ def test_rule_page(copy: Copy) -> None:
     assert "add a function with @pattern to tests/optimizer/*_patterns.py" in forgotten.stdout
 
 
+@pytest.mark.slow
+def test_kernel_page(copy: Copy) -> None:
+    programs = Path(sys.executable).parent
+    if not (programs / "cmake").exists() or shutil.which("c++") is None:
+        pytest.skip("cmake or a C++ compiler is missing")
+    copy.write(Page("operator").files)
+    page = Page("kernel")
+    copy.write(page.files)
+    configure, build, test, _generate = page.commands()
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    for command in (configure, build):
+        done = copy.run(command, PATH=path)
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    [library] = copy.root.glob("build/native/_native*.so")
+    done = copy.run(test, TPUCONVERT_NATIVE_LIBRARY=str(library))
+    assert done.returncode == 0, done.stdout
+    assert passed(done.stdout) == 3
+
+    copy.root.joinpath("runtime/native/plan_soft_shrink.py").unlink()  # the forgotten step
+    command = ".venv/bin/pytest tests/runtime/native/test_kernel_table.py -k named_by_a_matcher"
+    forgotten = copy.run(command, TPUCONVERT_NATIVE_LIBRARY=str(library))
+    assert "soft_shrink_float32" in forgotten.stdout
+
+
 def test_files_of_the_pages_pass_the_linter(copy: Copy) -> None:
     files: dict[str, str] = {}
     for path in PAGES.glob("*.md"):
-        files |= Page(path.stem).files
+        files |= {name: text for name, text in Page(path.stem).files.items() if name.endswith(".py")}
     copy.write(files)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(

@@ -41,7 +41,7 @@ def folders(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 @pytest.fixture(scope="module")
 def folder(folders: dict[Path, Path]) -> Path:
-    """The README's folder, with a network that has an operator of its own."""
+    """The folder of the README, with a network that has a custom operator."""
     folder = folders[README]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 5])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])
@@ -98,7 +98,7 @@ def test_first_commands_are_demo_and_test() -> None:
     assert commands[:2] == ["make demo", "make test"]
 
 
-# In processes of their own: other tests register operators of their own in this one.
+# In separate processes: other tests register custom operators in this one.
 @pytest.mark.parametrize("tool", ["readme_tables.py", "api_page.py", "supported_operators.py"])
 def test_what_is_made_by_tools_is_up_to_date(tool: str, repository: Path) -> None:
     command = [sys.executable, str(repository / "tools" / tool), "--check"]

@@ -138,7 +138,7 @@ def test_function_level_imports_are_few_and_give_their_reason(repository: Path) 
 
 
 def loaded_by(*code: str) -> set[str]:
-    """Those of HEAVY that are in sys.modules after running the code in a process of its own."""
+    """Modules of HEAVY in sys.modules after running the code in a new process."""
     listing = f"import sys; print('|'.join(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", "\n".join([*code, listing])], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ project(small LANGUAGES CXX)
 add_library(_native MODULE small.cpp)
 set_target_properties(_native PROPERTIES PREFIX "" SUFFIX ".so")
 """
-"""Stands for the engine, whose compilation takes minutes; how its folder is made does not depend on what is in it."""
+"""Placeholder for the engine, whose compilation takes minutes; the handling of its folder does not depend on it."""
 
 GONE = "/nonexistent/pip-build-env/overlay/bin"
 

@@ -1,4 +1,4 @@
-"""What gets installed: the package list, the data files, the metadata."""
+"""Contents of the installed package: package list, data files, metadata."""
 
 import configparser
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PROGRAMS = "examples/digits"  # the programs that made the example's data; only the data are installed
-PACKAGE = "examples/custom_op/"  # a package of its own
+PACKAGE = "examples/custom_op/"  # a separate package
 SOURCES = "runtime/kernels/"  # of the native engine: in the source distribution, compiled in the wheel
 
 

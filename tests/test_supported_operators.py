@@ -35,7 +35,7 @@ def test_ranges_of_versions() -> None:
     assert rows["Resize"] == ["10", "11+"]
 
 
-# What the registry says about an operator, against the graphs that its converter makes.
+# The registry's statements about an operator, against the graphs that its converter creates.
 
 
 def kind_of(graph: Graph) -> Kind:

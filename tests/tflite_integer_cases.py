@@ -1,7 +1,7 @@
 """Generated models of one quantized TFLite operator each, for comparison with the reference kernels.
 
-A case is made from a seed: shapes, scales, zero points, options. Scales are taken from a wide range; some of them are
-powers of two and halves of them, where results lie on ties, and some make the rescale factor very small or above one.
+A seed determines shapes, scales, zero points and options of a case. Scales have a wide range. Some are powers of
+two, for which results are ties; some make the multiplier very small or greater than 1.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tflite_models import S, T, single
 Case = Callable[[np.random.Generator, str], S]
 
 CASES: dict[str, tuple[Case, tuple[str, ...]]] = {}
-"""Name -> how a model is made from a generator and an integer type, and the types it exists for."""
+"""Name -> function that builds a model from a generator and an integer type, and the types that it supports."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What a case may differ by from the reference kernel.
+    """Allowed difference of a case from the reference kernel.
 
     Args:
         steps: largest difference.
@@ -46,7 +46,7 @@ EXCEPTIONS: dict[tuple[str, str], Difference] = {
     ),
     ("batch_matmul", "INT16"): Difference(1, 0.3, "the sum of 16-bit products leaves 32 bits; computed in binary32"),
 }
-"""What is not exact, by case and type."""
+"""Inexact cases by name and type."""
 
 BYTES = ("INT8", "UINT8")
 ALL = ("INT8", "UINT8", "INT16")
@@ -312,7 +312,7 @@ def prelu(g: np.random.Generator, dtype: str) -> S:
     return single("PRELU", [x, slope], [y])
 
 
-# --- functions of one element -----------------------------------------------------------------------------------------
+# --- unary operators --------------------------------------------------------------------------------------------------
 
 
 def _unary(name: str, g: np.random.Generator, x: T, y_scale: float, y_zero: int, table: str = "", **fields: Any) -> S:
@@ -395,7 +395,7 @@ def abs_(g: np.random.Generator, dtype: str) -> S:
 
 @case("INT8")
 def rsqrt(g: np.random.Generator, dtype: str) -> S:
-    """No number stands for less than zero, where there is no result."""
+    """Scale and zero point without negative values, for which there is no result."""
     x = T("", (1, 16, 16, 1), dtype, None, (scale(g),), (-128,))
     return _unary("RSQRT", g, x, scale(g), zero(g, dtype))
 
@@ -524,7 +524,7 @@ def concatenation(g: np.random.Generator, dtype: str) -> S:
         shape = [n, h, w, 3]
         shape[axis] = int(g.integers(1, 5))
         parts.append(q(g, dtype, tuple(shape)))
-    if dtype != "UINT8":  # the kernel of other types asks for one scale
+    if dtype != "UINT8":  # the kernel of other types requires one scale
         parts = [like(parts[0], part.shape) for part in parts]
     total = [n, h, w, 3]
     total[axis] = sum(part.shape[axis] for part in parts)

@@ -23,7 +23,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Sparsity:
-    """How a sparse constant is stored: order of its axes, blocks, and per axis None or (segments, indices)."""
+    """Storage of a sparse constant: order of its axes, blocks, and per axis None or (segments, indices)."""
 
     order: Sequence[int]
     blocks: Sequence[int]
@@ -253,7 +253,7 @@ def serialized(
     signatures: Sequence[Signature] = (),
     metadata: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The file; ``external`` puts the data of the buffers behind the FlatBuffers part."""
+    """The file; ``external`` puts the data of the buffers after the FlatBuffers part."""
     if signatures or metadata:
         return _serialized(subgraphs, None, signatures, metadata or {})
     blank = _serialized(subgraphs, [] if external else None)

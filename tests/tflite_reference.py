@@ -35,7 +35,7 @@ def run_interpreter(interpreter: Any, inputs: Sequence[Any]) -> list[np.ndarray[
 
 
 def reference_outputs(case: Case) -> list[np.ndarray[Any, Any]]:
-    """What the kernels compute."""
+    """Results of the kernels."""
     optimized = case.optimized or case.op in ONLY_OPTIMIZED
     return run_interpreter(reference_runner(model_of(case), optimized=optimized), arrays_of(case))
 

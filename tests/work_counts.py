@@ -1,11 +1,11 @@
-"""How much work something is, counted instead of timed: the same number on every machine."""
+"""Number of function calls as a measure of work: the same on every machine."""
 
 import sys
 from collections.abc import Callable
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions of Python are called."""
+    """Number of Python function calls."""
     count = 0
 
     def profile(_frame: object, event: str, _argument: object) -> None:

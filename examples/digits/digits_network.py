@@ -10,7 +10,7 @@
       fc         512 to 10
       softmax    probability [N, 10]
 
-Every convolution keeps the size (stride 1, zero pads) and has no bias of its own: batch norm brings one. Weights are
+Every convolution keeps the size (stride 1, zero pads) and has no bias: batch norm has one. Weights are
 OIHW, the rows of ``fc`` follow the NCHW order of the pooled values.
 """
 

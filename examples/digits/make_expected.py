@@ -1,6 +1,6 @@
 """Writes ``expected.npz``: what three other engines compute from the three files, for 16 of the test images.
 
-None of the engines is needed to use or to test tpuconvert; in an environment of its own:
+None of the engines is needed to use or to test tpuconvert; in a separate environment:
 
     pip install numpy onnxruntime==1.31.1 ai-edge-litert==2.3.0 opencv-python-headless==4.12.0.88
     python make_expected.py

@@ -1,6 +1,6 @@
 """Trains the network and writes ``weights.npz``: ``python train.py``. Needs NumPy and less than a minute.
 
-The seed fixes everything but the last bits of the matrix products, which depend on the BLAS library and on its number
+The seed determines everything except low-order bits of the matmuls, which depend on the BLAS library and on its number
 of threads. The committed weights came from one run; ``write_onnx.py``, ``write_tflite.py`` and ``write_caffe.py`` start
 from them.
 """

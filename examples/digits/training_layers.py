@@ -181,5 +181,5 @@ class TrainingNetwork:
         return loss, gradients
 
     def weights(self) -> dict[str, Array]:
-        """What ``weights.npz`` stores: the parameters and the running means and variances, float32."""
+        """Contents of ``weights.npz``: the parameters and the running means and variances, float32."""
         return {name: value.astype(np.float32) for name, value in {**self.parameters, **self.running}.items()}

@@ -1,6 +1,6 @@
 """Writes ``digits.onnx`` from ``weights.npz``: ``python write_onnx.py``.
 
-NCHW; batch norm and relu are nodes of their own.
+NCHW; batch norm and relu are separate nodes.
 """
 
 import onnx

@@ -109,7 +109,7 @@ class TfliteWriter:
 
     def _operator_code_table(self, code: int) -> int:
         tflite.OperatorCodeStart(self.builder)
-        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, code)  # all of ours are below 127
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, code)  # all used codes are below 127
         tflite.OperatorCodeAddBuiltinCode(self.builder, code)
         tflite.OperatorCodeAddVersion(self.builder, 1)
         return int(tflite.OperatorCodeEnd(self.builder))

@@ -1,4 +1,4 @@
-"""The calibration images that stand in a file of their own are those of the archive."""
+"""The separate file of calibration images equals those in the archive."""
 
 import numpy as np
 import prepare_data

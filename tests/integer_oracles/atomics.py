@@ -133,7 +133,7 @@ def fp32_dequant(name: str, s: Sampler) -> Example:
 
 
 def operands(s: Sampler, first: DType, second: DType, words: bool = False) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Two tensors of which the second may be expanded along N, H and W, and the flags that say so."""
+    """Two tensors, the second of which may be broadcast along N, H and W, and the flags for it."""
     shape = s.shape(4, 4, 3)
     one = [s.number(0, 3) == 0 and axis != 1 for axis in range(4)]
     x1 = s.tensor(second, [1 if single else n for single, n in zip(one, shape, strict=True)])

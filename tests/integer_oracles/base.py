@@ -18,7 +18,7 @@ from tpuconvert.schema.op import ALL, Op, all_ops
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
 
 COMPUTES_NOTHING = ("customed_ops",)
-"""Operators without arithmetic of their own: what this one computes is the user's."""
+"""Operators without defined arithmetic: a plugin determines the result."""
 
 BYTES = (I8, U8)
 SMALL = (I8, U8, I16, U16)
@@ -82,7 +82,7 @@ def half_away(value: Fraction) -> int:
 
 
 ROUNDINGS: dict[int, Callable[[Fraction], int]] = {
-    0: round,  # halves to even
+    0: round,  # half to even
     1: half_away,
     2: math.trunc,
     3: math.floor,
@@ -119,7 +119,7 @@ def nearest_int32(value: float) -> int:
 
 @functools.cache
 def integers_of(dtype: DType) -> st.SearchStrategy[int]:
-    """The whole range, and more often its ends, its middle and what lies beside powers of two."""
+    """The whole range; its ends, its middle and the neighbors of powers of two more often."""
     edges = {dtype.min, dtype.min + 1, dtype.max, dtype.max - 1, 0, 1, 2, 3, dtype.max // 2, dtype.max // 2 + 1}
     if dtype.is_signed:
         edges |= {-1, -2, -3, dtype.min // 2}
@@ -141,7 +141,7 @@ SCALES = st.one_of(
 
 
 class Sampler:
-    """What the oracles draw with."""
+    """Source of random examples for the oracles."""
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
         self.draw = draw

@@ -196,7 +196,7 @@ def compared(name: str, s: Sampler) -> Example:
 @oracle(*(f"{name}s" for name in COMPARISONS))
 def compared_with_scalar(name: str, s: Sampler) -> Example:
     x = s.tensor(s.choice(SMALL), s.shape())
-    # Equality would hardly ever hold for a number that is drawn by itself.
+    # An independent random number would hardly ever be equal.
     scalar = Scalar(x.dtype, s.choice(x.values)) if s.flag() else s.scalar(x.dtype)
     holds = COMPARISONS[name[:-1]]
     value = made(x.dtype, x.shape, lambda i: int(holds(x.at(i), int(scalar.value))))

@@ -130,7 +130,7 @@ def index_select(name: str, s: Sampler) -> Example:
 
 
 def mirrored(place: int, extent: int, mode: PadType) -> int | None:
-    """Which element of an axis stands at a place that may lie outside; None for the constant."""
+    """Index of the element at a position that may be outside of the axis; None for the pad value."""
     if 0 <= place < extent:
         return place
     if mode is PadType.PAD_CONSTANT:

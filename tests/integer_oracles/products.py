@@ -271,7 +271,7 @@ class Rescale:
 def mode_parameters(
     s: Sampler, left: DType, right: DType, modes: Sequence[int], late: Sequence[DType]
 ) -> tuple[Rescale, dict[str, Any], DType | None]:
-    """A rescale, the same as parameters, and the type of the bias, if there is one."""
+    """A requantization, its attributes, and the type of the bias or None."""
     mode = s.choice(modes)
     asked, out = s.out((I8, U8) if mode == 0 else SMALL, left)
     scale = s.draw(SCALES)

@@ -1,4 +1,4 @@
-"""Operators between integers of different scales, and between integers and real numbers."""
+"""Requantization between integers of different scales, quantization and dequantization."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -27,7 +27,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U16, U32, Scalar
 def per_channel(
     s: Sampler, field: str, flag: str, draw: Callable[[], Any], channels: int
 ) -> tuple[dict[str, Any], Any]:
-    """A parameter as a number or as one number per channel, and its value by channel."""
+    """A per-tensor or per-channel attribute, and its value by channel."""
     if s.flag():
         value = draw()
         return {f"{field}_val": value}, lambda channel: value

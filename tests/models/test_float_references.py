@@ -1,4 +1,4 @@
-"""Trained models in float against the outputs of their own framework's engine.
+"""Trained models in float against the outputs of the framework that they come from.
 
 Tolerance: 1e-4 of the output's range (binary32 sums in another order), 1e-5 absolute for probabilities.
 """
@@ -61,7 +61,7 @@ def test_matches_the_source_engine(name, data_root):
 
 @pytest.mark.parametrize("names", SAME_NETWORK, ids=lambda names: names[0].rsplit("_", 1)[0])
 def test_formats_agree(names, data_root):
-    """One network from its formats on one input; outputs are told apart by their number of elements.
+    """One network from its formats on one input; outputs are matched by their number of elements.
 
     The ONNX file of ultraface also decodes the boxes, the others leave that to the caller: there only the other two
     agree about boxes.

@@ -1,4 +1,4 @@
-"""What INT8 costs on the labelled sets. The figures themselves come from ``tools/accuracy.py``."""
+"""Accuracy of INT8 on the labelled sets. ``tools/accuracy.py`` prints the values."""
 
 import pytest
 from accuracy import measure

@@ -1,4 +1,4 @@
-"""Models that are quantized at the source run on their own integers, end to end."""
+"""Models from quantized sources run on the integers of the source, end to end."""
 
 import numpy as np
 import pytest

@@ -61,7 +61,7 @@ def test_the_result_is_as_near_as_the_kernels_are_to_themselves(folder: Path) ->
     """Activations are rounded 39 times in a row, and one that is nearly halfway between two integers may go either way.
 
     Half of the pixels moved by one unit in the last place change the reference kernels' own result by 0.2 to 0.4 of a
-    range of 6.7. Nothing nearer can be asked of sums in another order.
+    range of 6.7. Sums in another order cannot be closer.
     """
     oracle = Oracle(folder / "model.tflite")
     stored = np.load(folder / "reference.npz")

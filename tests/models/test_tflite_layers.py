@@ -19,7 +19,7 @@ NOT_FINITE = {"t2o_relu6-power_float32"}
 
 
 def difference(root: Path, case: dict[str, Any], backend: Literal["native", "reference"]) -> str:
-    """What is wrong with a case: nothing where real numbers agree to 1e-4 of their range, and integers exactly."""
+    """Describe the failure of a case; empty if floats agree to 1e-4 of their range, and integers exactly."""
     path, signature = root / case["paths"]["model.tflite"], SIGNATURES.get(case["id"])
     model = tc.convert(path, signature=signature, allow_non_finite=case["id"] in NOT_FINITE)
     stored = np.load(root / case["io"])

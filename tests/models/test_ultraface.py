@@ -16,7 +16,7 @@ FILES = {
     "caffe": ("ultraface_rfb_320_caffe/deploy.prototxt", "ultraface_rfb_320_caffe/model.caffemodel"),
 }
 OPERATORS = {"active": 37, "add": 1, "concat": 3, "conv": 52, "permute": 8, "reshape": 8, "softmax": 1}
-"""What the network consists of. Each of the 8 heads is read position by position, which takes a transpose each."""
+"""Operators of the network. Each of the 8 heads is flattened in NHWC order, which takes a transpose each."""
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,16 @@ def test_no_trace_of_the_layout_is_left(models: dict[str, tc.Model], name: str) 
 def test_the_same_results(models: dict[str, tc.Model], data_root: Path) -> None:
     """Within 1e-4 of the range; Caffe and ONNX, which hold the same weights, within 1e-4.
 
-    Whoever made the TFLite file folded its normalizations with other roundings: its weights differ by up to 1e-3, and
+    The normalizations of the TFLite file were folded with other roundings: its weights differ by up to 1e-3, and
     the results of LiteRT and of OpenCV on these files differ by 3.2e-4 in boxes of -5.7 to 5.7.
     """
     stored = np.load(data_root / "models" / "ultraface_rfb_320_onnx" / "reference.npz")
-    picture = stored["in0"].astype(np.float32)
+    image = stored["in0"].astype(np.float32)
     found = {}
     for name, model in models.items():
         with tc.Session(model) as session:
             (port,) = session.inputs
-            results = session.run({port.name: picture})
+            results = session.run({port.name: image})
             found[name] = {array.shape[-1]: array for array in results.values()}
     assert [sorted(results) for results in found.values()] == [[2, 4]] * 3
     for name in ("tflite", "caffe"):

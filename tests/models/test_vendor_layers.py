@@ -72,7 +72,7 @@ NOT_IN_THE_SET = "exact with softmax_int result dtype differing from its input"
 same codes as UINT8, 128 higher, give the same integers."""
 
 INFORMATIVE = {
-    "avg_pool_clipped": "windows cut by the border with padding not counted: in all cases but one the vendor's "
+    "avg_pool_clipped": "windows clipped at the edge, without counting padding: in all cases but one the vendor's "
     "interpreter and its simulator of the chip disagree, so that there is no integer to agree with",
 }
 """Kinds of cases without a program, and why."""
@@ -87,7 +87,7 @@ def cases(folder):
 
 
 def test_every_case_is_exact_or_explained(data_root):
-    """Which cases there are is known by name: a new reason for a difference fails here."""
+    """Cases are listed by name, so that a new reason for a difference fails."""
     found = cases(data_root / "vendor")
     assert {case["expect"] for case in found} == EXPECTATIONS
     without_program = [case for case in found if case["program"] is None]
@@ -150,7 +150,7 @@ def run(program: list[contract.Entry], values: dict[str, Array], chip: Chip) -> 
 
 
 def is_bias(name: str, ranks: tuple[int, ...], array: Array | None) -> bool:
-    """Whether a stored bias [oc] has to become [1, oc, 1, ...]."""
+    """Return True if a stored bias [oc] must be reshaped to [1, oc, 1, ...]."""
     return array is not None and name == "tensor_bias" and ranks[0] > 1 and array.ndim == 1
 
 

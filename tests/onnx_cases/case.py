@@ -25,7 +25,7 @@ def a(**attributes: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Case:
-    """``x`` are the model's inputs; ``constants`` come behind them, None leaves an input out.
+    """``x`` are the model's inputs; ``constants`` follow them, None omits an input.
 
     ``since`` and ``until`` are for a node that the schemas of other versions accept too, but that means nothing there,
     or that no other implementation has. ``differs`` says why onnxruntime is not asked: the evaluator is.

@@ -1,4 +1,4 @@
-"""Functions of elements, broadcasting, numbers that are not finite, integer types, comparisons, logic."""
+"""Element-wise operators, broadcasting, non-finite values, integer types, comparisons, logic."""
 
 from typing import Any
 

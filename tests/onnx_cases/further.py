@@ -10,7 +10,7 @@ from onnx_cases.case import Case, i64
 from tpuconvert.schema.types import Array
 
 Given = tuple[str, Sequence[Array | None], Sequence[Array | None], dict[str, Any], int]
-"""Operator, inputs, constants behind them (None leaves an input out), attributes, opset."""
+"""Operator, inputs, constants after them (None omits an input), attributes, opset."""
 
 IMAGE = ramp(2, 4, 5, 6, seed=5)
 GRID = ramp(2, 3, 4, 2, seed=6, low=-1.4, high=1.4)

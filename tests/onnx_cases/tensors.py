@@ -115,7 +115,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def recurrent(op: str, direction: str = "forward", steps: int = 4, extra: str = "", **attributes: Any) -> Case:
-    """``extra`` says what is given besides the weights: (B)ias, (s)tate, (l)engths, (p)eepholes."""
+    """``extra`` lists the inputs in addition to the weights: (B)ias, (s)tate, (l)engths, (p)eepholes."""
     size, hidden, batch, count = 3, 4, 2, 2 if direction == "bidirectional" else 1
     rows = GATES[op] * hidden
     weights = [ramp(count, rows, n, seed=n, low=-1, high=1) for n in (size, hidden)]

@@ -34,11 +34,11 @@ class Case:
 
     Args:
         op: its name.
-        inputs: ``Given`` ones are inputs of the model, arrays are constants, None stands for an absent operand.
+        inputs: ``Given`` ones are inputs of the model, arrays are constants, None is an absent operand.
         outputs: types of the results, or (type, shape) where the operator reads the shape from the file.
         table: of the options.
         options: its fields.
-        atol: largest difference of real numbers, as a share of the largest magnitude or of 1.
+        atol: largest difference of floats, as a share of the largest magnitude or of 1.
         note: told apart from others by it.
         version: of the operator.
         scale: quantization of all 8-bit and 16-bit operands and results, with ``zero_point``; none where it is 0.

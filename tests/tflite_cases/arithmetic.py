@@ -1,4 +1,4 @@
-"""Arithmetic, comparison and choice of two or three tensors, with broadcasting and fused activations."""
+"""Arithmetic, comparison and select of two or three tensors, with broadcasting and fused activations."""
 
 from __future__ import annotations
 

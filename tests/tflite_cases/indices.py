@@ -1,4 +1,4 @@
-"""Gathering, scattering, reductions, order and what is made from nothing."""
+"""Gathering, scattering, reductions, sorting and generation."""
 
 from __future__ import annotations
 

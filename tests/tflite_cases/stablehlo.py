@@ -1,4 +1,4 @@
-"""StableHLO operators. LiteRT runs some of them; the others stand in ``test_operators.py`` with values by hand."""
+"""StableHLO operators. LiteRT runs some of them; the others are in ``test_operators.py`` with values by hand."""
 
 from __future__ import annotations
 

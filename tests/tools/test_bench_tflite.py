@@ -1,6 +1,6 @@
 """A quantized ONNX network and the TFLite file that the benchmark writes from it give the same integers.
 
-Both are read by our own frontends, which neither side of the comparison is made of.
+Both are read by the frontends of tpuconvert, which neither side of the comparison uses.
 """
 
 from pathlib import Path
@@ -78,7 +78,7 @@ class Quantized:
 
 
 def both(g: Quantized, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Outputs of the ONNX network and of the TFLite file, as real numbers in the ONNX network's axes."""
+    """Outputs of the ONNX network and of the TFLite file, as floats in the axes of the ONNX network."""
     g.save(Path("net.onnx"), shape)
     write_tflite(Path("net.onnx"), Path("net.tflite"))
     x = g.random.uniform(-2, 2, g.shape).astype(np.float32)
@@ -130,7 +130,7 @@ def test_a_whole_classifier() -> None:
 
 
 def test_activations_joins_and_moves_of_axes() -> None:
-    """What a detector has: x * sigmoid(x), joined and enlarged maps, channels divided and moved to the end."""
+    """Operators of a detector: SiLU, concat and upsampling, split channels, transposes to channels-last."""
     g = Quantized((1, 3, 6, 6), 0.016, 128)
     x = g.conv("conv", g.last, 8, 3, 3, strides=[1, 1], pads=[1] * 4)
     gate = g.add("Sigmoid", [x], "gate", 1 / 256, 0)

@@ -28,18 +28,18 @@ class ChannelGate(tc.Op):
     native = tc.NativeKernel("acme_channel_gate", KERNELS)
 
     def infer(self, x, gate):
-        """The type of the result, or an error that says what does not fit."""
+        """Result type; raises ShapeError for shapes that do not match."""
         if len(x.shape) != 4 or gate.shape != x.shape[:2]:
-            raise tc.ShapeError(f"a gate {gate.shape} does not fit {x.shape}: one number per channel")
+            raise tc.ShapeError(f"gate has shape {gate.shape}, expected {x.shape[:2]}: one per channel")
         return (x,)
 
     def reference(self, x, gate):
-        """What the operator computes."""
+        """Definition of the result."""
         open_gates = gate > np.float32(self.limit)
         return (np.where(open_gates[:, :, None, None], x, np.zeros((), x.dtype)),)
 
     def quantized(self, operands, results):
-        """The operator on integers: (q - zero_point) * scale of each operand and result is the real number."""
+        """The operator on integers: each value is ``(q - zero_point) * scale``."""
         x, gate = operands
         (y,) = results
         if x is None or gate is None or x.axis is not None or y.axis is not None:
@@ -49,7 +49,7 @@ class ChannelGate(tc.Op):
 
     @staticmethod
     def examples():
-        """What ``tpuconvert op test`` runs it on: operators with the shapes of their operands."""
+        """Examples for ``tpuconvert op test``: operators with the shapes of their operands."""
         yield ChannelGate(), ((1, 3, 4, 4), (1, 3))
         yield ChannelGate(limit=0.0), ((2, 5, 1, 7), (2, 5))
 
@@ -77,7 +77,7 @@ class ChannelGateInt(tc.Op):
         return (tc.TensorType(self.dtype, x.shape),)
 
     def reference(self, x, gate):
-        """Halves to even, saturated; evaluated in binary64."""
+        """Round half to even and saturate, in float64."""
         open_gates = (gate.astype(np.int64) > self.limit)[:, :, None, None]
         real = np.where(open_gates, np.rint((x.astype(np.float64) - self.x_zero) * self.factor), 0.0) + self.y_zero
         return (np.clip(real, self.dtype.min, self.dtype.max).astype(self.dtype.numpy),)
@@ -91,5 +91,5 @@ class ChannelGateInt(tc.Op):
 
 @tc.register_converter("onnx", "ChannelGate", domain="com.acme", since=1)
 def channel_gate(node, g):
-    """A node of an ONNX model as an operator; attributes that nobody reads are reported as unsupported."""
+    """Convert an ONNX node; attributes that are not read are reported as unsupported."""
     return g.add(ChannelGate(limit=node.attr("limit", 0.5)), node.input(0), node.input(1))

@@ -19,7 +19,7 @@ class Percentile:
         self.threshold = max(self.threshold, float(np.quantile(np.abs(array), 0.999)))
 
     def result(self):
-        """Real numbers: smallest, largest, and the magnitude that is worth representing."""
+        """Range of float values: smallest, largest, and the threshold."""
         return tc.Range(self.low, self.high, self.threshold)
 
 
