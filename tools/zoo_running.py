@@ -31,12 +31,12 @@ REFUSED = "refused"
 DIFFERENT = "float differs"
 INTERNAL = "internal error"
 OUTCOMES = {
-    OK: "converted; the float model computes what the source does",
-    NUMBER: "so it is with a number for the open batch (`--input-shapes`), which an operator needs",
+    OK: "converted; the float model agrees with the source",
+    NUMBER: "the same with a static batch (`--input-shapes`), which an operator requires",
     EXPORTER: "PyTorch wrote no file",
-    REFUSED: "tpuconvert refuses, with a reason",
-    DIFFERENT: "the float model computes something else than the source",
-    INTERNAL: "a mistake in tpuconvert",
+    REFUSED: "rejected by tpuconvert, with a reason",
+    DIFFERENT: "the float model differs from the source",
+    INTERNAL: "a bug in tpuconvert",
 }
 """Ends of a model, with their meaning."""
 
