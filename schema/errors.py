@@ -1,6 +1,6 @@
 """Every error that leaves the public interface, with stable ids and exit codes.
 
-All problems of a model are gathered in a ``ProblemList`` and told once.
+All problems of a model are collected in a ``ProblemList`` and reported together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar, NoReturn
 from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6
-"""So many node names are written out per group; the rest is counted."""
+"""Node names that are listed per group; further ones are counted."""
 
 
 class TpuConvertError(Exception):
@@ -20,9 +20,9 @@ class TpuConvertError(Exception):
 
     Args:
         message: what was found, in one sentence.
-        file: name of the file it was found in.
-        node: name of the node, where there is one.
-        hint: the next step for the person who reads this.
+        file: name of the file.
+        node: name of the node, empty if the error concerns no single node.
+        hint: the next step for the user.
 
     """
 
@@ -45,63 +45,63 @@ class TpuConvertError(Exception):
 
 
 class InternalError(TpuConvertError):
-    """A mistake of ours: please report it."""
+    """A bug in tpuconvert: please report it."""
 
     id = "TC1001"
     exit_code = 1
 
 
 class RunError(TpuConvertError):
-    """An operator that could not take the values it met while the model ran."""
+    """An operator cannot process its operands' values in a run of the model."""
 
     id = "TC1002"
     exit_code = 8
 
 
 class UsageError(TpuConvertError):
-    """The call itself is wrong: an unknown option, a missing argument, arrays that do not fit the model."""
+    """Wrong call: an unknown option, a missing argument, arrays that do not fit the model."""
 
     id = "TC2001"
     exit_code = 2
 
 
 class ShapeError(TpuConvertError):
-    """Types that an operator cannot take. The message holds the shapes."""
+    """Operand types that an operator does not accept. The message contains the shapes."""
 
     id = "TC3001"
     exit_code = 3
 
 
 class CorruptInputError(TpuConvertError):
-    """A file that is damaged, hostile, or not what it is called."""
+    """A file is damaged, hostile, or of another format."""
 
     id = "TC4001"
     exit_code = 4
 
 
 class ThresholdError(TpuConvertError):
-    """A comparison that came out worse than asked for."""
+    """A comparison exceeded its threshold."""
 
     id = "TC5001"
     exit_code = 5
 
 
 class OutputError(ThresholdError):
-    """An output that no useful model has: NaN, or one value everywhere."""
+    """An output is useless: NaN, or the same value everywhere."""
 
     id = "TC5002"
     exit_code = 5
 
 
 class ResourceLimitError(TpuConvertError):
-    """Something larger than the limits allow."""
+    """A resource limit was exceeded."""
 
     id = "TC6001"
     exit_code = 6
 
 
 class MissingExtraError(TpuConvertError):
-    """A part of tpuconvert that was not installed. The hint holds the command that installs it."""
+    """An optional part of tpuconvert is not installed. The hint contains the command that installs it."""
 
     id = "TC7001"
     exit_code = 7
@@ -109,7 +109,7 @@ class MissingExtraError(TpuConvertError):
 
 @dataclass(frozen=True)
 class ProblemKind:
-    """A kind of problem in a model: a stable id, and the heading it is grouped under."""
+    """A kind of problem in a model: a stable id, and the heading of its group."""
 
     id: str
     heading: str
@@ -127,15 +127,15 @@ NOT_FINITE = ProblemKind("TC3108", "not finite")
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing in a model that cannot be converted.
+    """One reason for which a model cannot be converted.
 
     Args:
         kind: group and id.
-        op: source operator, as the format writes it.
+        op: source operator, as named by the source format.
         node: name of the source node.
-        message: what was found and what is possible.
+        message: what was found and what was expected.
         hint: the next step.
-        needs: inputs of the model that would have to be constants, where that is all there is to it.
+        needs: inputs of the model that would have to be constant, if this solves the problem.
 
     """
 
@@ -152,9 +152,9 @@ class Problem:
 
 
 def without_operator(message: str, op: str) -> str:
-    """Remove the name of an operator from the beginning of a message that follows it anyway.
+    """Remove an operator name at the beginning of a message that is printed after the name anyway.
 
-    Names count as equal in the spelling of any format: ``BatchMatMul`` and ``batch_matmul``.
+    Letter case and underscores are ignored: ``BatchMatMul`` and ``batch_matmul`` are equal.
     """
     name, separator, rest = message.partition(": ")
     return rest if separator and _letters(name) == _letters(op) else message
@@ -165,11 +165,11 @@ def _letters(name: str) -> str:
 
 
 class ProblemList:
-    """Gathers the problems of one model, so that all of them are told at once.
+    """Collection of the problems of one model, which are reported together.
 
     Args:
         file: name of the model file.
-        detail: what else the heading says, such as ``opset 11``.
+        detail: addition to the heading, such as ``opset 11``.
 
     """
 
@@ -193,37 +193,37 @@ class ProblemList:
         hint: str = "",
         needs: tuple[str, ...] = (),
     ) -> None:
-        """Note one problem; the same one is noted once."""
+        """Add a problem unless an equal one was added before."""
         problem = Problem(kind, op, node, without_operator(message, op), hint, needs)
         if problem not in self._problems:
             self._problems.append(problem)
 
     def revise(self, change: Callable[[Problem], Problem]) -> None:
-        """Replace every problem by what a function returns for it."""
+        """Replace every problem by the result of ``change``."""
         self._problems = [change(problem) for problem in self._problems]
 
     def extend(self, problems: ProblemList) -> None:
-        """Take over the problems of another list."""
+        """Add the problems of another list."""
         for problem in problems:
             self.add(problem.kind, problem.op, problem.node, problem.message, problem.hint, problem.needs)
 
     def raise_if_any(self) -> None:
-        """Tell all problems.
+        """Report all problems.
 
         Raises:
-            UnsupportedError: when at least one problem was noted.
+            UnsupportedError: there is at least one problem.
 
         """
         if self._problems:
             self.fail()
 
     def fail(self) -> NoReturn:
-        """Raise the error that tells all problems."""
+        """Raise the error with all problems."""
         raise UnsupportedError(self.file, self.detail, tuple(self._problems))
 
 
 class UnsupportedError(TpuConvertError):
-    """Everything in one model that cannot be converted, grouped by kind and operator."""
+    """All problems of one model, grouped by kind and operator."""
 
     id = "TC3100"
     exit_code = 3

@@ -6,18 +6,18 @@ All numbers are little-endian; offsets count bytes from the start of the file:
     8    format version   u32
     12   header size      u32      128
     16   file size        u64
-    24   metadata offset  u64      right behind the weights
+    24   metadata offset  u64      end of the weights
     32   metadata size    u64      up to the end of the file
     40   weights offset   u64      128
     48   weights size     u64
     56   digest algorithm 8 bytes  "xxh3-128"
-    64   digest           16 bytes of everything behind the header
+    64   digest           16 bytes of everything after the header
     80   zeros up to 128
 
-Both sizes are multiples of 64, with zeros at the end. The metadata come last, as a writer knows all of them only then:
-the digest of a source is made while its weights are copied. In versions 1 and 2 the metadata stand at 128 and the
-weights right behind them, of any size. Version 1 has the SHA-256 of everything behind the header at 56, 32 bytes, and
-zeros from 88. Both are still read.
+Both sizes are multiples of 64; the parts are padded with zeros. The metadata come last because they contain the digest
+of the source, which is computed while its weights are copied. In versions 1 and 2 the metadata start at 128, and the
+weights of any size follow. Version 1 has the SHA-256 of everything after the header, 32 bytes at 56, and zeros from 88.
+Both versions can still be read.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ ALIGNMENT = 64
 _LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
 _DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16)}
-"""By version: what stands before the digest, and its size in bytes."""
+"""By version: name of the algorithm, and size of the digest in bytes."""
 _METADATA_LAST = 3
 """The first version in which the weights come first."""
 
 
 def aligned(offset: int) -> int:
-    """The first multiple of the alignment at or behind ``offset``."""
+    """Round ``offset`` up to a multiple of the alignment."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 class HeaderError(ValueError):
-    """A header that does not describe the file it stands in.
+    """The header does not match the file.
 
     Attributes:
-        hint: the next step, where it differs from copying or converting the model again.
+        hint: the next step, if it is not to copy or convert the model again.
     """
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -60,7 +60,7 @@ class HeaderError(ValueError):
 
 @dataclass(frozen=True)
 class Header:
-    """Where the parts of the file are. Everything else follows from two sizes, so no number can change unnoticed."""
+    """Header of a file. All offsets follow from two sizes, so that a change of any number is detected."""
 
     metadata_size: int
     weights_size: int
@@ -69,12 +69,12 @@ class Header:
 
     @property
     def weights_offset(self) -> int:
-        """Where the weight segment starts."""
+        """Offset of the weight segment."""
         return HEADER_SIZE if self.version >= _METADATA_LAST else HEADER_SIZE + self.metadata_size
 
     @property
     def metadata_offset(self) -> int:
-        """Where the metadata start."""
+        """Offset of the metadata."""
         return HEADER_SIZE + self.weights_size if self.version >= _METADATA_LAST else HEADER_SIZE
 
     @property
@@ -83,7 +83,7 @@ class Header:
         return HEADER_SIZE + self.metadata_size + self.weights_size
 
     def pack(self) -> bytes:
-        """The header as it is stored."""
+        """Return the bytes of the header."""
         return _LAYOUT.pack(
             MAGIC,
             self.version,
@@ -97,7 +97,7 @@ class Header:
         )
 
     def is_digest_of(self, content: memoryview) -> bool:
-        """Whether the digest is that of what lies behind the header."""
+        """Return True if the digest matches the content after the header."""
         if self.version == 1:
             import hashlib
 
@@ -106,10 +106,10 @@ class Header:
 
     @staticmethod
     def unpack(start: bytes, file_size: int) -> Header:
-        """Read the header from the first bytes of a file whose magic has been seen.
+        """Read the header from the first bytes of a file that begins with the magic.
 
         Raises:
-            HeaderError: a version that is not known, sizes that do not fit each other or the file.
+            HeaderError: the version is unknown, or sizes do not match each other or the file.
         """
         if len(start) < HEADER_SIZE:
             raise HeaderError(f"it ends inside its header, after {len(start)} bytes")

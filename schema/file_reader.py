@@ -1,7 +1,7 @@
-"""Reading a ``.tpum`` file that may come from a stranger.
+"""Read a ``.tpum`` file, which is untrusted input.
 
-Header first; then the digest of the rest; then the bounds of the FlatBuffers metadata and its meaning, which trusts
-nothing: whoever changes a file can change its digest too. Constants are read-only views into the mapped file.
+The header is checked first, then the digest of the rest, then bounds and meaning of the FlatBuffers metadata: a
+matching digest is no proof, because an attacker can update it. Constants are read-only views into the mapped file.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ _DAMAGED = "copy or download it again, or convert the model again"
 def read_model(path: str | os.PathLike[str]) -> FileModel:
     """Read a model. The file stays mapped as long as one of its constants is in use.
 
-    Whoever changes the file in place meanwhile changes the constants; ``write_model`` does not, it replaces the file.
+    A program that modifies the file in place modifies the constants. ``write_model`` replaces the file instead.
 
     Raises:
         CorruptInputError: the file is damaged, not a ``.tpum`` file, from a newer version, or needs a plugin.
-        UsageError: it is missing or may not be read.
+        UsageError: the file does not exist or cannot be read.
     """
     path = Path(path)
     mapped, start, size = _map(path)
     try:
         if mapped is None or not start.startswith(MAGIC):
-            raise HeaderError(*_not_ours(start, size))
+            raise HeaderError(*_identify_other_file(start, size))
         header = Header.unpack(start, size)
         view = memoryview(mapped)
         if not header.is_digest_of(view[HEADER_SIZE:]):
             raise HeaderError("its digest differs from the one in its header: some bytes were changed")
-        return _decoded(mapped, view, header)
+        return _decode_metadata(mapped, view, header)
     except HeaderError as error:
         raise CorruptInputError(str(error), file=str(path), hint=error.hint or _DAMAGED) from error
     except UnknownOperatorsError as error:
@@ -58,9 +58,9 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
 
 
 def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
-    """The mapped file (None when it is empty), its first bytes and its size."""
+    """Return the mapped file (None if it is empty), its first bytes and its size."""
     try:
-        # Without O_NONBLOCK, opening a pipe would wait for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise UsageError(f"cannot be read: {error.strerror}", file=str(path)) from error
@@ -78,26 +78,26 @@ def _map(path: Path) -> tuple[mmap.mmap | None, bytes, int]:
         os.close(descriptor)  # the mapping stays
 
 
-def _decoded(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
+def _decode_metadata(mapped: mmap.mmap, view: memoryview, header: Header) -> FileModel:
     metadata = view[header.metadata_offset : header.metadata_offset + header.metadata_size]
     return decode(tpum.unpack(metadata), header.weights_size, _views(mapped, header.weights_offset))
 
 
 def _views(mapped: mmap.mmap, weights_offset: int) -> Constant:
-    """Makes arrays that are views into the mapping. Offsets are Python integers: nothing ends at 2 GiB."""
+    """Return a function that creates views into the mapping. Offsets are Python integers, without a limit of 2 GiB."""
     little = {dtype: dtype.numpy.newbyteorder("<") for dtype in DType}
 
     def view(buffer: tpum.Buffer, dtype: DType, shape: tuple[int, ...]) -> Array:
         stored = little[dtype]
-        if not buffer.size:  # may stand at the very end of the file, where NumPy accepts no view
+        if not buffer.size:  # possibly at the end of the file, where NumPy accepts no view
             return np.frombuffer(b"", stored).reshape(shape)
         return np.ndarray(shape, stored, mapped, weights_offset + buffer.offset)
 
     return view
 
 
-def _not_ours(start: bytes, size: int) -> tuple[str, str]:
-    """What a file without our magic is, as far as its first bytes tell, and the next step."""
+def _identify_other_file(start: bytes, size: int) -> tuple[str, str]:
+    """Identify a file without the magic by its first bytes. Return the reason of the error and the next step."""
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not size:
         return "it is empty", _DAMAGED

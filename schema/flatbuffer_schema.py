@@ -31,7 +31,7 @@ _SCALAR_SIZES = {name: struct.calcsize("<" + code) for name, code in SCALAR_CODE
 
 
 class Kind(Enum):
-    """What a slot of a table holds."""
+    """Kind of a field."""
 
     SCALAR = "scalar"
     STRUCT = "struct"
@@ -103,7 +103,7 @@ class Schema:
                     raise ValueError(f"union {union}: '{member}' is not a table")
 
     def _struct_layout(self, text: str) -> tuple[int, int]:
-        """Size and alignment of a struct; structs may hold structs that stand before them."""
+        """Size and alignment of a struct; its members may be structs that are defined before it."""
         size = 0
         alignment = 1
         for token in text.split():

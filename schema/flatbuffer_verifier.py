@@ -38,11 +38,11 @@ class FlatBufferError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a walk may go.
+    """Limits of a verification.
 
     Attributes:
         max_depth: nesting of tables.
-        max_visits: tables, strings and vectors that are looked at; one that two fields share counts twice.
+        max_visits: visited tables, strings and vectors; one that two fields share counts twice.
     """
 
     max_depth: int = 64
@@ -63,7 +63,7 @@ def verify(
     allow_unknown_union_tags: bool = False,
     check_utf8: bool = False,
 ) -> None:
-    """Prove that every field which ``schema`` describes can be read from ``buffer`` without leaving it.
+    """Check that every field which ``schema`` describes can be read within the bounds of ``buffer``.
 
     Args:
         buffer: the whole file; its first four bytes are the offset of the root table.
@@ -73,12 +73,12 @@ def verify(
         limits: depth and number of visits.
         check_alignment: whether a value that is not aligned to its size is an error.
         allow_unknown_union_tags: whether a union whose tag is 0 or beyond the description may hold a value (a file of
-            a later schema); it stays unverified and nobody may read it. A tag without a value is legal unless the
+            a later schema); it is not verified and must not be read. A tag without a value is legal unless the
             field is required.
         check_utf8: whether every string must be valid UTF-8.
 
     Raises:
-        FlatBufferError: the only error; the message holds the path of the first offence.
+        FlatBufferError: the buffer is not valid; the message contains the path of the first error.
     """
     view = memoryview(buffer)
     if view.format != "B" or view.ndim != 1:
@@ -97,7 +97,7 @@ def verify(
 
 
 class _Offence(Exception):
-    """A finding on its way up; every level adds its part of the path, innermost first."""
+    """The first error. Every level of the walk appends its part of the path, innermost first."""
 
     def __init__(self, reason: str, *, is_limit: bool = False) -> None:
         super().__init__(reason)
@@ -108,11 +108,11 @@ class _Offence(Exception):
 
 @dataclass(frozen=True)
 class _Layout:
-    """What one vtable says about one table: checked once, shared by all tables with that vtable."""
+    """Checked content of one vtable, shared by all tables with that vtable."""
 
     size: int
     wide: tuple[tuple[Field, int], ...]  # inline fields aligned to more than the table itself
-    followed: tuple[tuple[Field, int], ...]  # fields that lead elsewhere
+    followed: tuple[tuple[Field, int], ...]  # fields that are offsets
     tags: Mapping[int, int]  # slot of a union's value -> offset of its tag inside the table, 0 when not stored
 
 
@@ -143,7 +143,7 @@ class _Walk:
             raise _Offence(f"more than {self.max_visits} tables, strings and vectors", is_limit=True)
 
     def target(self, position: int) -> int:
-        """Follow the unsigned offset that stands at ``position``; at least four bytes lie behind the target."""
+        """Follow the unsigned offset at ``position`` and check that four bytes can be read at the target."""
         offset: int = _U32(self.view, position)[0]
         target = position + offset
         if offset == 0 or target + 4 > self.end:
@@ -182,7 +182,7 @@ class _Walk:
         if vtable_size < 4 or vtable_size & 1 or vtable + vtable_size > self.end or table_size < 4:
             raise _Offence(f"vtable at byte {vtable} has the sizes {vtable_size} and {table_size}")
 
-        def stored(slot: int, size: int, name: str) -> int:
+        def offset_of(slot: int, size: int, name: str) -> int:
             entry = 4 + 2 * slot
             offset: int = _U16(view, vtable + entry)[0] if entry + 2 <= vtable_size else 0
             if offset and (offset < 4 or offset + size > table_size):
@@ -193,9 +193,9 @@ class _Walk:
         followed: list[tuple[Field, int]] = []
         tags: dict[int, int] = {}
         for field in table.fields:
-            offset = stored(field.slot, field.size if field.kind in INLINE else 4, field.name)
+            offset = offset_of(field.slot, field.size if field.kind in INLINE else 4, field.name)
             if field.kind is Kind.UNION:
-                tags[field.slot] = stored(field.slot - 1, 1, f"{field.name}_type")
+                tags[field.slot] = offset_of(field.slot - 1, 1, f"{field.name}_type")
             if not offset:
                 if field.required:
                     raise _at(f".{field.name}", "required, but missing")

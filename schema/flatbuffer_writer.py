@@ -1,10 +1,10 @@
-"""Writing FlatBuffers tables; what the generated classes pack themselves with.
+"""Write FlatBuffers tables; used by the generated classes.
 
-Not the builder of the flatbuffers package: its layout differs between releases, and the same model shall give the same
-bytes wherever it is written. (Release 24.3.25 also lets tables of different sizes share a vtable.)
+The builder of the flatbuffers package is not used because its layout differs between releases: equal models must give
+equal files. (Release 24.3.25 also lets tables of different sizes share a vtable.)
 
-A buffer grows from its end to its start, because a table may only refer to what stands behind it. Inside the writer
-a place is counted from the end of the buffer; it does not move when more is put in front.
+A buffer grows from its end to its start, because a table may only refer to later bytes. Positions inside the writer are
+distances from the end of the buffer, which do not change when data are prepended.
 
 Source: FlatBuffers internals, https://flatbuffers.dev/internals/
 """
@@ -26,7 +26,7 @@ MAX_SIZE = (1 << 31) - 1
 """Bytes; offsets to vtables are signed 32-bit numbers."""
 
 OFFSET = "O"
-"""The code of a slot that refers to a string, a vector or a table."""
+"""Code of a slot that refers to a string, a vector or a table."""
 
 _LAYOUTS = {code: struct.Struct("<" + code) for code in "?bBhHiIqQfd"}
 
@@ -35,19 +35,19 @@ Reals = tuple[float, ...] | Array
 """Vectors of 64-bit numbers; long ones that were read are arrays."""
 
 Slot = tuple[int, str, int | float | bool]
-"""Place in the schema, code (a letter of the struct module, or ``OFFSET``), default: not stored when equal."""
+"""Index in the vtable, code (a letter of the struct module, or ``OFFSET``), and default, which is not stored."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Where the stored fields of a table lie.
+    """Positions of the stored fields of a table.
 
     Attributes:
-        vtable: as it is written.
-        size: of the table, in bytes.
-        alignment: of its widest field.
-        pack: makes the table of the distance to the vtable and the values.
-        offsets: for every stored field where it lies, 0 for one that holds its value itself.
+        vtable: bytes of the vtable.
+        size: size of the table in bytes.
+        alignment: alignment of its widest field.
+        pack: returns the bytes of the table, given the distance to the vtable and the values.
+        offsets: per stored field, its position in the table if its value is an offset, otherwise 0.
     """
 
     vtable: bytes
@@ -58,29 +58,26 @@ class _Layout:
 
 
 class TableForm:
-    """The slots of one kind of table, in the order in which its fields are laid out.
-
-    Which of them are stored differs from table to table; what follows from that is computed once.
-    """
+    """The slots of one kind of table in memory order, with the layouts for the sets of stored fields, computed once."""
 
     def __init__(self, *slots: Slot) -> None:
         self._slots = slots
-        self._reals = tuple(index for index, (_, code, _) in enumerate(slots) if code in "fd")
+        self._floats = tuple(index for index, (_, code, _) in enumerate(slots) if code in "fd")
         self.defaults = tuple(default for *_, default in slots)
         self._layouts: dict[tuple[bool, ...], _Layout] = {}
 
     def layout(self, values: Sequence[int | float | bool]) -> tuple[tuple[bool, ...], _Layout]:
-        """Which of these values are stored, and where."""
+        """Return the flags of the stored values, and their layout."""
         stored = tuple(map(operator.ne, values, self.defaults))
-        for index in self._reals:  # bits are compared: -0.0 equals 0.0, but is another value
+        for index in self._floats:  # compare signs: -0.0 equals 0.0, but must be stored
             if not stored[index] and math.copysign(1.0, values[index]) != math.copysign(1.0, self.defaults[index]):
                 stored = (*stored[:index], True, *stored[index + 1 :])
         known = self._layouts.get(stored)
         if known is None:
-            known = self._layouts[stored] = self._laid_out(list(itertools.compress(self._slots, stored)))
+            known = self._layouts[stored] = self._make_layout(list(itertools.compress(self._slots, stored)))
         return stored, known
 
-    def _laid_out(self, slots: list[Slot]) -> _Layout:
+    def _make_layout(self, slots: list[Slot]) -> _Layout:
         position, alignment, codes = 4, 4, "<i"
         offsets: dict[int, int] = {}
         for slot, code, _ in slots:
@@ -97,7 +94,7 @@ class TableForm:
 
 
 class FlatBufferWriter:
-    """Writes one buffer. Every method returns the place of what it wrote, 0 for nothing."""
+    """Writer of one buffer. Every method returns the position of the data that it wrote, 0 if it wrote none."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []  # from the end of the buffer to its start
@@ -106,7 +103,7 @@ class FlatBufferWriter:
         self._vtables: dict[bytes, int] = {}
 
     def _prepend(self, data: bytes, alignment: int, after: int = 0) -> int:
-        """Put ``data`` in front, with the byte at ``after`` in it aligned."""
+        """Prepend ``data`` so that its byte at ``after`` is aligned."""
         size = self._size + len(data)
         padding = -(size - after) % alignment
         self._parts.append(data + bytes(padding) if padding else data)
@@ -116,10 +113,10 @@ class FlatBufferWriter:
         return size
 
     def string(self, text: str) -> int:
-        """A string. The same one is written once.
+        """Write a string; equal strings are written once.
 
         Raises:
-            ValueError: when it is not Unicode.
+            ValueError: the text is not valid Unicode.
         """
         place = self._strings.get(text)
         if place is None:
@@ -129,7 +126,7 @@ class FlatBufferWriter:
         return place
 
     def scalars(self, code: str, items: Sequence[int | float] | Array) -> int:
-        """A vector of numbers; an empty one is not stored."""
+        """Write a vector of numbers; an empty vector is not stored."""
         count = len(items)
         if not count:
             return 0
@@ -140,7 +137,7 @@ class FlatBufferWriter:
         return self._prepend(data, max(_LAYOUTS[code].size, 4), after=4)
 
     def offsets(self, places: Sequence[int]) -> int:
-        """A vector of strings or tables; an empty one is not stored."""
+        """Write a vector of strings or tables, given their positions; an empty vector is not stored."""
         if not places:
             return 0
         size = 4 + 4 * len(places)
@@ -149,10 +146,10 @@ class FlatBufferWriter:
         return self._prepend(struct.pack(f"<{len(places) + 1}I", len(places), *relative), 4)
 
     def table(self, form: TableForm, *values: int | float | bool) -> int:
-        """A table, with the values of its slots in the order of the form; of what it refers to, the place."""
+        """Write a table. ``values`` are those of its slots in the order of the form, positions for offsets."""
         stored, layout = form.layout(values)
         vtable = self._vtables.get(layout.vtable)
-        if vtable is None:  # the same one is written once
+        if vtable is None:  # equal vtables are written once
             vtable = self._vtables[layout.vtable] = self._prepend(layout.vtable, 2)
         place = self._size + (-(self._size + layout.size) % layout.alignment) + layout.size
         fields = [
@@ -162,7 +159,7 @@ class FlatBufferWriter:
         return self._prepend(layout.pack(vtable - place, *fields), layout.alignment)
 
     def finish(self, root: int, identifier: bytes) -> bytes:
-        """The whole buffer: its size is a multiple of eight, which makes all alignments hold."""
+        """Return the whole buffer. Its size is a multiple of eight, as all alignments require."""
         total = self._size + 8 + (-(self._size + 8) % 8)
         self._prepend(struct.pack("<I4s", total - root, identifier), 8)
         return b"".join(reversed(self._parts))

@@ -1,7 +1,7 @@
-"""Whether an operator may be used on a chip with given data types, and in words why not.
+"""Legality check: may an operator be used on a chip with given data types, and why not.
 
-The answer is derived from the ``dtypes`` table of the operator's definition; for a composite operator from those of
-the operators it consists of.
+The verdict follows from the ``dtypes`` table of the operator's definition; for a composite operator from the tables of
+the operators in its expansion.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpuconvert.schema.types import Chip, DType, TensorType, format_shape
 
 
 class Status(enum.Enum):
-    """The three answers."""
+    """The three results of a check."""
 
     LEGAL = "legal"
     WARNING = "legal with a warning"
@@ -29,7 +29,7 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """An answer, and for everything but LEGAL the reason in words."""
+    """Result of a check, with the reason unless it is LEGAL."""
 
     status: Status
     reason: str = ""
@@ -45,7 +45,7 @@ def check(
     outputs: Sequence[TensorType],
     coeffs: Sequence[bool] = (),
 ) -> Verdict:
-    """Whether ``op`` may be used with these types on ``chip``.
+    """Check if ``op`` may be used with these types on ``chip``.
 
     Args:
         op: the operator with its parameters.
@@ -67,7 +67,7 @@ def check(
     assignment = _assignment(op, chip, inputs, outputs, coeffs)
     misses = []
     for case in support.cases:
-        miss = _miss(case, assignment)
+        miss = _mismatch(case, assignment)
         if miss is None:
             refused = refused_constants(op, inputs, coeffs)
             if refused:
@@ -87,10 +87,10 @@ def check(
 
 
 def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> Verdict:
-    """A composite is as legal as its expansion for these types; the reason is that of an operator inside it.
+    """Check the expansion of a composite for these types; the reason is that of an operator in the expansion.
 
-    Its own operands say where it takes constants; inside, what is computed of constants only is constant.
-    Symbolic extents have numbers when the composite is expanded, so the expansion is checked with numbers.
+    The operands of the composite declare which of them may be constant. Symbolic extents are replaced by numbers, as a
+    composite is expanded with static shapes only.
     """
     try:
         nodes = expansion(op, [None if type_ is None else _with_numbers(type_) for type_ in inputs], coeffs).nodes
@@ -108,10 +108,7 @@ def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | No
 
 
 def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> dict[int, str]:
-    """Return the reasons for which constants are refused, by the number of the operand.
-
-    Those of a custom operator are what its plugin makes of them.
-    """
+    """Return the reasons for which constant operands are refused, by operand index; none for custom operators."""
     if op.kind is OpKind.CUSTOM:
         return {}
     refused: dict[int, str] = {}
@@ -131,8 +128,8 @@ def refused_constants(op: Op, inputs: Sequence[TensorType | None], coeffs: Seque
 
 
 def constants_refused_by(node: Node) -> dict[int, str]:
-    """Return the reasons for which constant operands of a node are refused, by number."""
-    if all(value is None or value.data is None for value in node.inputs):  # as of nearly all nodes
+    """Return the reasons for which constant operands of a node are refused, by operand index."""
+    if all(value is None or value.data is None for value in node.inputs):  # fast path for most nodes
         return {}
     inputs, _, coeffs = _use(node)
     return refused_constants(node.op, inputs, coeffs)
@@ -147,9 +144,9 @@ def _with_numbers(type_: TensorType) -> TensorType:
 
 
 def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[Node, str]]:
-    """Check every node. Illegal ones go into ``problems``; warnings are returned with their nodes."""
+    """Check every node. Add illegal ones to ``problems`` and return the warnings with their nodes."""
     warnings = []
-    latest: dict[int, tuple[_Use, Verdict]] = {}  # of an operator, which nodes that are alike mostly share
+    latest: dict[int, tuple[_Use, Verdict]] = {}  # by id of the operator, which equal nodes mostly share
     for node in graph.nodes:
         use = _use(node)
         wrong = _wrong_values(node)
@@ -173,10 +170,9 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
 
 
 def check_use(node: Node, chip: Chip) -> Verdict:
-    """The verdict for one node of a graph that is not finished yet.
+    """Check one node of a graph that is still being optimized.
 
-    A constant that the operator does not take where it is counts as a tensor: ``optimizer.constant_operands`` makes it
-    one.
+    A constant operand that is refused counts as a tensor: ``optimizer.constant_operands`` converts it later.
     """
     inputs, outputs, coeffs = _use(node)
     for index in refused_constants(node.op, inputs, coeffs):
@@ -198,7 +194,7 @@ def _use(node: Node) -> _Use:
 
 
 def _wrong_values(node: Node) -> str:
-    """Return the reason for which elements of constant operands are refused; empty if there is none."""
+    """Return the reason for which elements of constant operands are refused, or an empty string."""
     if node.op.check_values is None:
         return ""
     types = tuple(None if value is None else value.type for value in node.inputs)
@@ -250,8 +246,8 @@ def _assignment(
     return Assignment(op, chip, types, tuple(ins), tuple(t.dtype for t in outputs), frozenset(constant))
 
 
-def _miss(case: Case, assignment: Assignment) -> tuple[int, str] | None:
-    """None when the case matches, else how far it got and what was missing."""
+def _mismatch(case: Case, assignment: Assignment) -> tuple[int, str] | None:
+    """Return None if the case matches, else the number of conditions that were met and the first that was not."""
     if case.when is not None and not case.when(assignment.op):
         needed = f", which need: {case.when_text}" if case.when_text else ""
         return 0, f"{assignment.op} has no legal form on {assignment.chip.value} with these parameters{needed}"

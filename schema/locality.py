@@ -1,7 +1,7 @@
-"""Whether a node of a graph may keep its tiles in on-chip memory, and in words why.
+"""Locality of nodes: may a node keep its tiles in on-chip memory, and why.
 
-The answer is derived from the ``locality`` of the operator's definition. The planner of groups asks it for every node,
-after shapes and data types are known.
+It follows from the ``locality`` of the operator's definition. The grouping planner queries it for every node after
+shapes and data types are known.
 
 Source: docs/semantics.md, section 18.
 """
@@ -18,19 +18,19 @@ from tpuconvert.schema.types import Chip, TensorType
 
 @dataclass(frozen=True)
 class NodeLocality:
-    """LOCAL or GLOBAL, never LIMITED_LOCAL, with the reason in words."""
+    """LOCAL or GLOBAL, never LIMITED_LOCAL, with the reason."""
 
     kind: LocalityKind
     reason: str
 
     @property
     def is_local(self) -> bool:
-        """Whether input and output tiles may stay in on-chip memory."""
+        """True if input and output tiles may stay in on-chip memory."""
         return self.kind is LocalityKind.LOCAL
 
 
 def locality_of(node: Node, chip: Chip) -> NodeLocality:
-    """The locality of one node on a chip."""
+    """Return the locality of one node on a chip."""
     inputs = [None if value is None else value.type for value in node.inputs]
     return locality_of_use(node.op, chip, inputs, [value.type for value in node.outputs])
 
@@ -38,10 +38,10 @@ def locality_of(node: Node, chip: Chip) -> NodeLocality:
 def locality_of_use(
     op: Op, chip: Chip, inputs: Sequence[TensorType | None], outputs: Sequence[TensorType]
 ) -> NodeLocality:
-    """The locality of an operator with its parameters and types.
+    """Return the locality of an operator for its parameters and types.
 
     Args:
-        op: the operator with its parameters. Negative axes count from the end, as everywhere.
+        op: the operator with its parameters.
         chip: the target.
         inputs: operand types in declaration order, None for absent ones.
         outputs: result types.
@@ -57,12 +57,12 @@ def locality_of_use(
     try:
         holds = locality.condition(op, present, tuple(outputs), chip)
     except IndexError:
-        reason = f"{op} on {_listed(present)} lacks an axis that the condition looks at: {locality.text}"
+        reason = f"{op} on {_join(present)} lacks an axis of the condition: {locality.text}"
         return NodeLocality(LocalityKind.GLOBAL, reason)
     if holds:
         return NodeLocality(LocalityKind.LOCAL, f"{op} meets the condition: {locality.text}")
-    return NodeLocality(LocalityKind.GLOBAL, f"{op} on {_listed(present)} does not meet the condition: {locality.text}")
+    return NodeLocality(LocalityKind.GLOBAL, f"{op} on {_join(present)} does not meet the condition: {locality.text}")
 
 
-def _listed(types: Sequence[TensorType]) -> str:
+def _join(types: Sequence[TensorType]) -> str:
     return " and ".join(str(item) for item in types) or "a use without operands"

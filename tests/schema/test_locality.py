@@ -191,7 +191,7 @@ def test_a_missing_axis_makes_a_node_global() -> None:
     assert locality_of_use(Third(), Chip.BM1686, [three, three], [three]).is_local
     found = locality_of_use(Third(), Chip.BM1686, [two, two], [two])
     assert found.kind is LocalityKind.GLOBAL
-    assert "lacks an axis that the condition looks at: axis 2 has extent 1" in found.reason
+    assert "lacks an axis of the condition: axis 2 has extent 1" in found.reason
 
 
 def test_absent_operands_do_not_count() -> None:

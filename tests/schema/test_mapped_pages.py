@@ -94,7 +94,7 @@ def test_reports_file_truncated_while_read(
     place[0].read_into(CHUNK, part)
     assert part == content[CHUNK : 2 * CHUNK]
     assert place[0].is_at(tmp_path / "source.bin") and not place[0].is_at(tmp_path / "absent.bin")
-    with pytest.raises(UsageError, match=r"source\.bin: it was cut off"):
+    with pytest.raises(UsageError, match=r"source\.bin: it was truncated"):
         place[0].read_into(CHUNK + 1, part)
 
 
