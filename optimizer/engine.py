@@ -55,8 +55,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
     """
     candidates = rules if isinstance(rules, Candidates) else Candidates(rules)
     budget = _FIRINGS_PER_NODE * (len(graph) + 10)
-    nodes = graph.sorted_nodes()
-    queue = deque([node for node in nodes if candidates.of(node)])
+    queue = deque(graph.sorted_nodes())  # including nodes that become candidates only later: they keep their position
     waiting = set(queue)
     fired = 0
     memory: dict[object, object] = {}

@@ -1,10 +1,10 @@
-"""The engine's bookkeeping, with rules of its own: what a rule returns takes the place of what it matched."""
+"""The bookkeeping of the engine, tested with small rules."""
 
 from functools import partial
 
 import numpy as np
 import pytest
-from optimizer.graphs import EXP, RELU, TANH, Q, annotated, graph_of, ops
+from optimizer.graphs import EXP, RELU, TANH, Q, annotate, graph_of, ops
 from work_counts import calls_of
 
 from tpuconvert.optimizer.engine import RewriteRule, Skip, Trace, rule, rules_of, run_rules
@@ -17,6 +17,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat, Split
+from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F16, F32, Scalar, TensorType
@@ -76,7 +77,7 @@ def test_one_name_twice_means_one_value():
     assert match(pattern, different.nodes[0], different) is None
 
 
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves the graph", "has two readers"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["is an output", "has two users"])
 def test_a_shared_node_is_skipped_and_named(leaves):
     def build(g, x):
         inner = g.add(TANH, x)
@@ -96,7 +97,7 @@ def test_names_sources_and_annotations_pass_to_the_result():
     with graph.source(Source("m.onnx", "first", "Tanh")):
         y = graph.add(TANH, x, name="inner")
     with graph.source(Source("m.onnx", "second", "Relu")):
-        z = annotated(graph.add(RELU, y, name="result"))
+        z = annotate(graph.add(RELU, y, name="result"))
     graph.output(z)
     pattern = p(Active, p(Active, "x", name="inner"), name="relu", where=is_relu)
     fire(graph, make(pattern, lambda g, m: g.add(ABS, m.x)))
@@ -112,7 +113,7 @@ def test_an_existing_value_keeps_the_name_of_its_tensor():
     assert graph.outputs[0].name == "tensor"
 
 
-def test_constants_made_from_a_constant_that_goes_have_its_name():
+def test_constants_computed_from_a_removed_constant_take_its_name():
     def build(g, x):
         return g.add(Add(), x, g.constant(np.ones(SHAPE, np.float32), "bias"))
 
@@ -141,7 +142,7 @@ def test_several_results_are_replaced_one_by_one(read):
     assert [node.inputs[0].name for node in graph.nodes if node.op == TANH] == [("left", "right")[i] for i in read]
 
 
-def test_dropping_a_result_that_is_read_is_a_mistake():
+def test_dropping_a_used_result_is_an_error():
     graph = graph_of(lambda g, x: g.add_all(Split(1, 2), x), SHAPE)
     with pytest.raises(InternalError, match="drops 'split"):
         fire(graph, make(p(Split, "x", name="split"), lambda g, m: (None, None)))
@@ -154,16 +155,16 @@ def test_dropping_a_result_that_is_read_is_a_mistake():
         (lambda g, m: g.add(Reshape((4, 1)), m.x), "turns FLOAT32"),
         (lambda g, m: g.add(Reshape((1, 1, 4)), m.x), "turns FLOAT32"),
         (lambda g, m: g.add(ABS, m.relu.output), "depend on itself"),
-        (lambda g, m: annotated(g.add(ABS, m.x)), "changes the quantization"),
+        (lambda g, m: annotate(g.add(ABS, m.x)), "changes the quantization"),
     ],
 )
-def test_a_rule_that_breaks_the_contract_is_a_mistake(function, message):
+def test_a_rule_that_breaks_the_contract_is_an_error(function, message):
     with pytest.raises(InternalError, match=message):
         fire(relu_chain(1), make(RELU_NODE, function))
 
 
-def test_an_annotated_value_cannot_stand_for_another():
-    graph = graph_of(lambda g, x: annotated(g.add(RELU, x)), SHAPE)
+def test_an_annotated_value_cannot_replace_another():
+    graph = graph_of(lambda g, x: annotate(g.add(RELU, x)), SHAPE)
     with pytest.raises(InternalError, match="changes the quantization"):
         fire(graph, make(RELU_NODE, lambda g, m: m.x))
 
@@ -172,9 +173,9 @@ PAIR = p(Active, p(Active, "x", name="inner"), name="relu", where=is_relu)
 MOVED = p(Active, p(Permute, "x", name="inner"), name="relu", where=is_relu)
 
 
-def test_no_rule_passes_over_an_annotation_unless_it_looks_at_it():
+def test_declines_inner_annotations_unless_the_rule_sees_them():
     def build(g, x):
-        return g.add(RELU, annotated(g.add(TANH, x)))
+        return g.add(RELU, annotate(g.add(TANH, x)))
 
     count, trace = fire(graph_of(build, SHAPE), make(PAIR, lambda g, m: g.add(ABS, m.x)))
     assert count == 0 and trace.skipped == {("test_rule", "the source file quantizes the result of inner"): 1}
@@ -183,16 +184,16 @@ def test_no_rule_passes_over_an_annotation_unless_it_looks_at_it():
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_moved_elements_are_on_the_grid_already(same):
+def test_data_movement_keeps_the_scale(same):
     def build(g, x):
-        before = annotated(g.add(TANH, x)) if same else g.add(TANH, x)
-        return g.add(RELU, annotated(g.add(Permute((0, 1)), before)))
+        before = annotate(g.add(TANH, x)) if same else g.add(TANH, x)
+        return g.add(RELU, annotate(g.add(Permute((0, 1)), before)))
 
     count, _ = fire(graph_of(build, SHAPE), make(MOVED, lambda g, m: g.add(ABS, m.x)))
     assert count == same
 
 
-def test_what_a_declining_rule_made_is_removed():
+def test_removes_nodes_of_a_declining_rule():
     def decline(g, m):
         g.add(Add(), g.add(ABS, m.x), g.constant(np.ones(SHAPE, np.float32)))
         return Skip("no")
@@ -203,19 +204,34 @@ def test_what_a_declining_rule_made_is_removed():
     assert trace.skipped == {("test_rule", "no"): 2}
 
 
-def test_rules_without_end_are_stopped():
+def test_stops_rules_that_do_not_terminate():
     graph = relu_chain(3)
     with pytest.raises(InternalError, match="do not terminate"):
         fire(graph, make(RELU_NODE, lambda g, m: g.add(RELU, m.x)))
 
 
-def test_a_rule_sees_what_another_made():
+def test_a_rule_sees_nodes_of_another():
     graph = relu_chain(3)
     fire(graph, make(PAIR, lambda g, m: g.add(RELU, m.x)), TO_ABS)
     assert [node.op for node in graph.nodes] == [ABS], "pairs become one relu, which becomes abs"
 
 
-def test_the_trace_counts_a_match_once_and_forgets_what_is_gone():
+def test_a_node_that_becomes_a_candidate_later_keeps_its_position():
+    def build(g, x):
+        first = g.add(Add(), g.add(Copy(), x), x, name="first")
+        return first, g.add(Add(), g.add(Muls(Scalar.f32(3)), x), x, name="second")
+
+    def record(g, m):
+        fired.append(m.sum.name)
+        return g.add(Mul(), m.scaled.output, m.x)
+
+    fired = []
+    replace_copy = make(p(Copy, "x", name="copy"), lambda g, m: g.add(Muls(Scalar.f32(2)), m.x))
+    fire(graph_of(build, SHAPE), replace_copy, make(p(Add, p(Muls, "x", name="scaled"), "x", name="sum"), record))
+    assert fired == ["first", "second"]
+
+
+def test_trace_counts_a_match_once_and_forgets_removed_nodes():
     trace = Trace()
     graph = relu_chain(2)
     decline = make(RELU_NODE, lambda g, m: Skip("not now"))
