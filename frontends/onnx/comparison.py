@@ -25,7 +25,7 @@ def compare(g: Graph, comparison: Comparison, a: Value, b: Value) -> Value:
     Integers go through FLOAT32, which is exact below 2^24.
     """
     a, b = (_float_operand(g, x) for x in (a, b))
-    for x, y, relation in ((a, b, comparison), (b, a, comparison.swapped)):
+    for x, y, relation in ((a, b, comparison), (b, a, comparison.mirror)):
         if y.is_constant and y.array.size == 1 and x.rank >= y.rank and not x.is_constant:
             number = Scalar.f32(float(y.array.reshape(-1)[0]))
             return g.add(relation.with_scalar(number), x)

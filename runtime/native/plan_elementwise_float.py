@@ -93,7 +93,7 @@ def _(op: BinaryArithmetic, node: Node, index: int) -> list[Operation]:
 
 @_operations.register
 def _(op: TensorComparison, node: Node, index: int) -> list[Operation]:
-    return _with_tensor((op.comparison.swapped if index else op.comparison).value, node, index)
+    return _with_tensor((op.comparison.mirror if index else op.comparison).value, node, index)
 
 
 def _with_tensor(name: str, node: Node, index: int) -> list[Operation]:

@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, DType, Te
 
 
 class ActiveType(enum.IntEnum):
-    """The functions, with the numbers of the operator set."""
+    """Activation functions, with the numbers of the TPU operator set."""
 
     ACTIVE_TANH = 0
     ACTIVE_SIGMOID = 1
@@ -45,7 +45,7 @@ def relu(x: Array) -> Array:
 
 
 def round_float(x: Array) -> Array:
-    """The nearest integer, halves away from zero; zeros are positive."""
+    """Round to the nearest integer; ties round away from zero, and zeros are positive."""
     from tpuconvert.schema.fixed_point import rhaz
 
     rounded: Array = rhaz(x).astype(x.dtype)
@@ -117,7 +117,7 @@ _DTYPES = on(
 
 
 class ActivationFunction(Op):
-    """What the two operators share."""
+    """Base of the two activation operators."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = _DTYPES
@@ -138,7 +138,7 @@ class ActivationFunction(Op):
         return (0.0, math.inf) if self.active_type is ActiveType.ACTIVE_RELU else None
 
     def is_non_negative(self) -> bool:
-        """As the range of the function says."""
+        """True if the range of the function has no negative number."""
         return self.active_type in _NON_NEGATIVE
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
@@ -186,7 +186,7 @@ class ActivationFunction(Op):
 @tpu_op("active")
 @dataclass(frozen=True)
 class Active(ActivationFunction):
-    """y = f(x), element by element; LEAKY_RELU has slope 0 here.
+    """``y = f(x)``: apply an activation function element-wise. LEAKY_RELU has slope 0 here.
 
     Units: SIN and COS take radians.
     """
@@ -198,7 +198,7 @@ class Active(ActivationFunction):
 @tpu_op("active_param")
 @dataclass(frozen=True)
 class ActiveParam(ActivationFunction):
-    """y = f(x), element by element; ``params[0]`` is the slope of LEAKY_RELU, 0 when there is none."""
+    """``y = f(x)``: apply an activation element-wise. ``params[0]`` is the slope of LEAKY_RELU, 0 if absent."""
 
     active_type: ActiveType
     params: tuple[float, ...] = ()

@@ -46,7 +46,7 @@ def of_tensors(arithmetic: Arithmetic) -> BinaryArithmetic:
 
 
 class BinaryArithmetic(Op):
-    """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
+    """Base of element-wise operators on two tensors, which broadcast along axes of extent 1."""
 
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
     locality = LOCAL
@@ -67,12 +67,12 @@ class BinaryArithmetic(Op):
         return (combine(self.arithmetic, x0, x1, self.result_dtype(DType.of(x0.dtype)), chip),)
 
     def result_dtype(self, first: DType) -> DType:
-        """The result's data type, where it is not free that of the first operand."""
+        """Data type of the result: that of the first operand, unless a definition has ``out_dtype``."""
         return first
 
 
 class FreeBinaryArithmetic(BinaryArithmetic):
-    """As above, where fixed-point results may have another type than the operands."""
+    """The same with a free type of fixed-point results."""
 
     out_dtype: DType | None
 
@@ -84,7 +84,7 @@ class FreeBinaryArithmetic(BinaryArithmetic):
 @tpu_op("add")
 @dataclass(frozen=True)
 class Add(FreeBinaryArithmetic):
-    """y = sat(x0 + x1).
+    """``y = sat(x0 + x1)``: add two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.
     """
@@ -101,7 +101,7 @@ class Add(FreeBinaryArithmetic):
 @tpu_op("sub")
 @dataclass(frozen=True)
 class Sub(FreeBinaryArithmetic):
-    """y = sat(x0 - x1).
+    """``y = sat(x0 - x1)``: subtract two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.
     """
@@ -118,7 +118,7 @@ class Sub(FreeBinaryArithmetic):
 @tpu_op("mul")
 @dataclass(frozen=True)
 class Mul(FreeBinaryArithmetic):
-    """y = sat(x0 * x1).
+    """``y = sat(x0 * x1)``: multiply two tensors element-wise. Integers saturate.
 
     Shapes: x0 and x1 broadcast against each other.
     """
@@ -138,7 +138,7 @@ class Mul(FreeBinaryArithmetic):
 @tpu_op("div")
 @dataclass(frozen=True)
 class Div(BinaryArithmetic):
-    """y = x0 / x1, the IEEE division: x/0 is a signed infinity, 0/0 is NaN.
+    """``y = x0 / x1``: divide two tensors element-wise as IEEE 754 does: x/0 is a signed infinity, 0/0 is NaN.
 
     Shapes: x0 and x1 broadcast against each other.
     """
@@ -152,7 +152,7 @@ class Div(BinaryArithmetic):
 @tpu_op("max")
 @dataclass(frozen=True)
 class Max(BinaryArithmetic):
-    """y = the larger of x0 and x1, NaN where one of them is NaN.
+    """``y = max(x0, x1)``, element-wise; NaN if either operand is NaN.
 
     Shapes: x0 and x1 broadcast against each other.
     """
@@ -167,7 +167,7 @@ class Max(BinaryArithmetic):
 @tpu_op("min")
 @dataclass(frozen=True)
 class Min(BinaryArithmetic):
-    """y = the smaller of x0 and x1, NaN where one of them is NaN.
+    """``y = min(x0, x1)``, element-wise; NaN if either operand is NaN.
 
     Shapes: x0 and x1 broadcast against each other.
     """

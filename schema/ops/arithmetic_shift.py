@@ -59,7 +59,7 @@ def check_amounts(op: Op, shift_axis: int, x: TensorType, amount: TensorType) ->
 @tpu_op("arithmetic_shift")
 @dataclass(frozen=True)
 class ArithmeticShift(Op):
-    """Shift by one amount: y = x * 2^shift, rounded by ``rounding_mode``, saturated.
+    """``y = x * 2^shift``: shift by one amount, rounded by ``rounding_mode``, saturated.
 
     Shapes: x [...], y the same. Both are signed or both unsigned; widths may differ.
     Units: ``shift`` in bits, positive to the left; -64 to 31.
@@ -83,7 +83,7 @@ class ArithmeticShift(Op):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
         if not -64 <= self.shift <= 31:
-            raise ValueError(f"arithmetic_shift: shift lies in -64..31, found {self.shift}")
+            raise ValueError(f"arithmetic_shift: shift must be in -64..31, found {self.shift}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         return (TensorType(self.out_dtype or x.dtype, x.shape),)
@@ -95,7 +95,7 @@ class ArithmeticShift(Op):
 @tpu_op("arithmetic_pc_shift")
 @dataclass(frozen=True)
 class ArithmeticPcShift(Op):
-    """Shift by one amount per channel: y = x * 2^s, rounded by ``rounding_mode``, saturated.
+    """``y = x * 2^s``: shift by one amount per channel, rounded by ``rounding_mode``, saturated.
 
     Shapes: x [...], s [extent of ``shift_axis``], y as x. Both x and y are signed or both unsigned; s is not wider than
     x.

@@ -52,7 +52,7 @@ def with_scalar(arithmetic: Arithmetic, number: Scalar, *, scalar_first: bool = 
 
 
 class ScalarArithmetic(Op):
-    """Every element of a tensor and one number."""
+    """Base of element-wise operators on a tensor and a number."""
 
     inputs = (Operand("tensor_i0"),)
     locality = LOCAL
@@ -69,7 +69,7 @@ class ScalarArithmetic(Op):
             _WITH_SCALAR[cls.arithmetic, cls.scalar_first] = cls
 
     def keeps_sign(self) -> bool:
-        """A sum, a product, a quotient or a minimum of numbers that are not negative."""
+        """True for a sum, product, quotient or minimum with a number that is not negative."""
         return Trait.KEEPS_SIGN in self.traits and self.scalar.value >= 0
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
@@ -83,7 +83,7 @@ class ScalarArithmetic(Op):
         return (combine(self.arithmetic, a, b, self.result_dtype(DType.of(x.dtype)), chip),)
 
     def result_dtype(self, first: DType) -> DType:
-        """The result's data type, where it is not free that of the tensor."""
+        """Data type of the result: that of the tensor, unless a definition has ``out_dtype``."""
         return first
 
 
@@ -100,7 +100,7 @@ class FreeScalarArithmetic(ScalarArithmetic):
 @tpu_op("adds")
 @dataclass(frozen=True)
 class Adds(FreeScalarArithmetic):
-    """y = sat(x + scalar)."""
+    """``y = sat(x + scalar)``: add a number to every element. Integers saturate."""
 
     scalar: Scalar
     out_dtype: DType | None = None
@@ -113,7 +113,7 @@ class Adds(FreeScalarArithmetic):
 @tpu_op("subs")
 @dataclass(frozen=True)
 class Subs(FreeScalarArithmetic):
-    """y = sat(x - scalar)."""
+    """``y = sat(x - scalar)``: subtract a number from every element. Integers saturate."""
 
     scalar: Scalar
     out_dtype: DType | None = None
@@ -126,7 +126,7 @@ class Subs(FreeScalarArithmetic):
 @tpu_op("rsubs")
 @dataclass(frozen=True)
 class Rsubs(FreeScalarArithmetic):
-    """y = sat(scalar - x)."""
+    """``y = sat(scalar - x)``: subtract every element from a number. Integers saturate."""
 
     scalar: Scalar
     out_dtype: DType | None = None
@@ -141,7 +141,7 @@ class Rsubs(FreeScalarArithmetic):
 @tpu_op("muls")
 @dataclass(frozen=True)
 class Muls(FreeScalarArithmetic):
-    """y = sat(x * scalar)."""
+    """``y = sat(x * scalar)``: multiply every element by a number. Integers saturate."""
 
     scalar: Scalar
     out_dtype: DType | None = None
@@ -159,7 +159,7 @@ class Muls(FreeScalarArithmetic):
 @tpu_op("divs")
 @dataclass(frozen=True)
 class Divs(ScalarArithmetic):
-    """y = x / scalar, a division and not a product with the reciprocal."""
+    """``y = x / scalar``: divide every element by a number; not a multiplication by the reciprocal."""
 
     scalar: Scalar
 
@@ -171,7 +171,7 @@ class Divs(ScalarArithmetic):
 @tpu_op("rdivs")
 @dataclass(frozen=True)
 class Rdivs(ScalarArithmetic):
-    """y = scalar / x."""
+    """``y = scalar / x``: divide a number by every element."""
 
     scalar: Scalar
 
@@ -184,7 +184,7 @@ class Rdivs(ScalarArithmetic):
 @tpu_op("maxs")
 @dataclass(frozen=True)
 class Maxs(ScalarArithmetic):
-    """y = the larger of x and scalar, NaN where x is NaN."""
+    """``y = max(x, scalar)``: limit every element from below; NaN stays NaN."""
 
     infinity = InfinityUse.DEFINED
 
@@ -201,7 +201,7 @@ class Maxs(ScalarArithmetic):
 @tpu_op("mins")
 @dataclass(frozen=True)
 class Mins(ScalarArithmetic):
-    """y = the smaller of x and scalar, NaN where x is NaN."""
+    """``y = min(x, scalar)``: limit every element from above; NaN stays NaN."""
 
     infinity = InfinityUse.DEFINED
 
@@ -219,7 +219,7 @@ class Mins(ScalarArithmetic):
 @tpu_op("axpy")
 @dataclass(frozen=True)
 class Axpy(Op):
-    """y = scalar * x + previous: two roundings, no fused multiply-add.
+    """``y = scalar * x + previous``, rounded after the multiplication and after the addition.
 
     The chip reads and overwrites one tensor; here the old content is an operand and the result a new value.
 

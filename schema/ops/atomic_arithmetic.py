@@ -49,7 +49,7 @@ class BmAtomicOp(enum.IntEnum):
 
 
 class ShiftType(enum.IntEnum):
-    """What a right shift fills with: zeros, or the sign."""
+    """Bits that a right shift inserts: zeros, or the sign."""
 
     LOGICAL = 0
     ARITHMETIC = 1
@@ -102,7 +102,7 @@ def shifted_pattern(x: Array, amount: Array, shift_type: ShiftType) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class AtomicArithmetic(Op, abc.ABC):
-    """What the family shares: constants for operands, shapes, and the data type of the result."""
+    """Base of the family: constant operands, shapes, and the data type of the result."""
 
     op: BmAtomicOp
     input0_is_const: bool = False
@@ -173,7 +173,7 @@ class _FloatArithmetic(AtomicArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_ADD", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmAdd(_FloatArithmetic):
-    """y = x0 + x1."""
+    """``y = x0 + x1``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_ADD
 
@@ -184,7 +184,7 @@ class BmAdd(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SUB", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmSub(_FloatArithmetic):
-    """y = x0 - x1."""
+    """``y = x0 - x1``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_SUB
 
@@ -195,7 +195,7 @@ class BmSub(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_MUL", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmMul(_FloatArithmetic):
-    """y = x0 * x1."""
+    """``y = x0 * x1``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MUL
 
@@ -206,7 +206,7 @@ class BmMul(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_DIV", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmDiv(_FloatArithmetic):
-    """y = x0 / x1."""
+    """``y = x0 / x1``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_DIV
 
@@ -217,7 +217,7 @@ class BmDiv(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_MAX", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmMax(_FloatArithmetic):
-    """y = max(x0, x1); NaN where one is NaN."""
+    """``y = max(x0, x1)``; NaN if either operand is NaN."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MAX
 
@@ -228,7 +228,7 @@ class BmMax(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_MIN", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmMin(_FloatArithmetic):
-    """y = min(x0, x1); NaN where one is NaN."""
+    """``y = min(x0, x1)``; NaN if either operand is NaN."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MIN
 
@@ -239,7 +239,7 @@ class BmMin(_FloatArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_MAC", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmMac(_FloatArithmetic):
-    """y = x0 * x1 + the previous y, which is an ordinary operand here; product and sum are rounded on their own."""
+    """``y = x0 * x1 + old``, rounded after each operation. The previous content ``old`` is an operand here."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MAC
 
@@ -264,7 +264,7 @@ class _BitLogic(AtomicArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_AND", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmAnd(_BitLogic):
-    """y = x0 and x1, bit by bit."""
+    """``y = x0 & x1``: bitwise AND."""
 
     op: BmAtomicOp = BmAtomicOp.BM_AND
 
@@ -275,7 +275,7 @@ class BmAnd(_BitLogic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_OR", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmOr(_BitLogic):
-    """y = x0 or x1, bit by bit."""
+    """``y = x0 | x1``: bitwise OR."""
 
     op: BmAtomicOp = BmAtomicOp.BM_OR
 
@@ -286,7 +286,7 @@ class BmOr(_BitLogic):
 @tpu_op("bm_atomic_tensor_arithmetic.BM_XOR", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmXor(_BitLogic):
-    """y = x0 exclusive-or x1, bit by bit."""
+    """``y = x0 ^ x1``: bitwise XOR."""
 
     op: BmAtomicOp = BmAtomicOp.BM_XOR
 
@@ -322,14 +322,14 @@ class _Selection(AtomicArithmetic):
 
     select_value: float
 
-    def selected(self, condition: Array, dtype: np.dtype[np.generic]) -> Array:
+    def select(self, condition: Array, dtype: np.dtype[np.generic]) -> Array:
         return np.where(condition, _constant(self.select_value, dtype), _constant(0.0, dtype))
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SG", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmSg(_Selection):
-    """y = select_value where x0 > x1, else 0; false for NaN."""
+    """``y = select_value if x0 > x1 else 0``; 0 for NaN."""
 
     op: BmAtomicOp = BmAtomicOp.BM_SG
     select_value: float
@@ -337,7 +337,7 @@ class BmSg(_Selection):
     code = BmAtomicOp.BM_SG
 
     def compute(self, x0: Array, x1: Array) -> Array:
-        return self.selected(x0 > x1, x0.dtype)
+        return self.select(x0 > x1, x0.dtype)
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_SE", OpKind.ATOMIC)
@@ -352,13 +352,13 @@ class BmSe(_Selection):
     code = BmAtomicOp.BM_SE
 
     def compute(self, x0: Array, x1: Array) -> Array:
-        return self.selected(words(x0) == words(x1), x0.dtype)
+        return self.select(words(x0) == words(x1), x0.dtype)
 
 
 @tpu_op("bm_atomic_tensor_arithmetic.BM_CPY", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmCpy(AtomicArithmetic):
-    """y = x0, bit for bit. x1 is not read."""
+    """``y = x0``, bit for bit. x1 is not read."""
 
     op: BmAtomicOp = BmAtomicOp.BM_CPY
 

@@ -36,7 +36,7 @@ _INTEGERS = (I32, I16, U16)
 
 
 class Dequantization(Op):
-    """What the four share: the kind of operation, and the check of the rounding mode."""
+    """Base of the four operators: the kind of operation, and the check of the rounding mode."""
 
     outputs = (RESULT,)
     locality = LOCAL
@@ -47,7 +47,7 @@ class Dequantization(Op):
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
 
 
-def _rescaled(x: Array, offset: int | Array, multiplier: int | Array, shift: Shift, mode: RoundingMode) -> Array:
+def _rescale(x: Array, offset: int | Array, multiplier: int | Array, shift: Shift, mode: RoundingMode) -> Array:
     """The exact difference of 16-bit numbers times an INT32 has at most 49 bits."""
     return rescale_one_rounding(x.astype(np.int64) - offset, multiplier, shift, mode)
 
@@ -55,7 +55,7 @@ def _rescaled(x: Array, offset: int | Array, multiplier: int | Array, shift: Shi
 @tpu_op("tpu_bdc_int_dequant", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class TpuBdcIntDequant(Dequantization):
-    """Rescale: y = (x - offset) * multiplier * 2^shift, rounded once by ``rounding_mode``, saturated.
+    """``y = sat((x - offset) * multiplier * 2^shift)``, rounded once by ``rounding_mode``.
 
     Shapes: x [N, C, H, W], y the same.
     Units: a positive shift is to the left; -64 to 31. The offset is INT16 for a signed x, UINT16 for an unsigned one.
@@ -81,7 +81,7 @@ class TpuBdcIntDequant(Dequantization):
         return (TensorType(self.out_dtype or I32, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        rescaled = _rescaled(x, self.offset, self.multiplier, self.shift, self.rounding_mode)
+        rescaled = _rescale(x, self.offset, self.multiplier, self.shift, self.rounding_mode)
         return (saturate(rescaled, self.out_dtype or I32),)
 
 
@@ -117,14 +117,14 @@ class TpuBdcIntPcDequant(Dequantization):
 
     def reference(self, x: Array, quant: Array) -> tuple[Array]:
         offset, multiplier, shift = (per_channel(quant, place).astype(np.int64) for place in range(3))
-        rescaled = _rescaled(x, offset, multiplier, shift, self.rounding_mode)
+        rescaled = _rescale(x, offset, multiplier, shift, self.rounding_mode)
         return (saturate(rescaled, self.out_dtype or I32),)
 
 
 @tpu_op("tpu_bdc_fp32_dequant", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class TpuBdcFp32Dequant(Dequantization):
-    """Dequantize: y = (x - offset) * scale in binary32; the difference is exact, so ``rounding_mode`` never matters.
+    """``y = (x - offset) * scale`` in float32. The difference is exact: ``rounding_mode`` has no effect.
 
     Shapes: x [N, C, H, W], y the same.
     Units: the offset has the data type of x.

@@ -48,7 +48,7 @@ _SUMS = _bm1684(INPUTS_SAME_WIDTH, input0=_ALL, input1=_ALL, output=_ALL)
 
 @dataclass(frozen=True, kw_only=True)
 class FixedPointArithmetic(Op, abc.ABC):
-    """What the family shares: constants of one element, expansion of input1, and shapes."""
+    """Base of the family: constants of one element, expansion of input1, and shapes."""
 
     op: BmAtomicOp
     input0_is_const: bool = False
@@ -102,7 +102,7 @@ class _Combination(FixedPointArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_ADD", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedAdd(_Combination):
-    """y = x0 + x1, saturated."""
+    """``y = sat(x0 + x1)``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_ADD
     out_dtype: DType | None = None
@@ -115,7 +115,7 @@ class BmQuantizedAdd(_Combination):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_SUB", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedSub(_Combination):
-    """y = x0 - x1, saturated."""
+    """``y = sat(x0 - x1)``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_SUB
     out_dtype: DType | None = None
@@ -128,7 +128,7 @@ class BmQuantizedSub(_Combination):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MAX", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedMax(_Combination):
-    """y = max(x0, x1)."""
+    """``y = max(x0, x1)``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MAX
 
@@ -140,7 +140,7 @@ class BmQuantizedMax(_Combination):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MIN", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedMin(_Combination):
-    """y = min(x0, x1)."""
+    """``y = min(x0, x1)``."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MIN
 
@@ -151,13 +151,13 @@ class BmQuantizedMin(_Combination):
 
 def _check_shift(op: Op, name: str, shift: int) -> None:
     if not 0 <= shift <= 31:
-        raise ValueError(f"{op.name}: {name} lies in 0..31, found {shift}")
+        raise ValueError(f"{op.name}: {name} must be in 0..31, found {shift}")
 
 
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_MUL", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedMul(FixedPointArithmetic):
-    """y = x0 * x1 / 2^rshift_bit, rounded half up, saturated."""
+    """``y = sat(round(x0 * x1 / 2^rshift_bit))``; ties round up."""
 
     op: BmAtomicOp = BmAtomicOp.BM_MUL
     rshift_bit: int = 0
@@ -236,7 +236,7 @@ class _BitLogic(FixedPointArithmetic):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_AND", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedAnd(_BitLogic):
-    """y = x0 and x1, bit by bit."""
+    """``y = x0 & x1``: bitwise AND."""
 
     op: BmAtomicOp = BmAtomicOp.BM_AND
 
@@ -247,7 +247,7 @@ class BmQuantizedAnd(_BitLogic):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_OR", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedOr(_BitLogic):
-    """y = x0 or x1, bit by bit."""
+    """``y = x0 | x1``: bitwise OR."""
 
     op: BmAtomicOp = BmAtomicOp.BM_OR
 
@@ -258,7 +258,7 @@ class BmQuantizedOr(_BitLogic):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_XOR", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedXor(_BitLogic):
-    """y = x0 exclusive-or x1, bit by bit."""
+    """``y = x0 ^ x1``: bitwise XOR."""
 
     op: BmAtomicOp = BmAtomicOp.BM_XOR
 
@@ -269,7 +269,7 @@ class BmQuantizedXor(_BitLogic):
 @tpu_op("bm_atomic_tensor_arithmetic_quantized.BM_CPY", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class BmQuantizedCpy(FixedPointArithmetic):
-    """y = x0. x1 is not read."""
+    """``y = x0``. x1 is not read."""
 
     op: BmAtomicOp = BmAtomicOp.BM_CPY
 

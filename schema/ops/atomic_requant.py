@@ -34,7 +34,7 @@ def bdc_support(**operands: tuple[DType, ...]) -> Support:
 
 
 class Requantization(Op):
-    """What the four share: the kind of operation, and a free result type. ``out_dtype`` None means INT8."""
+    """Base of the four operators: the kind of operation, and a free result type. ``out_dtype`` None means INT8."""
 
     outputs = (RESULT,)
     locality = LOCAL
@@ -68,7 +68,7 @@ def per_channel(quant: Array, place: int) -> Array:
 @tpu_op("tpu_bdc_int_requant", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class TpuBdcIntRequant(Requantization):
-    """Rescale: y = x * multiplier * 2^shift, rounded once by ``rounding_mode``, plus offset, saturated.
+    """``y = sat(round(x * multiplier * 2^shift) + offset)``, rounded by ``rounding_mode``.
 
     Shapes: x [N, C, H, W], y the same.
     Units: a positive shift is to the left; -64 to 31. The offset is INT16 for a signed y, UINT16 for an unsigned one.
@@ -137,7 +137,7 @@ class TpuBdcIntPcRequant(Requantization):
 @tpu_op("tpu_bdc_fp32_requant", OpKind.ATOMIC)
 @dataclass(frozen=True, kw_only=True)
 class TpuBdcFp32Requant(Requantization):
-    """Rescale in binary32: y = round(x * scale + offset), saturated; the product and the sum are rounded on their own.
+    """``y = sat(round(x * scale + offset))`` in float32, rounded after the multiplication and the addition.
 
     Shapes: x [N, C, H, W], y the same.
     Units: ``src_rounding_mode`` is that of INT32 beyond 24 bits, ``dst_rounding_mode`` that of the result.

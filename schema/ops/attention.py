@@ -1,4 +1,4 @@
-"""attention: a composite of two batched products with a softmax between them."""
+"""attention: a composite of two batched matmuls with a softmax between them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _LOWEST = float(np.finfo(np.float32).min)
 @tpu_op("attention", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class Attention(Composite):
-    """Scaled dot-product attention: y = softmax(query @ key' * scale + mask) @ value, per batch and head.
+    """``y = softmax(query @ key^T * scale + mask) @ value``: scaled dot-product attention per batch and head.
 
-    A row of scores that the mask makes minus infinity everywhere gives zeros. A source that spells the softmax out
-    without a guard has no numbers there (NaN): where such a mask is computed while the model runs, zeros take their
-    place. One that is constant is seen when the model is converted; its pieces stay.
+    A row of scores that the mask sets to minus infinity everywhere gives zeros. An unguarded softmax of a source gives
+    NaN there: zeros replace them if the mask is computed at run time; with a constant mask of this kind the source
+    operators are kept.
 
     Shapes: query [..., M, D], key [..., N, D], value [..., N, V], mask of the same rank broadcasts to [..., M, N],
     y [..., M, V]; the other axes broadcast.
@@ -88,7 +88,7 @@ class Attention(Composite):
             return (np.matmul(weights, v).astype(np.float32),)
 
     def expand(self, g: Graph, query: Value, key: Value, value: Value, mask: Value | None = None) -> tuple[Value]:
-        """Two batched products; softmax, or with a mask its formula guarded against rows without a score."""
+        """Two batched matmuls; softmax, or with a mask its formula guarded against rows without a score."""
         factor = self._factor(f.extents(self, query)[-1])
         (scores,) = BatchMatmul(right_transpose=True).expand(g, f.muls(g, query, factor), key)
         if mask is None:

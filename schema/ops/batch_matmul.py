@@ -1,4 +1,4 @@
-"""batch_matmul: a composite of one matrix product per batch."""
+"""batch_matmul: a composite of one matmul per batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RANKS = tuple(range(2, 9))
 @tpu_op("batch_matmul", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class BatchMatmul(Composite):
-    """Matrix product per batch: y[b] = left[b] @ right[b], with the last two axes swapped first where asked.
+    """``y[b] = left[b] @ right[b]``: one matmul per batch, with optional transposition of the last two axes.
 
     Shapes: left [..., M, K], right [..., K, N], y [..., M, N]. ``left_transpose`` means left [..., K, M],
     ``right_transpose`` right [..., N, K]. The other axes are aligned on the right and broadcast.
@@ -61,9 +61,9 @@ class BatchMatmul(Composite):
             return (np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.float32),)
 
     def expand(self, g: Graph, left: Value, right: Value) -> tuple[Value]:
-        """One product for all batches where they share the right matrix, else one each, joined."""
-        a = _swapped(g, left) if self.left_transpose else left
-        b = _swapped(g, right) if self.right_transpose else right
+        """One matmul for all batches that share the right matrix, else one each, concatenated."""
+        a = _swap_last_axes(g, left) if self.left_transpose else left
+        b = _swap_last_axes(g, right) if self.right_transpose else right
         shape_a, shape_b = f.extents(self, a), f.extents(self, b)
         batch = tuple(int(extent) for extent in self._batch(shape_a, shape_b))
         (rows, inner), columns = shape_a[-2:], shape_b[-1]
@@ -89,12 +89,12 @@ def _matrix(shape: Shape, is_transposed: bool) -> tuple[Dim, Dim]:
     return (columns, rows) if is_transposed else (rows, columns)
 
 
-def _swapped(g: Graph, x: Value) -> Value:
+def _swap_last_axes(g: Graph, x: Value) -> Value:
     return f.permute(g, x, (*range(x.rank - 2), x.rank - 1, x.rank - 2))
 
 
 def _matrices(g: Graph, x: Value, batch: tuple[int, ...]) -> list[Value]:
-    """One matrix per index of the broadcast batch; one that is used several times is cut out once."""
+    """One matrix per index of the broadcast batch; a matrix that is used several times is extracted once."""
     shape = x.type.static_shape
     own, matrix = shape[:-2], shape[-2:]
     flat = f.reshape(g, x, (math.prod(own), *matrix))

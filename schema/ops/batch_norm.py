@@ -1,4 +1,4 @@
-"""batch_norm: batch normalisation with given or computed statistics."""
+"""batch_norm: batch normalization with given or computed statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NormMode(enum.IntEnum):
 @tpu_op("batch_norm")
 @dataclass(frozen=True)
 class BatchNorm(Op):
-    """Batch normalisation: y = gamma * (x - mean) / sqrt(variance + epsilon) + beta, per channel.
+    """``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``: normalize every channel.
 
     With ``use_global_stats`` the statistics are mean and variance divided by ``scale`` (0 turns them into 0), else
     those of x over N, H and W. They are the second and third result.

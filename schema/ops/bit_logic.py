@@ -53,7 +53,7 @@ class TensorLogic(Op):
 @tpu_op("bit_and")
 @dataclass(frozen=True)
 class BitAnd(TensorLogic):
-    """y = x0 and x1, bit by bit."""
+    """``y = x0 & x1``: bitwise AND."""
 
     logic = Logic.AND
 
@@ -61,7 +61,7 @@ class BitAnd(TensorLogic):
 @tpu_op("bit_or")
 @dataclass(frozen=True)
 class BitOr(TensorLogic):
-    """y = x0 or x1, bit by bit."""
+    """``y = x0 | x1``: bitwise OR."""
 
     logic = Logic.OR
 
@@ -69,7 +69,7 @@ class BitOr(TensorLogic):
 @tpu_op("bit_xor")
 @dataclass(frozen=True)
 class BitXor(TensorLogic):
-    """y = x0 exclusive-or x1, bit by bit."""
+    """``y = x0 ^ x1``: bitwise XOR."""
 
     logic = Logic.XOR
 
@@ -97,7 +97,7 @@ class ScalarLogic(Op):
 @tpu_op("bit_ands")
 @dataclass(frozen=True)
 class BitAnds(ScalarLogic):
-    """y = x and scalar, bit by bit."""
+    """``y = x & scalar``: bitwise AND with a number."""
 
     scalar_i: Scalar
 
@@ -107,7 +107,7 @@ class BitAnds(ScalarLogic):
 @tpu_op("bit_ors")
 @dataclass(frozen=True)
 class BitOrs(ScalarLogic):
-    """y = x or scalar, bit by bit."""
+    """``y = x | scalar``: bitwise OR with a number."""
 
     scalar_i: Scalar
 
@@ -117,7 +117,7 @@ class BitOrs(ScalarLogic):
 @tpu_op("bit_xors")
 @dataclass(frozen=True)
 class BitXors(ScalarLogic):
-    """y = x exclusive-or scalar, bit by bit."""
+    """``y = x ^ scalar``: bitwise XOR with a number."""
 
     scalar_i: Scalar
 

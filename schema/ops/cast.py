@@ -1,4 +1,4 @@
-"""Cast: y = x in another data type, rounded half away from zero and saturated."""
+"""cast: convert to another data type; ties round away from zero and integers saturate."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _nearest(x: Array) -> Array:
 @tpu_op("cast")
 @dataclass(frozen=True)
 class Cast(Op):
-    """y = x as ``out_dtype``.
+    """``y = x`` as ``out_dtype``.
 
     Float to integer rounds half away from zero and saturates, NaN gives 0. Integer to integer saturates. To float is
     nearest, ties to even; integers reach FLOAT16 through binary32.

@@ -12,7 +12,7 @@ from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
 
 
 class ChannelShift(Op):
-    """Slices of axis 1 change their places."""
+    """Base of operators that move slices along axis 1."""
 
     inputs = (Operand("tensor_i"),)
     dtypes = on(bm1682=None, bm1684=(F32, I8, U8), bm1686=todo(F32, I8, U8))
@@ -48,7 +48,7 @@ def _move(x: Array, distance: int) -> Array:
 @tpu_op("lshift")
 @dataclass(frozen=True)
 class Lshift(ChannelShift):
-    """y[:, c] = x[:, c + num], or 0 where there is none."""
+    """``y[:, c] = x[:, c + num]``: shift along axis 1 towards index 0 and fill with zeros."""
 
     num: int
     axis: int = 1
@@ -61,7 +61,7 @@ class Lshift(ChannelShift):
 @tpu_op("rshift")
 @dataclass(frozen=True)
 class Rshift(ChannelShift):
-    """y[:, c] = x[:, c - num], or 0 where there is none."""
+    """``y[:, c] = x[:, c - num]``: shift along axis 1 away from index 0 and fill with zeros."""
 
     num: int
     axis: int = 1
@@ -74,7 +74,7 @@ class Rshift(ChannelShift):
 @tpu_op("clshift")
 @dataclass(frozen=True)
 class Clshift(ChannelShift):
-    """y[:, c] = x[:, (c + num) modulo the number of slices]."""
+    """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 towards index 0."""
 
     num: int
     axis: int = 1
@@ -87,7 +87,7 @@ class Clshift(ChannelShift):
 @tpu_op("crshift")
 @dataclass(frozen=True)
 class Crshift(ChannelShift):
-    """y[:, c] = x[:, (c - num) modulo the number of slices]."""
+    """``y[:, c] = x[:, (c - num) % C]``: rotate along axis 1 away from index 0."""
 
     num: int
     axis: int = 1

@@ -1,4 +1,4 @@
-"""Clamp: y = min(max(x, min), max)."""
+"""clamp: limit every element to an interval."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(I8, U8, I16, 
 @tpu_op("clamp")
 @dataclass(frozen=True)
 class Clamp(Op):
-    """y = min(max(x, min), max), element by element. INT32 passes through binary32 on every chip."""
+    """``y = min(max(x, min), max)``, element-wise. INT32 passes through float32 on every chip."""
 
     min: Scalar
     max: Scalar
@@ -43,9 +43,9 @@ class Clamp(Op):
     def reference(self, x: Array) -> tuple[Array]:
         """NaN stays NaN."""
         if x.dtype == np.int32:
-            return (through_binary32(self._clamped(x.astype(np.float32))),)
-        return (self._clamped(x),)
+            return (through_binary32(self._clamp(x.astype(np.float32))),)
+        return (self._clamp(x),)
 
-    def _clamped(self, x: Array) -> Array:
+    def _clamp(self, x: Array) -> Array:
         low, high = self.min.array.astype(x.dtype), self.max.array.astype(x.dtype)
         return minimum(maximum(x, low), high)

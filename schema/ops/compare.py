@@ -31,7 +31,7 @@ class Comparison(enum.Enum):
     NE = "ne"
 
     @property
-    def swapped(self) -> Comparison:
+    def mirror(self) -> Comparison:
         """The relation of ``b`` to ``a`` that is equivalent to this one of ``a`` to ``b``."""
         return Comparison(self.value.translate(_MIRROR))
 
@@ -59,7 +59,7 @@ _DTYPES = on(bm1682=(F32,), bm1684=(same(F32), _SMALL), bm1686=(same(F32), same(
 
 
 class TensorComparison(Op):
-    """Two tensors, element by element, both of which may be expanded along axes of extent 1."""
+    """Base of element-wise operators on two tensors, which broadcast along axes of extent 1."""
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0", coeff=True), Operand("tensor_i1", coeff=True))
@@ -82,7 +82,7 @@ class TensorComparison(Op):
 @tpu_op("gt")
 @dataclass(frozen=True)
 class Gt(TensorComparison):
-    """y = 1 where x0 > x1, else 0."""
+    """``y = 1 if x0 > x1 else 0``, element-wise."""
 
     comparison = Comparison.GT
 
@@ -90,7 +90,7 @@ class Gt(TensorComparison):
 @tpu_op("ge")
 @dataclass(frozen=True)
 class Ge(TensorComparison):
-    """y = 1 where x0 >= x1, else 0."""
+    """``y = 1 if x0 >= x1 else 0``, element-wise."""
 
     comparison = Comparison.GE
 
@@ -98,7 +98,7 @@ class Ge(TensorComparison):
 @tpu_op("lt")
 @dataclass(frozen=True)
 class Lt(TensorComparison):
-    """y = 1 where x0 < x1, else 0."""
+    """``y = 1 if x0 < x1 else 0``, element-wise."""
 
     comparison = Comparison.LT
 
@@ -106,7 +106,7 @@ class Lt(TensorComparison):
 @tpu_op("le")
 @dataclass(frozen=True)
 class Le(TensorComparison):
-    """y = 1 where x0 <= x1, else 0."""
+    """``y = 1 if x0 <= x1 else 0``, element-wise."""
 
     comparison = Comparison.LE
 
@@ -114,7 +114,7 @@ class Le(TensorComparison):
 @tpu_op("eq")
 @dataclass(frozen=True)
 class Eq(TensorComparison):
-    """y = 1 where x0 = x1, else 0."""
+    """``y = 1 if x0 == x1 else 0``, element-wise."""
 
     comparison = Comparison.EQ
     traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
@@ -123,14 +123,14 @@ class Eq(TensorComparison):
 @tpu_op("ne")
 @dataclass(frozen=True)
 class Ne(TensorComparison):
-    """y = 1 where x0 and x1 differ, or one of them is NaN; else 0."""
+    """``y = 1 if x0 != x1 else 0``, element-wise. NaN differs from everything."""
 
     comparison = Comparison.NE
     traits = Trait.BINARY | Trait.COMPARISON | Trait.COMMUTATIVE
 
 
 class ScalarComparison(Op):
-    """Every element of a tensor and one number."""
+    """Base of element-wise operators on a tensor and a number."""
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i0"),)
@@ -155,7 +155,7 @@ class ScalarComparison(Op):
 @tpu_op("gts")
 @dataclass(frozen=True)
 class Gts(ScalarComparison):
-    """y = 1 where x > scalar, else 0."""
+    """``y = 1 if x > scalar else 0``, element-wise."""
 
     scalar_i1: Scalar
 
@@ -165,7 +165,7 @@ class Gts(ScalarComparison):
 @tpu_op("ges")
 @dataclass(frozen=True)
 class Ges(ScalarComparison):
-    """y = 1 where x >= scalar, else 0."""
+    """``y = 1 if x >= scalar else 0``, element-wise."""
 
     scalar_i1: Scalar
 
@@ -175,7 +175,7 @@ class Ges(ScalarComparison):
 @tpu_op("lts")
 @dataclass(frozen=True)
 class Lts(ScalarComparison):
-    """y = 1 where x < scalar, else 0."""
+    """``y = 1 if x < scalar else 0``, element-wise."""
 
     scalar_i1: Scalar
 
@@ -185,7 +185,7 @@ class Lts(ScalarComparison):
 @tpu_op("les")
 @dataclass(frozen=True)
 class Les(ScalarComparison):
-    """y = 1 where x <= scalar, else 0."""
+    """``y = 1 if x <= scalar else 0``, element-wise."""
 
     scalar_i1: Scalar
 
@@ -195,7 +195,7 @@ class Les(ScalarComparison):
 @tpu_op("eqs")
 @dataclass(frozen=True)
 class Eqs(ScalarComparison):
-    """y = 1 where x = scalar, else 0."""
+    """``y = 1 if x == scalar else 0``, element-wise."""
 
     scalar_i1: Scalar
 
@@ -205,7 +205,7 @@ class Eqs(ScalarComparison):
 @tpu_op("nes")
 @dataclass(frozen=True)
 class Nes(ScalarComparison):
-    """y = 1 where x and scalar differ, or one of them is NaN; else 0."""
+    """``y = 1 if x != scalar else 0``, element-wise. NaN differs from everything."""
 
     scalar_i1: Scalar
 

@@ -46,7 +46,7 @@ def _is_local(op: Concat, ins: tuple[TensorType, ...], outs: tuple[TensorType, .
 @tpu_op("concat")
 @dataclass(frozen=True)
 class Concat(Op):
-    """The operands one behind the other along ``axis``.
+    """Concatenate the operands along ``axis``.
 
     Shapes: equal except on ``axis``, whose extents are added.
     """

@@ -19,7 +19,7 @@ class Conv3d(VolumeConvolution):
 
     Shapes: x [N, ic, D, H, W], w [oc, ic/groups, kd, kh, kw], b [oc] or [1, oc, 1, 1, 1], y [N, oc, od, oh, ow] with
     od = floor((D + pads - dilation*(kd-1) - 1) / stride) + 1, oh and ow alike.
-    Units: ``dilation`` and ``stride`` of d, h, w; ``pad`` before and behind of d, then of h, then of w.
+    Units: ``dilation`` and ``stride`` of d, h, w; ``pad`` before and after d, then h, then w.
     """
 
     groups: int = 1

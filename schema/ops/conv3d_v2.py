@@ -20,10 +20,10 @@ from tpuconvert.schema.zero_points import check_has_bias, check_zero_points, zer
 
 @dataclass(frozen=True)
 class ExactVolumeConvolution(VolumeConvolution):
-    """What conv3d_v2 and deconv3d_v2 share: parameters, data types, and the type of the result.
+    """Base of conv3d_v2 and deconv3d_v2: parameters, data types, and the type of the result.
 
     Shapes: ``izp_vec`` has one value per input channel, ``kzp_vec`` one per output channel.
-    Units: t, h and w are the axes; pads with 0 are before an axis, with 1 behind it.
+    Units: t, h and w are the axes; pads with 0 are before an axis, with 1 after it.
     """
 
     dt: int = 1
@@ -97,7 +97,7 @@ class Deconv3dV2(ExactVolumeConvolution):
     """Exact transposed convolution of x - izp with w - kzp, plus b, saturated once.
 
     Shapes: x [N, ic, T, H, W], w [ic, oc/groups, kt, kh, kw], b [oc] or [1, oc, 1, 1, 1], y [N, oc, ot, oh, ow] with
-    ot = (T-1)*stride + dilation*(kt-1) + 1 - pads, oh and ow alike. A negative pad behind, down to 1 - stride, appends
+    ot = (T-1)*stride + dilation*(kt-1) + 1 - pads, oh and ow alike. A negative last pad, down to 1 - stride, appends
     planes, rows or columns that hold only the bias.
     ``out_dtype`` None means INT32.
     """

@@ -32,7 +32,7 @@ EXACT_DTYPES = on(
 
 @dataclass(frozen=True)
 class ExactConvolution(ConvolutionParams):
-    """What conv_v2 and deconv_v2 share: zero points, data types, and the type of the result.
+    """Base of conv_v2 and deconv_v2: zero points, data types, and the type of the result.
 
     Shapes: ``izp_vec`` has one value per input channel, ``kzp_vec`` one per output channel.
     """

@@ -16,7 +16,7 @@ _ANY = case({ALL: _DATA})
 
 
 class CustomedFunction(Protocol):
-    """What is registered for an ``op_type``; ``param`` is the operator's parameter block, None when it has none."""
+    """Function registered for an ``op_type``; ``param`` is the operator's parameter block, None when it has none."""
 
     def infer(self, param: bytes | None, *types: TensorType) -> Sequence[TensorType]:
         """The types of the results."""
@@ -49,7 +49,7 @@ def customed_function(op_type: int) -> Callable[[Function], Function]:
 @tpu_op("customed_ops")
 @dataclass(frozen=True)
 class CustomedOps(Op):
-    """What the function registered for ``op_type`` computes.
+    """Call the function registered for ``op_type``.
 
     Shapes and data types of the results are what the function says.
     Units: ``param_size`` in bytes; None means the whole of ``param``.

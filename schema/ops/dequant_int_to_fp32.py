@@ -1,4 +1,4 @@
-"""dequant_int_to_fp32: turn quantized integers into real numbers."""
+"""dequant_int_to_fp32: convert quantized integers to floats."""
 
 from __future__ import annotations
 

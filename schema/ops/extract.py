@@ -24,7 +24,7 @@ def _check(op: str, x: TensorType, start: Sequence[int], end: Sequence[int], str
         first, limit, step = start[axis], end[axis], stride[axis]
         if not (0 <= first < limit and step >= 1) or (isinstance(extent, int) and limit > extent):
             raise ShapeError(
-                f"{op}: axis {axis} of {x} cannot be cut from {first} to {limit} in steps of {step}; "
+                f"{op}: axis {axis} of {x} cannot be sliced from {first} to {limit} in steps of {step}; "
                 f"start {list(start)}, end {list(end)}, stride {list(stride)}"
             )
 
@@ -57,7 +57,7 @@ class Extract(Op):
     rewrite_weight = 2
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: every axis needs a start, an end and a stride that lie in it."""
+        """Shapes: every axis needs a start, an end and a stride within it."""
         _check(self.name, x, self.start, self.end, self.stride)
         limits = zip(self.start, self.end, self.stride, strict=True)
         return (TensorType(x.dtype, tuple(-(-(end - start) // stride) for start, end, stride in limits)),)

@@ -1,4 +1,4 @@
-"""Operators of the set as functions of values, in which expansions of composite operators are written.
+"""TPU operators as functions of values, for the expansions of composite operators.
 
 All take and give FLOAT32. Constants are reshaped and cut at once, without a node.
 """

@@ -31,7 +31,7 @@ from tpuconvert.schema.types import (
 _FIXED = (F32, I32, I8, U8, I16, U16)
 
 
-def _filled(*dtypes: DType) -> tuple[Case]:
+def _fill_case(*dtypes: DType) -> tuple[Case]:
     return (case({"tensor_like": dtypes, "scalar_i": dtypes, "tensor_o": dtypes}, SCALAR_SAME_OUT),)
 
 
@@ -47,7 +47,7 @@ class NumberLike(Op):
 
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_like"),)
-    dtypes = on(*_filled(*_FIXED), bm1682=_filled(F32))
+    dtypes = on(*_fill_case(*_FIXED), bm1682=_fill_case(F32))
     locality = GLOBAL
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
@@ -100,7 +100,7 @@ class SequenceGen(Op):
         return first if self.out_dtype is None else self.out_dtype
 
 
-def _fetched(*dtypes: DType) -> tuple[Case]:
+def _fetch_case(*dtypes: DType) -> tuple[Case]:
     return (case({"tensor_i": dtypes, "tensor_o": (I32,)}),)
 
 
@@ -118,7 +118,9 @@ class ShapeFetch(Op):
 
     inputs = (Operand("tensor_i"),)
     outputs = (Operand("tensor_o", ranks=(1,)),)
-    dtypes = on(bm1682=_fetched(F32), bm1684=_fetched(*_FIXED), bm1686=_fetched(F32, F16, I32, I8, U8, I16, U16))
+    dtypes = on(
+        bm1682=_fetch_case(F32), bm1684=_fetch_case(*_FIXED), bm1686=_fetch_case(F32, F16, I32, I8, U8, I16, U16)
+    )
     locality = GLOBAL
 
     def __post_init__(self) -> None:

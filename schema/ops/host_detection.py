@@ -18,7 +18,7 @@ COLUMNS = 7
 
 
 class BoxCode(enum.IntEnum):
-    """How a prediction moves a prior box, with the numbers of SSD."""
+    """Encoding of a prediction relative to a prior box, with the numbers of SSD."""
 
     CORNER = 1
     CENTER_SIZE = 2
@@ -69,7 +69,7 @@ class DetectionOutput(Op):
             raise ValueError("detection_output: keep_top_k is 0")
 
     def infer(self, loc: TensorType, conf: TensorType, prior: TensorType) -> tuple[TensorType]:
-        """Shapes: as many predictions as the priors ask for."""
+        """Shapes: the number of predictions follows from the priors."""
         batch, priors = loc.shape[0], self._priors(prior)
         wanted = (priors * 4 * (1 if self.share_location else self.num_classes), priors * self.num_classes)
         found = tuple(_elements(x) for x in (loc, conf))

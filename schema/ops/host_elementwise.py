@@ -21,7 +21,7 @@ from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 
 class EltwiseOperation(enum.IntEnum):
-    """How the arrays are combined."""
+    """Operation that combines the arrays."""
 
     Product = 0
     Sum = 1
@@ -103,7 +103,7 @@ class UnaryOperation(enum.IntEnum):
     Zero = 16
 
 
-def _inverted(x: Array) -> Array:
+def _invert(x: Array) -> Array:
     result: Array = np.invert(np.ascontiguousarray(x).view(np.uint32)).view(np.float32)
     return result
 
@@ -116,7 +116,7 @@ _EXACT: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
         UnaryOperation.Ceil: lambda x: np.ceil(x) + np.float32(0),
         UnaryOperation.Floor: lambda x: np.floor(x) + np.float32(0),
         UnaryOperation.Neg: np.negative,
-        UnaryOperation.Not: _inverted,
+        UnaryOperation.Not: _invert,
         UnaryOperation.Rcp: np.reciprocal,
         UnaryOperation.Round: round_float,
         UnaryOperation.Sign: np.sign,
@@ -144,7 +144,7 @@ _BINARY64: Mapping[UnaryOperation, Callable[[Array], Array]] = MappingProxyType(
 class Unary32f(Op):
     """y = f(x), element by element. Transcendental functions are evaluated in binary64 and rounded once.
 
-    Round takes halves away from zero; Not inverts all bits; Rcp is 1 / x, Rsqrt 1 / sqrt(x).
+    Round rounds ties away from zero; Not inverts all bits; Rcp is 1 / x, Rsqrt 1 / sqrt(x).
 
     Shapes: x [size], y the same.
     """

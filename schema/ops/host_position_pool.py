@@ -1,4 +1,4 @@
-"""roi_position_pool: every cell of a region is the mean of a channel of its own, on the host."""
+"""roi_position_pool: every cell of a region is the mean of its own channel, on the host."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SMALLEST_SIDE = 0.1
 @tpu_op("roi_position_pool", OpKind.HOST)
 @dataclass(frozen=True, kw_only=True)
 class RoiPositionPool(Op):
-    """Every region is cut into group_size x group_size cells; a cell is the mean of its pixels, 0 where it has none.
+    """Every region is divided into group_size x group_size cells; a cell is the mean of its pixels, 0 without pixels.
 
     Cell (i, j) of result channel c is taken from channel (c * group_size + i) * group_size + j of x.
 
     Shapes: x [N, output_dim * group_size^2, H, W], rois [R, 5] as (image, x1, y1, x2, y2), both corners inside;
     y [R, output_dim, group_size, group_size].
-    Units: rois are rounded (halves away from zero), then times ``spatial_scale`` they are pixels.
+    Units: rois are rounded (ties away from zero), then times ``spatial_scale`` they are pixels.
     Errors: an image outside of the batch fails the run.
     Source: Dai et al., R-FCN; its Caffe layer PSROIPooling.
     """
@@ -75,7 +75,7 @@ class RoiPositionPool(Op):
         return scaled
 
     def _cells(self, first: float, last: float, extent: int) -> list[slice]:
-        """The pixels of every cell along one axis; neighbours share the pixel that a border goes through."""
+        """The pixels of every cell along one axis; neighbors share the pixel that their common edge crosses."""
         start = np.float32(first)
         side = np.maximum(np.float32(last) - start, np.float32(_SMALLEST_SIDE)) / np.float32(self.group_size)
         edges = [start + np.float32(k) * side for k in range(self.group_size + 1)]

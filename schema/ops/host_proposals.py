@@ -20,8 +20,8 @@ _REGION = 5
 class Proposals(Op):
     """The best boxes: anchors at every position, moved by the predictions, without those that overlap a better one.
 
-    Boxes are cut to the image; those with a side below ``min_size`` count with the score 0. Rows that are not needed
-    follow and are 0. Equal scores keep the order of positions (rows, columns, anchors).
+    Boxes are clipped to the image; those with a side below ``min_size`` count with the score 0. Unused rows follow and
+    are 0. Equal scores keep the order of positions (rows, columns, anchors).
 
     Shapes: scores [1, 2 * A, H, W], of which the second half is that of objects; deltas [1, 4 * A, H, W]; info [1, K]
     or [K], K at least 3: height and width of the image, and the scale of ``min_size``. A anchors: one per ratio and
@@ -82,7 +82,7 @@ class Proposals(Op):
         found = np.where((sides >= self.min_size * scale).all(axis=1), found, np.float32(0))
         order = np.argsort(-found, kind="stable")[: self.pre_nms_topn]
         corners = boxes.astype(np.float32)
-        kept = self._suppressed(corners, order)
+        kept = self._suppress(corners, order)
         regions = np.zeros((self.post_nms_topn, _REGION), np.float32)
         chosen = np.zeros(self.post_nms_topn, np.float32)
         regions[: len(kept), 1:], chosen[: len(kept)] = corners[kept], found[kept]
@@ -115,7 +115,7 @@ class Proposals(Op):
         boxes: Array = np.clip(corners, 0, np.array((width - 1, height - 1) * 2))
         return boxes
 
-    def _suppressed(self, boxes: Array, order: Array) -> list[int]:
+    def _suppress(self, boxes: Array, order: Array) -> list[int]:
         """Indices of the boxes that stay, at most ``post_nms_topn``; corners are pixels, so sides are one longer."""
         areas = (boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1)
         kept: list[int] = []

@@ -15,7 +15,7 @@ from tpuconvert.schema.types import F32, I32, Array, TensorType
 
 
 class RegionMode(enum.IntEnum):
-    """How the samples of one cell become one number."""
+    """Reduction of the samples of a cell."""
 
     AVERAGE = 0
     MAXIMUM = 1
@@ -41,7 +41,7 @@ class _Taps:
 @tpu_op("roi_align", OpKind.HOST)
 @dataclass(frozen=True, kw_only=True)
 class RoiAlign(Op):
-    """Every region is cut into cells; a cell is the mean, or the largest part, of bilinear samples in it.
+    """Every region is divided into cells; a cell is the mean, or the largest part, of bilinear samples in it.
 
     With MAXIMUM the largest of the weighted pixels of all samples is taken, as the standard has it.
 
@@ -86,7 +86,7 @@ class RoiAlign(Op):
             image = x[images[number]].astype(np.float64)
             rows = self._taps(y1, y2, self.output_height, image.shape[1])
             columns = self._taps(x1, x2, self.output_width, image.shape[2])
-            result[number] = self._pooled(image, rows, columns)
+            result[number] = self._pool(image, rows, columns)
         return (result,)
 
     def _taps(self, start: float, end: float, cells: int, extent: int) -> _Taps:
@@ -100,7 +100,7 @@ class RoiAlign(Op):
         part = place - low
         return _Taps(low, np.minimum(low + 1, extent - 1), (1 - part) * counts, part * counts, per_cell)
 
-    def _pooled(self, image: Array, rows: _Taps, columns: _Taps) -> Array:
+    def _pool(self, image: Array, rows: _Taps, columns: _Taps) -> Array:
         """[C, output_height, output_width]."""
         parts = [
             image[:, row][:, :, column] * row_weight[:, None] * column_weight
@@ -119,7 +119,7 @@ class RoiAlign(Op):
 @tpu_op("roi_max_pool", OpKind.HOST)
 @dataclass(frozen=True, kw_only=True)
 class RoiMaxPool(Op):
-    """Every region, rounded to pixels, is cut into cells; a cell is its largest pixel, 0 where it has none.
+    """Every region, rounded to pixels, is divided into cells; a cell is its largest pixel, 0 where it has none.
 
     Shapes: x [N, C, H, W], rois [R, 5] as (image, x1, y1, x2, y2), both corners inside; y [R, C, height, width].
     Units: rois times ``spatial_scale`` are pixels, halves rounded away from zero; a region has at least one pixel.

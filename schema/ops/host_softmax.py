@@ -12,7 +12,7 @@ from tpuconvert.schema.types import F32, U16, Array, TensorType
 
 
 class FlatSoftmax(Op):
-    """What the two share."""
+    """Base of the two operators."""
 
     inputs = (flat("src"),)
     outputs = (flat("dst"),)
@@ -31,7 +31,7 @@ class FlatSoftmax(Op):
         return (x,)
 
     def probabilities(self, x: Array) -> Array:
-        """The operator of the set, along the middle axis."""
+        """Apply the TPU operator along the middle axis."""
         return Softmax(1).reference(x.reshape(self.outer, self.count, self.inner))[0].reshape(-1)
 
 

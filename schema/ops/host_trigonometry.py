@@ -15,7 +15,7 @@ from tpuconvert.schema.types import F32, Array, TensorType
 
 
 class InverseFunction(enum.IntEnum):
-    """Which function is undone."""
+    """Trigonometric function to invert."""
 
     ACOS = 0
     ASIN = 1
@@ -30,7 +30,7 @@ _FUNCTIONS: Mapping[InverseFunction, Callable[[Array], Array]] = MappingProxyTyp
 @tpu_op("inverse_trigonometry", OpKind.HOST)
 @dataclass(frozen=True)
 class InverseTrigonometry(Op):
-    """y = the angle in radians, element by element; NaN where there is none. Evaluated in binary64, rounded once.
+    """y = the angle in radians, element-wise; NaN outside the domain. Evaluated in binary64, rounded once.
 
     Shapes: x [...], y the same.
     Source: ONNX Acos-7, Asin-7, Atan-7. The TPU set has no such function.

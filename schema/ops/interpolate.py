@@ -34,7 +34,7 @@ class PlatForm(enum.IntEnum):
 
 
 class InterpolateMode(enum.IntEnum):
-    """How a value between pixels is found."""
+    """Interpolation method between pixels."""
 
     NEAREST = 0
     BILINEAR = 1
@@ -43,7 +43,7 @@ class InterpolateMode(enum.IntEnum):
 _RELEASED = (PlatForm.TENSORFLOW, PlatForm.OPENCV)
 
 
-def _released() -> ChipTable:
+def _dtype_table() -> ChipTable:
     cases = [
         same(dtype, when=lambda op: op.platform in _RELEASED, when_text="platform is TENSORFLOW or OPENCV")
         for dtype in (F32, F16)
@@ -72,7 +72,7 @@ class Interpolate(Op):
 
     inputs = (Operand("tensor_i", (4,), "NCHW"),)
     outputs = (Operand("tensor_o", (4,), "NCHW"),)
-    dtypes = _released()
+    dtypes = _dtype_table()
     locality = GLOBAL
 
     def __post_init__(self) -> None:
@@ -93,7 +93,9 @@ class Interpolate(Op):
         if self.size:
             height, width = self.size
             return (TensorType(x.dtype, (*x.shape[:2], height, width)),)
-        extents = tuple(_scaled(extent, factor) for extent, factor in zip(x.shape[2:], self.scale_factor, strict=True))
+        extents = tuple(
+            _scale_extent(extent, factor) for extent, factor in zip(x.shape[2:], self.scale_factor, strict=True)
+        )
         if 0 in extents:
             raise ShapeError(f"interpolate: factors {self.scale_factor} leave nothing of {x}")
         return (TensorType(x.dtype, (*x.shape[:2], *extents)),)
@@ -128,7 +130,7 @@ class Interpolate(Op):
         return low, high, place - floor
 
     def _coordinates(self, extent: int, out: int) -> Array:
-        """Where each index of the result lies in x; binary32, rounded after each operation."""
+        """Position in x of each index of the result, in float32, rounded after each operation."""
         one, half = np.float32(1), np.float32(0.5)
         source, result = np.float32(extent), np.float32(out)
         index = np.arange(out, dtype=np.float32)
@@ -152,7 +154,7 @@ class Interpolate(Op):
         return centre if self.method == InterpolateMode.NEAREST else centre - half
 
 
-def _scaled(extent: Dim, factor: float) -> Dim:
+def _scale_extent(extent: Dim, factor: float) -> Dim:
     if isinstance(extent, int):
         return math.floor(extent * factor)
     return times(extent, int(factor)) if float(factor).is_integer() else f"floor({extent}*{factor!r})"

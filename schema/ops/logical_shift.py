@@ -54,7 +54,7 @@ class LogicalShift(Op):
     def __post_init__(self) -> None:
         object.__setattr__(self, "rounding_mode", check_rounding(self, self.rounding_mode))
         if not -64 <= self.shift <= 31:
-            raise ValueError(f"logical_shift: shift lies in -64..31, found {self.shift}")
+            raise ValueError(f"logical_shift: shift must be in -64..31, found {self.shift}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         return (TensorType(self.out_dtype or x.dtype, x.shape),)

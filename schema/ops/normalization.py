@@ -35,7 +35,7 @@ def _check_factors(op: Composite, wanted: Shape, x: TensorType, **given: TensorT
             raise ShapeError(f"{op.name}: {name} must be {format_shape(wanted)}, got {types}")
 
 
-def _scaled(g: Graph, x: Value, scale: Value | None, bias: Value | None) -> Value:
+def _scale(g: Graph, x: Value, scale: Value | None, bias: Value | None) -> Value:
     """``x * scale + bias``, as far as they are there; both have the rank of x."""
     y = x if scale is None else f.mul(g, x, scale)
     return y if bias is None else f.add(g, y, bias)
@@ -48,7 +48,7 @@ def _wide(x: Array | None, default: float, shape: tuple[int, ...]) -> Array:
 @tpu_op("layer_norm", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class LayerNorm(Composite):
-    """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over ``axis`` and all axes behind it.
+    """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over ``axis`` and all axes after it.
 
     Shapes: x [...], scale and bias the extents of x from ``axis`` on, y that of x.
     Source: ONNX LayerNormalization-17; the variance is that of all elements, not the estimate from samples.
@@ -89,13 +89,13 @@ class LayerNorm(Composite):
         axes = tuple(range(self.axis % x.rank, x.rank))
         centred = f.sub(g, x, f.mean(g, x, axes))
         y = f.mul(g, centred, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, centred), axes), self.epsilon)))
-        return (_scaled(g, y, *(_aligned(self, g, value, x.rank) for value in (scale, bias))),)
+        return (_scale(g, y, *(_align(self, g, value, x.rank) for value in (scale, bias))),)
 
 
 @tpu_op("rms_norm", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class RmsNorm(Composite):
-    """``y = x / sqrt(mean(x^2) + epsilon) * scale``, over ``axis`` and all axes behind it.
+    """``y = x / sqrt(mean(x^2) + epsilon) * scale``, over ``axis`` and all axes after it.
 
     Shapes: x [...], scale the extents of x from ``axis`` on, y that of x.
     Source: ONNX RMSNormalization-23.
@@ -128,10 +128,10 @@ class RmsNorm(Composite):
         """Mean of squares, RSQRT, products."""
         axes = tuple(range(self.axis % x.rank, x.rank))
         y = f.mul(g, x, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, x), axes), self.epsilon)))
-        return (_scaled(g, y, _aligned(self, g, scale, x.rank), None),)
+        return (_scale(g, y, _align(self, g, scale, x.rank), None),)
 
 
-def _aligned(op: Composite, g: Graph, x: Value | None, rank: int) -> Value | None:
+def _align(op: Composite, g: Graph, x: Value | None, rank: int) -> Value | None:
     """Axes of extent 1 before those of a factor, where it has fewer than the tensor."""
     return x if x is None or x.rank == rank else f.reshape(g, x, (1,) * (rank - x.rank) + f.extents(op, x))
 
@@ -152,7 +152,7 @@ def _with_free_batch(op: Composite, x: Value) -> tuple[int, ...]:
 @tpu_op("group_norm", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class GroupNorm(Composite):
-    """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over groups of channels and all axes behind them.
+    """``y = (x - mean) / sqrt(variance + epsilon) * scale + bias``, over groups of channels and all axes after them.
 
     Shapes: x [N, C, ...] with C a multiple of ``groups``, scale and bias [C], y that of x.
     Source: ONNX GroupNormalization-21; with groups = C InstanceNormalization-6.
@@ -202,7 +202,7 @@ class GroupNorm(Composite):
         y = f.mul(g, centred, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, centred), (2,)), self.epsilon)))
         per_channel = (1, shape[1]) + (1,) * (x.rank - 2)
         factors = (None if value is None else f.reshape(g, value, per_channel) for value in (scale, bias))
-        return (_scaled(g, f.reshape(g, y, shape), *factors),)
+        return (_scale(g, f.reshape(g, y, shape), *factors),)
 
 
 @tpu_op("lrn", OpKind.COMPOSITE)

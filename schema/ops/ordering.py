@@ -24,7 +24,7 @@ def _unless_stable(case_: Case) -> tuple[Case]:
 
 
 class ArgMethod(enum.IntEnum):
-    """Which element is asked for."""
+    """Element to find: the largest or the smallest."""
 
     max = 0
     min = 1
@@ -58,7 +58,7 @@ _ARG = (
 @tpu_op("arg")
 @dataclass(frozen=True)
 class Arg(Op):
-    """Index of the first largest or smallest element along ``axis``; the first NaN, where there is one.
+    """Index of the first largest or smallest element along ``axis``; that of the first NaN, if any.
 
     ``out_dtype`` is INT32, or FLOAT32 for the index as a number, which is all that BM1682 has.
 
@@ -142,7 +142,7 @@ _ARGSORT = case({"tensor_i": (F32,), "index_o": (I32, F32)})
 @tpu_op("sort")
 @dataclass(frozen=True)
 class Sort(Op):
-    """The elements along ``dim`` in rising or falling order, behind their indices.
+    """The elements along ``dim`` in ascending or descending order, after their indices.
 
     ``stable`` changes nothing here: equal values always keep rising indices. BM1684 accepts only false.
     ``index_dtype`` is INT32, on BM1682 FLOAT32.

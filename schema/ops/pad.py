@@ -1,4 +1,4 @@
-"""Borders around a tensor: pad, and pad_v2 with the paddings given at run time."""
+"""Padding around a tensor: pad, and pad_v2 with the paddings given at run time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIXED = (F32, I32, I8, U8, I16, U16)
 
 
 class PadType(enum.IntEnum):
-    """What the border holds."""
+    """Content of the padding."""
 
     PAD_CONSTANT = 0
     PAD_REFLECT = 1
@@ -38,7 +38,7 @@ def _check(op: str, mode: PadType, x: TensorType, paddings: Sequence[int]) -> No
 
 
 def _largest_padding(mode: PadType, extent: int, asked: int) -> int:
-    """The border comes from one reflection, or from a value that exists."""
+    """Check that the padding is at most one reflection, and that there is a value to repeat."""
     if mode is PadType.PAD_REFLECT:
         return max(extent - 1, 0)
     if mode is PadType.PAD_SYMMETRIC:
@@ -46,7 +46,7 @@ def _largest_padding(mode: PadType, extent: int, asked: int) -> int:
     return 0 if mode is PadType.PAD_EDGE and extent == 0 else asked
 
 
-def _padded(x: Array, mode: PadType, value: Scalar, paddings: Sequence[int]) -> Array:
+def _pad_array(x: Array, mode: PadType, value: Scalar, paddings: Sequence[int]) -> Array:
     if mode is PadType.PAD_CONSTANT:
         shape = [n + paddings[2 * axis] + paddings[2 * axis + 1] for axis, n in enumerate(x.shape)]
         result = np.full(shape, value.array.astype(x.dtype), x.dtype)
@@ -60,11 +60,11 @@ def _padded(x: Array, mode: PadType, value: Scalar, paddings: Sequence[int]) -> 
 
 
 def _sources(mode: PadType, j: Array, n: int) -> Array:
-    """Which element stands at position j, for j from before the tensor to behind it."""
+    """Index of the element at position j, where j may be before or after the tensor."""
     if mode is PadType.PAD_EDGE:
         return np.clip(j, 0, n - 1)
-    border = 0 if mode is PadType.PAD_REFLECT else 1  # SYMMETRIC repeats the border
-    return np.where(j < 0, -j - border, np.where(j >= n, 2 * (n - 1) - j + border, j))
+    edge = 0 if mode is PadType.PAD_REFLECT else 1  # SYMMETRIC repeats the outermost element
+    return np.where(j < 0, -j - edge, np.where(j >= n, 2 * (n - 1) - j + edge, j))
 
 
 def _is_local(op: Pad, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...], chip: Chip) -> bool:
@@ -74,7 +74,7 @@ def _is_local(op: Pad, ins: tuple[TensorType, ...], outs: tuple[TensorType, ...]
 @tpu_op("pad")
 @dataclass(frozen=True)
 class Pad(Op):
-    """x with a border. REFLECT does not repeat the outermost elements, SYMMETRIC does.
+    """x with padding. REFLECT does not repeat the outermost elements, SYMMETRIC does.
 
     Shapes: ``paddings`` holds (before, after) of axis 0, then of axis 1, ...; none is negative.
     """
@@ -93,14 +93,14 @@ class Pad(Op):
         object.__setattr__(self, "pad_mode", PadType(self.pad_mode))
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: two paddings per axis; a border that is not constant fits into the tensor once."""
+        """Shapes: two paddings per axis; padding that is not constant fits into the tensor once."""
         _check(self.name, self.pad_mode, x, self.paddings)
         extents = zip(x.shape, self.paddings[::2], self.paddings[1::2], strict=True)
         return (TensorType(x.dtype, tuple(plus(n, before, after) for n, before, after in extents)),)
 
     def reference(self, x: Array) -> tuple[Array]:
-        """A new array with the border."""
-        return (_padded(x, self.pad_mode, self.pad_val, self.paddings),)
+        """A new array with the padding."""
+        return (_pad_array(x, self.pad_mode, self.pad_val, self.paddings),)
 
 
 @tpu_op("pad_v2")
@@ -136,7 +136,7 @@ class PadV2(Op):
         return (TensorType(x.dtype, tuple(unknown(self.name, axis) for axis in range(x.rank))),)
 
     def reference(self, x: Array, paddings: Array) -> tuple[Array]:
-        """A new array with the border. Paddings that do not fit are an error of the run."""
+        """A new array with the padding. Paddings that do not fit are an error of the run."""
         values = paddings.tolist()
         _check(self.name, self.pad_mode, TensorType(DType.of(x.dtype), x.shape), values)
-        return (_padded(x, self.pad_mode, self.pad_val, values),)
+        return (_pad_array(x, self.pad_mode, self.pad_val, values),)

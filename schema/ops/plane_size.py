@@ -28,7 +28,7 @@ def _check_pair(op: Op, hw: TensorType, *types: TensorType) -> None:
 
 
 class HwAvgMode(enum.IntEnum):
-    """What the quotient becomes."""
+    """Rounding of the quotient."""
 
     FLOAT = 0
     INT_HALF_UP = 1
@@ -83,7 +83,7 @@ class HwAvg(Op):
             return (quotient,)
         is_half_up = self.mode is HwAvgMode.INT_HALF_UP
         rounded = round_float(quotient, RoundingMode.HALF_UP) if is_half_up else rhaz(quotient)
-        # 0 / 0 gives 0, as wherever a real number becomes an integer.
+        # 0 / 0 gives 0, as in every conversion of floats to integers.
         return (saturate(np.where(np.isnan(rounded), 0.0, rounded), DType.of(x.dtype)),)
 
 

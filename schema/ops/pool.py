@@ -16,7 +16,7 @@ from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorT
 
 
 class PoolType(enum.IntEnum):
-    """What a window is reduced to. UNKNOWN is reserved."""
+    """Reduction of a window. UNKNOWN is reserved."""
 
     MAX = 0
     AVE = 1
@@ -28,8 +28,8 @@ class PoolType(enum.IntEnum):
 class Pool(Op):
     """Largest element, or average, of every window.
 
-    The window of result (i, j) starts at row i*stride_h - pad_h and is cut to the padded image. An average is divided
-    by the elements of the cut window, padding included (``is_ave_count_zero_pad``), or by those inside the image.
+    The window of result (i, j) starts at row i*stride_h - pad_h and is clipped to the padded image. An average divides
+    by the elements of the clipped window, padding included (``is_ave_count_zero_pad``), or by those inside the image.
     Averages of integers round half away from zero.
 
     Shapes: x [N, C, H, W], y [N, C, oh, ow] with
@@ -93,7 +93,7 @@ class Pool(Op):
         return count
 
     def _may_start_outside(self, trailing: int, kernel: int, stride: int) -> bool:
-        """Whether a last window can start at or beyond the image for some extent of the image.
+        """Return True if a last window can start at or beyond the image for some extent of the image.
 
         The last window starts at most trailing - kernel after the image, stride - 1 more in ceil mode.
         """

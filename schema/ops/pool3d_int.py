@@ -1,4 +1,4 @@
-"""pool3d_int: three-dimensional integer pooling with optional rescale, and the places of maxima."""
+"""pool3d_int: three-dimensional integer pooling with optional rescale, and the indices of maxima."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpuconvert.schema.types import I32, Array, DType, TensorType
 @tpu_op("pool3d_int")
 @dataclass(frozen=True, kw_only=True)
 class Pool3dInt(IntegerPooling):
-    """Average or maximum of the elements of every window that lie inside the volume; padding never counts.
+    """Average or maximum of the elements of every window that are inside the volume; padding never counts.
 
     An average has one result. A maximum has two: y, and the place (t*H + h)*W + w of the first maximum of every window
     in its channel, INT32.

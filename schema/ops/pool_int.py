@@ -1,4 +1,4 @@
-"""pool_int: two-dimensional integer pooling with optional rescale, and the places of maxima."""
+"""pool_int: two-dimensional integer pooling with optional rescale, and the indices of maxima."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _DATA = (I8, U8, I16)
 
 
 class OutCeilMode(enum.IntEnum):
-    """How the number of windows on an axis is rounded."""
+    """Rounding of the number of windows on an axis."""
 
     floor = 0
     ceil = 1
 
 
 class PoolQuantMode(enum.IntEnum):
-    """How a sum becomes an average: exact quotient, half away from zero; or multiplier and shift, half up."""
+    """Division of a sum by the number of elements: exact, ties away from zero; or multiplier and shift, ties up."""
 
     DIVIDE = 1
     MULTIPLIER_SHIFT = 2
 
 
 class IntegerPooling(Op):
-    """What pool_int and pool3d_int share, whatever the number of axes."""
+    """Base of pool_int and pool3d_int, for any number of axes."""
 
     out_ceil_mode: OutCeilMode
     quant_mode: PoolQuantMode
@@ -52,7 +52,7 @@ class IntegerPooling(Op):
     locality = LOCAL
 
     def count(self, x: TensorType, extent: Dim, pads: tuple[int, int], kernel: int, stride: int) -> Dim:
-        """How many windows fit on one axis.
+        """Number of windows on one axis.
 
         Raises:
             ShapeError: when none fits, or one holds no element of the image.
@@ -92,7 +92,7 @@ def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, .
 @tpu_op("pool_int")
 @dataclass(frozen=True, kw_only=True)
 class PoolInt(IntegerPooling):
-    """Average or maximum of the elements of every window that lie inside the image; padding never counts.
+    """Average or maximum of the elements of every window that are inside the image; padding never counts.
 
     An average has one result. A maximum has two: y, and the place h*W + w of the first maximum of every window in its
     plane, INT32.

@@ -35,7 +35,7 @@ def _multiply(g: Graph, x: Value, w: Value, bias: Value | None) -> Value:
 
 
 class RecurrentCell(Composite):
-    """What the cells share: shapes of the operands, parts of the gates."""
+    """Base of the cells: shapes of the operands, parts of the gates."""
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
         """Two matrix products: the input and the state, each with the weights of all gates."""

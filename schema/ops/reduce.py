@@ -74,17 +74,17 @@ class Reduce(Op):
         x_type = TensorType(dtype, x.shape)
         axes, shape = self._axes(x_type), self.infer(x_type)[0].static_shape
         with np.errstate(all="ignore"):
-            result = self._of_integers(x, axes) if dtype.is_integer else self._of_reals(x, axes)
+            result = self._of_integers(x, axes) if dtype.is_integer else self._of_floats(x, axes)
             return (result.astype(dtype.numpy).reshape(shape),)
 
     def _axes(self, x: TensorType) -> tuple[int, ...]:
         return normalize_axes(self.name, self.axis_list[: self.axis_num], x)
 
-    def _of_reals(self, x: Array, axes: tuple[int, ...]) -> Array:
+    def _of_floats(self, x: Array, axes: tuple[int, ...]) -> Array:
         wide: Array = x.astype(np.float64)
         if self.method is ReduceMethodType.REDUCE_MEAN:
             return np.asarray(wide.sum(axis=axes) / math.prod(x.shape[axis] for axis in axes))
-        return self._folded(wide, axes)
+        return self._fold(wide, axes)
 
     def _of_integers(self, x: Array, axes: tuple[int, ...]) -> Array:
         from tpuconvert.schema.fixed_point import saturate
@@ -95,11 +95,11 @@ class Reduce(Op):
         if self.method is ReduceMethodType.REDUCE_MEAN:
             total = np.asarray(wide.sum(axis=axes))
             count = math.prod(x.shape[axis] for axis in axes)
-            mean: Array = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))  # halves away from zero
+            mean: Array = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))  # ties away from zero
             return mean
-        return saturate(self._folded(wide, axes), DType.of(x.dtype))
+        return saturate(self._fold(wide, axes), DType.of(x.dtype))
 
-    def _folded(self, wide: Array, axes: tuple[int, ...]) -> Array:
+    def _fold(self, wide: Array, axes: tuple[int, ...]) -> Array:
         fold = {
             ReduceMethodType.REDUCE_SUM: np.add,
             ReduceMethodType.REDUCE_MAX: np.maximum,

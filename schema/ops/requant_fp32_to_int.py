@@ -15,7 +15,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, Te
 
 
 class RequantFp32Mode(enum.IntEnum):
-    """Whether the offset is an integer added after rounding, or a real number added before."""
+    """Position of the offset: an integer added after rounding, or a float added before."""
 
     SCALE_ROUND_OFFSET = 0
     SCALE_OFFSET_ROUND = 1
@@ -27,9 +27,9 @@ _RESULTS = (I8, U8, I16, U16)
 @tpu_op("requant_fp32_to_int")
 @dataclass(frozen=True)
 class RequantFp32ToInt(Op):
-    """Quantize: y = round(x * scale) + offset, or round(x * scale + offset_fp) in mode 1, saturated.
+    """``y = sat(round(x * scale) + offset)``; in mode 1 ``y = sat(round(x * scale + offset_fp))``: quantize.
 
-    Every step is rounded to binary32 in the written order; ``round`` takes halves away from zero and NaN to 0.
+    Every step is rounded to binary32 in the written order; ``round`` rounds ties away from zero and NaN to 0.
 
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
     Units: ``scale`` multiplies; it is the reciprocal of the scale of a quantized tensor.

@@ -18,7 +18,7 @@ __all__ = ["RequantInt32", "RequantMode", "RoundingMode"]
 
 
 class RequantMode(enum.IntEnum):
-    """How often a rescaled value is rounded: twice as TFLite does, or once."""
+    """Number of roundings of a requantized value: two as in TFLite, or one."""
 
     TFLITE_LSHIFT = 0
     TFLITE = 1
@@ -31,7 +31,7 @@ _TFLITE = (RequantMode.TFLITE_LSHIFT, RequantMode.TFLITE)
 @tpu_op("requant_int32")
 @dataclass(frozen=True, kw_only=True)
 class RequantInt32(Op):
-    """Rescale: y = x * multiplier * 2^shift (2^(shift - 31) in the TFLite modes) + offset, saturated.
+    """``y = sat(x * multiplier * 2^shift + offset)``, with ``2^(shift - 31)`` in the TFLite modes: requantize.
 
     Modes TFLITE_LSHIFT and TFLITE round half up by 31 bits, saturate to INT32, then round half away by a negative
     shift; a positive shift is allowed in the first only. Mode MULTIPLIER_SHIFT rounds once, as ``round_mode`` says.
@@ -87,7 +87,9 @@ class RequantInt32(Op):
         highest = 0 if self.mode is RequantMode.TFLITE else 31
         for shift in (self.shift_val, *range_of(self, "shift_vec")):
             if not -64 <= shift <= highest:
-                raise ValueError(f"requant_int32: shifts lie in -64..{highest} in mode {self.mode.name}, found {shift}")
+                raise ValueError(
+                    f"requant_int32: shifts must be in -64..{highest} in mode {self.mode.name}, found {shift}"
+                )
         for value in (
             *(self.multiplier_val, self.offset_val),
             *range_of(self, "multiplier_vec"),
@@ -111,10 +113,10 @@ class RequantInt32(Op):
         y = np.empty(x.shape, out.numpy)
         for block in channel_blocks(x.shape):
             multiplier, shift, offset = (item[block[1]] if item.ndim else item for item in parameters)
-            y[block] = self._rescaled(x[block], multiplier, shift, offset, out)
+            y[block] = self._rescale(x[block], multiplier, shift, offset, out)
         return (y,)
 
-    def _rescaled(self, x: Array, multiplier: Array, shift: Array, offset: Array, out: DType) -> Array:
+    def _rescale(self, x: Array, multiplier: Array, shift: Array, offset: Array, out: DType) -> Array:
         if self.mode in _TFLITE:
             result = rescale_two_roundings(x, multiplier, shift)
         else:

@@ -29,7 +29,7 @@ class Rounding(Op):
 @tpu_op("ceil")
 @dataclass(frozen=True)
 class Ceil(Rounding):
-    """y = the smallest integer not below x."""
+    """``y = ceil(x)``: round every element up to an integer."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Results between -1 and 0 are negative zeros, as IEEE has it."""
@@ -39,7 +39,7 @@ class Ceil(Rounding):
 @tpu_op("floor")
 @dataclass(frozen=True)
 class Floor(Rounding):
-    """y = the largest integer not above x."""
+    """``y = floor(x)``: round every element down to an integer."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Exact for every x."""
@@ -49,9 +49,9 @@ class Floor(Rounding):
 @tpu_op("round")
 @dataclass(frozen=True)
 class Round(Rounding):
-    """y = sign(x) * floor(|x| + 1/2), exactly: halves go away from zero.
+    """``y = sign(x) * floor(|x| + 1/2)``: round to the nearest integer; ties round away from zero.
 
-    ONNX Round takes halves to even and is not this operator.
+    ONNX Round is another operator: its ties round to even.
     """
 
     def reference(self, x: Array) -> tuple[Array]:

@@ -1,4 +1,4 @@
-"""Choices by condition: condition_select, select, masked_select, where."""
+"""Selection by a condition: condition_select, select, masked_select, where."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHOICES = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))
 
 
 def _fits(choice: TensorType, shape: Shape) -> bool:
-    """A choice has the shape of the result, or one element."""
+    """Return True if an operand has the shape of the result, or one element."""
     same_rank = choice.rank == len(shape)
     return (same_rank and all(map(may_equal, choice.shape, shape))) or all(extent == 1 for extent in choice.shape)
 
@@ -30,7 +30,7 @@ def _spread(choice: Array, shape: tuple[int, ...]) -> Array:
 @tpu_op("condition_select")
 @dataclass(frozen=True)
 class ConditionSelect(Op):
-    """y = sel0 where cond > 0, else sel1. NaN selects sel1.
+    """``y = sel0 if cond > 0 else sel1``, element-wise: where/select. NaN selects sel1.
 
     Shapes: sel0 and sel1 as cond; a constant one has one element.
     """
@@ -69,7 +69,7 @@ class SelectType(enum.IntEnum):
 @tpu_op("select")
 @dataclass(frozen=True)
 class Select(Op):
-    """y = c where a > b (or a >= b), else d.
+    """``y = c if a > b else d``, element-wise, or with ``a >= b``.
 
     Shapes: a and b broadcast; c and d have the shape of the result; a constant one has one element.
     """
@@ -107,7 +107,7 @@ class Select(Op):
         return (np.where(holds, _spread(c, holds.shape), _spread(d, holds.shape)),)
 
 
-def _masked(*dtypes: DType) -> Case:
+def _mask_case(*dtypes: DType) -> Case:
     return case({"tensor_i": dtypes, "mask": dtypes, "tensor_o": dtypes}, IO_SAME)
 
 
@@ -123,7 +123,7 @@ class MaskedSelect(Op):
     infinity = InfinityUse.DEFINED
     inputs = (Operand("tensor_i"), Operand("mask"))
     outputs = (Operand("tensor_o", ranks=(1,)),)
-    dtypes = on(bm1682=(F32,), bm1684=(_masked(F32, I32),), bm1686=todo(_masked(F32, I32, F16)))
+    dtypes = on(bm1682=(F32,), bm1684=(_mask_case(F32, I32),), bm1686=todo(_mask_case(F32, I32, F16)))
     locality = GLOBAL
 
     def infer(self, x: TensorType, mask: TensorType) -> tuple[TensorType]:

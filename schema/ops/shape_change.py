@@ -1,4 +1,4 @@
-"""Operators that change the shape and leave the elements where they are: reshape, squeeze, expand_dims, reshape_v2."""
+"""Operators that change only the shape: reshape, squeeze, expand_dims, reshape_v2."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def reshaped(op: str, shape: Shape, target: Sequence[int]) -> Shape:
 def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
     """The parameters with which a tensor of a shape gets another one that may have open extents.
 
-    An open extent is copied where it stands at the same position, and one other is inferred. None where the parameters
+    An open extent is copied if it is at the same position, and one other is inferred. None where the parameters
     cannot say it, or where the extents are not known to come out as wanted.
     """
     target = []
@@ -145,7 +145,7 @@ class Squeeze(ShapeChange):
 class ExpandDims(ShapeChange):
     """x with ``ndims`` axes of extent 1 inserted before ``axis``.
 
-    Shapes: ``axis`` is 0..rank; a negative one counts from behind the last axis.
+    Shapes: ``axis`` is 0..rank; a negative one counts from after the last axis.
     """
 
     axis: int

@@ -37,7 +37,7 @@ _EXACT: dict[Arithmetic, Callable[[Array, Array], Array]] = {
 
 
 class ShiftArithmetic(Op):
-    """What the family shares: y = rrs(first op second, shift), saturated; rrs rounds half up.
+    """Base of ``y = sat(rrs(first OP second, shift))``. ``rrs`` shifts right; ties round up.
 
     ``out_dtype`` None means the type of the first operand; for differences the signed type of its width.
     """
@@ -52,7 +52,7 @@ class ShiftArithmetic(Op):
 
     def __post_init__(self) -> None:
         if not 0 <= self.shift <= 31:
-            raise ValueError(f"{self.name}: shift lies in 0..31, found {self.shift}")
+            raise ValueError(f"{self.name}: shift must be in 0..31, found {self.shift}")
 
     def result_dtype(self, first: DType) -> DType:
         """The type of the result for a first operand of that type."""
@@ -96,7 +96,7 @@ class OfScalar(ShiftArithmetic):
 @tpu_op("mul_shift")
 @dataclass(frozen=True)
 class MulShift(OfTensors):
-    """Product: y = rrs(a * b, shift), saturated. Shapes: a, b, y equal."""
+    """``y = sat(rrs(a * b, shift))``: multiply, then shift right. Shapes: a, b, y equal."""
 
     shift: int
     out_dtype: DType | None = None
@@ -108,7 +108,7 @@ class MulShift(OfTensors):
 @tpu_op("add_shift")
 @dataclass(frozen=True)
 class AddShift(OfTensors):
-    """Sum: y = rrs(a + b, shift), saturated. Shapes: a, b, y equal."""
+    """``y = sat(rrs(a + b, shift))``: add, then shift right. Shapes: a, b, y equal."""
 
     shift: int
     out_dtype: DType | None = None
@@ -120,7 +120,7 @@ class AddShift(OfTensors):
 @tpu_op("sub_shift")
 @dataclass(frozen=True)
 class SubShift(OfTensors):
-    """Difference: y = rrs(a - b, shift), saturated; y is signed. Shapes: a, b, y equal."""
+    """``y = sat(rrs(a - b, shift))``: subtract, then shift right; y is signed. Shapes: a, b, y equal."""
 
     shift: int
     out_dtype: DType | None = None
@@ -132,7 +132,7 @@ class SubShift(OfTensors):
 @tpu_op("muls_shift")
 @dataclass(frozen=True)
 class MulsShift(OfScalar):
-    """Product with a scalar: y = rrs(x * scalar, shift), saturated. Shapes: y as x."""
+    """``y = sat(rrs(x * scalar, shift))``: multiply by a number, then shift right. Shapes: y as x."""
 
     scalar: Scalar
     shift: int
@@ -145,7 +145,7 @@ class MulsShift(OfScalar):
 @tpu_op("adds_shift")
 @dataclass(frozen=True)
 class AddsShift(OfScalar):
-    """Sum with a scalar: y = rrs(x + scalar, shift), saturated. Shapes: y as x."""
+    """``y = sat(rrs(x + scalar, shift))``: add a number, then shift right. Shapes: y as x."""
 
     scalar: Scalar
     shift: int
@@ -158,7 +158,7 @@ class AddsShift(OfScalar):
 @tpu_op("subs_shift")
 @dataclass(frozen=True)
 class SubsShift(OfScalar):
-    """Difference with a scalar: y = rrs(x - scalar, shift), saturated; y is signed. Shapes: y as x."""
+    """``y = sat(rrs(x - scalar, shift))``: subtract a number, then shift right; y is signed. Shapes: y as x."""
 
     scalar: Scalar
     shift: int
@@ -171,7 +171,7 @@ class SubsShift(OfScalar):
 @tpu_op("rsubs_shift")
 @dataclass(frozen=True)
 class RsubsShift(OfScalar):
-    """Scalar minus tensor: y = rrs(scalar - x, shift), saturated; y is signed. Shapes: y as x."""
+    """``y = sat(rrs(scalar - x, shift))``: subtract from a number, then shift right; y is signed. Shapes: y as x."""
 
     scalar: Scalar
     shift: int

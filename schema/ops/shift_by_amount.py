@@ -22,7 +22,7 @@ _SMALL = (I8, U8, I16, U16)
 
 
 class ShiftByTensor(Op):
-    """Every element has an amount of its own."""
+    """Base of the shifts with one amount per element."""
 
     inputs = (Operand("tensor_i"), Operand("tensor_num", coeff=True))
     locality = LOCAL
@@ -36,7 +36,7 @@ class ShiftByTensor(Op):
         return (TensorType(self.result_dtype(x.dtype), x.shape),)
 
     def result_dtype(self, first: DType) -> DType:
-        """The result's data type, where it is not free that of the operand."""
+        """Data type of the result: that of the operand, unless a definition has ``out_dtype``."""
         return first
 
 
@@ -50,7 +50,7 @@ _ARITH = on(bm1682=None, bm1684=_ARITH_CASES, bm1686=todo(*_ARITH_CASES))
 @tpu_op("arith_lshift")
 @dataclass(frozen=True)
 class ArithLshift(ShiftByTensor):
-    """y = x * 2^num with the bits beyond the width dropped; num < 0: y = floor(x / 2^-num)."""
+    """``y = x * 2^num`` without the bits beyond the width; ``floor(x / 2^-num)`` for a negative amount."""
 
     dtypes = _ARITH
 
@@ -62,7 +62,7 @@ class ArithLshift(ShiftByTensor):
 @tpu_op("arith_rshift")
 @dataclass(frozen=True)
 class ArithRshift(ShiftByTensor):
-    """y = floor(x / 2^num); num < 0: y = x * 2^-num with the bits beyond the width dropped."""
+    """``y = floor(x / 2^num)``; for a negative amount ``x * 2^-num`` without the bits beyond the width."""
 
     dtypes = _ARITH
 
@@ -77,14 +77,14 @@ _ROUND = case({"tensor_i": _HALF, "tensor_num": (I16,), "tensor_o": _SMALL}, IO_
 @tpu_op("round_rshift")
 @dataclass(frozen=True)
 class RoundRshift(ShiftByTensor):
-    """y = sat(floor(x / 2^num + 1/2)); num <= 0 leaves x as it is."""
+    """``y = sat(floor(x / 2^num + 1/2))``: a right shift whose ties round up; x for an amount of at most 0."""
 
     out_dtype: DType | None = None
 
     dtypes = on(bm1682=None, bm1684=(_ROUND,), bm1686=todo(_ROUND))
 
     def reference(self, x: Array, num: Array) -> tuple[Array]:
-        """Halves go up."""
+        """Ties round up."""
         return (saturate(rrs(x, num), self.result_dtype(DType.of(x.dtype))),)
 
     def result_dtype(self, first: DType) -> DType:
@@ -106,7 +106,7 @@ class ShiftByScalar(Op):
         return (TensorType(self.result_dtype(x.dtype), x.shape),)
 
     def result_dtype(self, first: DType) -> DType:
-        """The result's data type, where it is not free that of the operand."""
+        """Data type of the result: that of the operand, unless a definition has ``out_dtype``."""
         return first
 
     @property
@@ -122,7 +122,7 @@ _ARITHS = on(bm1682=None, bm1684=(_ARITHS_CASE,), bm1686=todo(_ARITHS_CASE))
 @tpu_op("arith_lshifts")
 @dataclass(frozen=True)
 class ArithLshifts(ShiftByScalar):
-    """y = x * 2^num with the bits beyond the width dropped; num < 0: y = floor(x / 2^-num)."""
+    """``y = x * 2^num`` without the bits beyond the width; ``floor(x / 2^-num)`` for a negative amount."""
 
     scalar_num: Scalar
 
@@ -136,7 +136,7 @@ class ArithLshifts(ShiftByScalar):
 @tpu_op("arith_rshifts")
 @dataclass(frozen=True)
 class ArithRshifts(ShiftByScalar):
-    """y = floor(x / 2^num); num < 0: y = x * 2^-num with the bits beyond the width dropped."""
+    """``y = floor(x / 2^num)``; for a negative amount ``x * 2^-num`` without the bits beyond the width."""
 
     scalar_num: Scalar
 
@@ -153,7 +153,7 @@ _ROUNDS = case({"tensor_i": _HALF, "scalar_num": (I16, I32), "tensor_o": _SMALL}
 @tpu_op("round_rshifts")
 @dataclass(frozen=True)
 class RoundRshifts(ShiftByScalar):
-    """y = sat(floor(x / 2^num + 1/2)); num <= 0 leaves x as it is."""
+    """``y = sat(floor(x / 2^num + 1/2))``: a right shift whose ties round up; x for an amount of at most 0."""
 
     scalar_num: Scalar
     out_dtype: DType | None = None
@@ -161,7 +161,7 @@ class RoundRshifts(ShiftByScalar):
     dtypes = on(bm1682=None, bm1684=(_ROUNDS,), bm1686=todo(_ROUNDS))
 
     def reference(self, x: Array) -> tuple[Array]:
-        """Halves go up."""
+        """Ties round up."""
         return (saturate(rrs(x, self.amount), self.result_dtype(DType.of(x.dtype))),)
 
     def result_dtype(self, first: DType) -> DType:

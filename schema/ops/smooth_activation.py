@@ -1,6 +1,6 @@
-"""Composite activations: functions of one element that the operator set says with several operators.
+"""Composite activations: element-wise unary functions that expand to several TPU operators.
 
-References are evaluated in binary64 and rounded once. On 8 bits each of them is one table.
+References are evaluated in binary64 and rounded once. The INT8 form of each is a lookup table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array, TensorType
 
 
 class CompositeActivation(Composite, abc.ABC):
-    """A function of one element."""
+    """Base of element-wise unary functions."""
 
     inputs = (Operand("tensor_i"),)
     locality = LOCAL
@@ -46,14 +46,14 @@ class CompositeActivation(Composite, abc.ABC):
 
     @abc.abstractmethod
     def formula(self, g: Graph, x: Value) -> Value:
-        """The function in operators of the set."""
+        """The function as TPU operators."""
 
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)
 
 
 class GeluForm(enum.IntEnum):
-    """How the normal distribution of gelu is computed."""
+    """Formula of the normal distribution in gelu."""
 
     ERF = 0
     TANH = 1
@@ -62,7 +62,7 @@ class GeluForm(enum.IntEnum):
 @tpu_op("gelu", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class Gelu(CompositeActivation):
-    """y = x/2 * (1 + erf(x / sqrt(2))), or with TANH y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))).
+    """``y = x/2 * (1 + erf(x / sqrt(2)))``; with TANH ``y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
 
     Source: Hendrycks and Gimpel, Gaussian Error Linear Units; ONNX Gelu-20.
     """
@@ -93,7 +93,7 @@ class Gelu(CompositeActivation):
 @tpu_op("silu", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class Silu(CompositeActivation):
-    """``y = x / (1 + exp(-alpha * x))``, also called swish.
+    """``y = x / (1 + exp(-alpha * x))``: SiLU, also called swish.
 
     Source: ONNX Swish-24.
     """
@@ -113,7 +113,7 @@ class Silu(CompositeActivation):
 @tpu_op("hard_sigmoid", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class HardSigmoid(CompositeActivation):
-    """``y = min(max(alpha * x + beta, 0), 1)``.
+    """``y = min(max(alpha * x + beta, 0), 1)``, a piecewise linear sigmoid.
 
     Source: ONNX HardSigmoid-6.
     """
@@ -136,7 +136,7 @@ class HardSigmoid(CompositeActivation):
 @tpu_op("hard_swish", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class HardSwish(CompositeActivation):
-    """``y = x * min(max(x / 6 + 1/2, 0), 1)``.
+    """``y = x * min(max(x / 6 + 1/2, 0), 1)``, a piecewise approximation of SiLU.
 
     Source: ONNX HardSwish-14.
     """
@@ -153,7 +153,7 @@ class HardSwish(CompositeActivation):
 @tpu_op("softplus", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class Softplus(CompositeActivation):
-    """y = ln(1 + exp(x)).
+    """``y = ln(1 + exp(x))``, a smooth ReLU.
 
     Source: ONNX Softplus-1; Caffe BNLL.
     """
@@ -163,14 +163,14 @@ class Softplus(CompositeActivation):
         return _softplus(x)
 
     def formula(self, g: Graph, x: Value) -> Value:
-        """max(x, 0) + ln(1 + exp(-|x|))."""
+        """``max(x, 0) + ln(1 + exp(-|x|))``."""
         return f.softplus(g, x)
 
 
 @tpu_op("mish", OpKind.COMPOSITE)
 @dataclass(frozen=True)
 class Mish(CompositeActivation):
-    """``y = x * tanh(ln(1 + exp(x)))``.
+    """``y = x * tanh(ln(1 + exp(x)))``: the Mish activation.
 
     Source: ONNX Mish-18.
     """

@@ -1,4 +1,4 @@
-"""softmax: normalised exponential along one axis."""
+"""softmax: exponentials normalized to a sum of 1 along an axis."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuconvert.schema.types import F32, Array, TensorType
 @tpu_op("softmax")
 @dataclass(frozen=True)
 class Softmax(Op):
-    """Softmax: y = exp(x - max(x)) / sum(exp(x - max(x))) along ``axis``, in binary64, rounded once.
+    """``y = exp(x - max(x)) / sum(exp(x - max(x)))`` along ``axis``, in float64, rounded once.
 
     Shapes: x [...], y the same. A negative axis counts from the end.
     """

@@ -17,9 +17,9 @@ from tpuconvert.schema.types import I8, U8, Array, DType, TensorType
 @tpu_op("softmax_int")
 @dataclass(frozen=True)
 class SoftmaxInt(Op):
-    """Softmax over axis 1: y = round(t / sum(t) * scale) + zero_point with t = table[max(x) - x], saturated.
+    """``y = sat(round(t / sum(t) * scale) + zero_point)`` with ``t = table[max(x) - x]``: softmax over axis 1.
 
-    Everything is binary32; the sum runs over rising channels, one addition after the other; ``round`` takes halves away
+    Everything is binary32; the sum runs over rising channels, one addition after the other; ties round away
     from zero.
 
     Shapes: x [N, C] or [N, C, H, W], y the same.

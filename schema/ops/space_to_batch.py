@@ -17,12 +17,12 @@ _FIXED = (F32, I32, I8, U8)
 _ALL = (F32, F16, I32, I8, U8)
 
 
-def _check(op: str, block: Sequence[int], border: Sequence[int], error: type[Exception] = ValueError) -> None:
-    if len(block) != 2 or len(border) != 4 or any(size < 1 for size in block) or any(size < 0 for size in border):
-        raise error(f"{op}: blocks of {list(block)} with {list(border)} rows and columns at the border")
+def _check(op: str, block: Sequence[int], margin: Sequence[int], error: type[Exception] = ValueError) -> None:
+    if len(block) != 2 or len(margin) != 4 or any(size < 1 for size in block) or any(size < 0 for size in margin):
+        raise error(f"{op}: blocks of {list(block)} with {list(margin)} rows and columns at the edges")
 
 
-def _batched(op: str, shape: Shape, block: Sequence[int], pad: Sequence[int]) -> Shape:
+def _batch_shape(op: str, shape: Shape, block: Sequence[int], pad: Sequence[int]) -> Shape:
     """Result shape of space_to_batch."""
     n, c, *plane = shape
     padded = plus(plane[0], pad[0], pad[1]), plus(plane[1], pad[2], pad[3])
@@ -83,7 +83,7 @@ class SpaceToBatch(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: the padded plane is a whole number of blocks."""
-        return (TensorType(x.dtype, _batched(self.name, x.shape, self.block_size, self.pad)),)
+        return (TensorType(x.dtype, _batch_shape(self.name, x.shape, self.block_size, self.pad)),)
 
     def reference(self, x: Array) -> tuple[Array]:
         """The blocks in their new order."""
@@ -93,7 +93,7 @@ class SpaceToBatch(Op):
 @tpu_op("batch_to_space")
 @dataclass(frozen=True)
 class BatchToSpace(Op):
-    """The inverse of space_to_batch, then ``crop_size`` rows and columns (top, bottom, left, right) are cut off.
+    """The inverse of space_to_batch, then ``crop_size`` rows and columns (top, bottom, left, right) are removed.
 
     Shapes: x NCHW; N is a multiple of the block area.
     """
@@ -156,7 +156,7 @@ class SpaceToBatchV2(Op):
     def reference(self, x: Array, block_size: Array, pad: Array) -> tuple[Array]:
         """The blocks in their new order."""
         _check(self.name, block_size.tolist(), pad.tolist(), ShapeError)
-        _batched(self.name, x.shape, block_size.tolist(), pad.tolist())
+        _batch_shape(self.name, x.shape, block_size.tolist(), pad.tolist())
         return (_to_batch(x, block_size.tolist(), pad.tolist()),)
 
 

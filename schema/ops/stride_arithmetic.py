@@ -1,4 +1,4 @@
-"""Arithmetic of tensors that are sampled on the way: stride_add, ..., stride_cpy, and the forms with a start offset.
+"""Arithmetic on strided samples of tensors: stride_add, ..., stride_cpy, and the forms with a start offset.
 
 On every axis result o reads element offset + o * stride. An operand of extent 1 on an axis is not sampled there, but
 expanded.
@@ -29,7 +29,7 @@ _COPY_DTYPES: ChipTable = on(bm1682=(F32,), bm1684=(F32, *_SMALL), bm1686=todo(F
 
 
 class Sampling(Op):
-    """What all of them share: a stride per axis, and an offset per axis, which is 0 where there is no parameter."""
+    """Base of the family: a stride per axis, and an offset per axis, which is 0 without a parameter."""
 
     locality = LOCAL
 
@@ -65,7 +65,7 @@ class Sampling(Op):
 
 
 class StartsAtOffset(Sampling):
-    """Puts the parameter ``offset`` in the place of the zeros; stands before the class that computes."""
+    """Mixin with the parameter ``offset``; list it before the class that computes."""
 
     offset: tuple[int, ...]
 
@@ -94,12 +94,12 @@ class SampledArithmetic(Sampling):
         return (combine(self.arithmetic, self.sample(x0, True), self.sample(x1, True), out, Chip.BM1686),)
 
     def result_dtype(self, first: DType) -> DType:
-        """The result's data type, where it is not free that of the first operand."""
+        """Data type of the result: that of the first operand, unless a definition has ``out_dtype``."""
         return first
 
 
 class FreeSampledArithmetic(SampledArithmetic):
-    """As above, where fixed-point results may have another type than the operands."""
+    """The same with a free type of fixed-point results."""
 
     out_dtype: DType | None
 
@@ -127,7 +127,7 @@ class SampledCopy(Sampling):
 @tpu_op("stride_add")
 @dataclass(frozen=True)
 class StrideAdd(FreeSampledArithmetic):
-    """y[o] = sat(x0[o * stride] + x1[o * stride])."""
+    """``y[o] = sat(x0[o * stride] + x1[o * stride])``: add strided samples."""
 
     stride: tuple[int, ...]
     out_dtype: DType | None = None
@@ -139,7 +139,7 @@ class StrideAdd(FreeSampledArithmetic):
 @tpu_op("stride_sub")
 @dataclass(frozen=True)
 class StrideSub(FreeSampledArithmetic):
-    """y[o] = sat(x0[o * stride] - x1[o * stride])."""
+    """``y[o] = sat(x0[o * stride] - x1[o * stride])``: subtract strided samples."""
 
     stride: tuple[int, ...]
     out_dtype: DType | None = None
@@ -151,7 +151,7 @@ class StrideSub(FreeSampledArithmetic):
 @tpu_op("stride_mul")
 @dataclass(frozen=True)
 class StrideMul(FreeSampledArithmetic):
-    """y[o] = sat(x0[o * stride] * x1[o * stride])."""
+    """``y[o] = sat(x0[o * stride] * x1[o * stride])``: multiply strided samples."""
 
     stride: tuple[int, ...]
     out_dtype: DType | None = None
@@ -163,7 +163,7 @@ class StrideMul(FreeSampledArithmetic):
 @tpu_op("stride_div")
 @dataclass(frozen=True)
 class StrideDiv(SampledArithmetic):
-    """y[o] = x0[o * stride] / x1[o * stride]."""
+    """``y[o] = x0[o * stride] / x1[o * stride]``: divide strided samples."""
 
     stride: tuple[int, ...]
 
@@ -174,7 +174,7 @@ class StrideDiv(SampledArithmetic):
 @tpu_op("stride_max")
 @dataclass(frozen=True)
 class StrideMax(SampledArithmetic):
-    """y[o] = the larger of x0[o * stride] and x1[o * stride]."""
+    """``y[o] = max(x0[o * stride], x1[o * stride])``."""
 
     stride: tuple[int, ...]
 
@@ -185,7 +185,7 @@ class StrideMax(SampledArithmetic):
 @tpu_op("stride_min")
 @dataclass(frozen=True)
 class StrideMin(SampledArithmetic):
-    """y[o] = the smaller of x0[o * stride] and x1[o * stride]."""
+    """``y[o] = min(x0[o * stride], x1[o * stride])``."""
 
     stride: tuple[int, ...]
 
@@ -196,7 +196,7 @@ class StrideMin(SampledArithmetic):
 @tpu_op("stride_cpy")
 @dataclass(frozen=True)
 class StrideCpy(SampledCopy):
-    """y[o] = x[o * stride]."""
+    """``y[o] = x[o * stride]``: copy strided samples."""
 
     stride: tuple[int, ...]
 
@@ -204,7 +204,7 @@ class StrideCpy(SampledCopy):
 @tpu_op("stride_add_offset")
 @dataclass(frozen=True)
 class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
-    """y[o] = sat(x0[offset + o * stride] + x1[offset + o * stride])."""
+    """``y[o] = sat(x0[offset + o * stride] + x1[offset + o * stride])``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -217,7 +217,7 @@ class StrideAddOffset(StartsAtOffset, FreeSampledArithmetic):
 @tpu_op("stride_sub_offset")
 @dataclass(frozen=True)
 class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
-    """y[o] = sat(x0[offset + o * stride] - x1[offset + o * stride])."""
+    """``y[o] = sat(x0[offset + o * stride] - x1[offset + o * stride])``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -230,7 +230,7 @@ class StrideSubOffset(StartsAtOffset, FreeSampledArithmetic):
 @tpu_op("stride_mul_offset")
 @dataclass(frozen=True)
 class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
-    """y[o] = sat(x0[offset + o * stride] * x1[offset + o * stride])."""
+    """``y[o] = sat(x0[offset + o * stride] * x1[offset + o * stride])``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -243,7 +243,7 @@ class StrideMulOffset(StartsAtOffset, FreeSampledArithmetic):
 @tpu_op("stride_div_offset")
 @dataclass(frozen=True)
 class StrideDivOffset(StartsAtOffset, SampledArithmetic):
-    """y[o] = x0[offset + o * stride] / x1[offset + o * stride]."""
+    """``y[o] = x0[offset + o * stride] / x1[offset + o * stride]``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -255,7 +255,7 @@ class StrideDivOffset(StartsAtOffset, SampledArithmetic):
 @tpu_op("stride_max_offset")
 @dataclass(frozen=True)
 class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
-    """y[o] = the larger of x0[offset + o * stride] and x1[offset + o * stride]."""
+    """``y[o] = max(x0[offset + o * stride], x1[offset + o * stride])``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -267,7 +267,7 @@ class StrideMaxOffset(StartsAtOffset, SampledArithmetic):
 @tpu_op("stride_min_offset")
 @dataclass(frozen=True)
 class StrideMinOffset(StartsAtOffset, SampledArithmetic):
-    """y[o] = the smaller of x0[offset + o * stride] and x1[offset + o * stride]."""
+    """``y[o] = min(x0[offset + o * stride], x1[offset + o * stride])``."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]
@@ -279,7 +279,7 @@ class StrideMinOffset(StartsAtOffset, SampledArithmetic):
 @tpu_op("stride_cpy_offset")
 @dataclass(frozen=True)
 class StrideCpyOffset(StartsAtOffset, SampledCopy):
-    """y[o] = x[offset + o * stride]."""
+    """``y[o] = x[offset + o * stride]``: copy strided samples from an offset."""
 
     stride: tuple[int, ...]
     offset: tuple[int, ...]

@@ -18,7 +18,7 @@ _ALL = (F32, F16, I32, I8, U8, I16, U16)
 
 
 class Repetition(Op, abc.ABC):
-    """Element i of y is element i modulo the extent of x, on every axis."""
+    """``y[i] = x[i % extent]`` on every axis."""
 
     inputs = (Operand("tensor_i"),)
     traits = Trait.MOVES_DATA

@@ -30,7 +30,7 @@ class Trigonometric(Op):
 @tpu_op("sin")
 @dataclass(frozen=True)
 class Sin(Trigonometric):
-    """y = sin(x)."""
+    """``y = sin(x)``, element-wise."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Infinities give NaN."""
@@ -40,7 +40,7 @@ class Sin(Trigonometric):
 @tpu_op("cos")
 @dataclass(frozen=True)
 class Cos(Trigonometric):
-    """y = cos(x)."""
+    """``y = cos(x)``, element-wise."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Infinities give NaN."""

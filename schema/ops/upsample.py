@@ -15,7 +15,7 @@ from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 @tpu_op("upsample")
 @dataclass(frozen=True)
 class Upsample(Op):
-    """Nearest-neighbour enlargement: y[n, c, h, w] = x[n, c, h // scale, w // scale].
+    """``y[n, c, h, w] = x[n, c, h // scale, w // scale]``: nearest-neighbor upsampling.
 
     Shapes: x [N, C, H, W], y [N, C, H * scale, W * scale].
     """

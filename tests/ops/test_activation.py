@@ -44,7 +44,7 @@ CASES = [
     Case(Active(T.ACTIVE_CEIL), [f32(-0.5, 1.1)], [f32(-0.0, 2)], "as ceil"),
     Case(Active(T.ACTIVE_FLOOR), [f32(-0.5, 1.9)], [f32(-1, 1)], "as floor"),
     Case(Active(T.ACTIVE_ROUND), [f32(-2.5, -0.4, 0.5)], [f32(-3, 0, 1)], "as round"),
-    Case(Round(), [f32(0.5, 1.5, 2.5, -0.5, -1.5)], [f32(1, 2, 3, -1, -2)], "halves away from zero"),
+    Case(Round(), [f32(0.5, 1.5, 2.5, -0.5, -1.5)], [f32(1, 2, 3, -1, -2)], "ties round away from zero"),
     Case(Round(), [f32(BELOW_HALF, -BELOW_HALF)], [f32(0, 0)], "0.49999997 must not become 1"),
     Case(
         Round(),

@@ -75,7 +75,7 @@ COLUMN = np.array([1, 2], np.float32).reshape(1, 1, 2, 1)
 CASES = [
     Case(words.BmSub(input0_is_const=True, input0_const=1.0), [None, f32(3, -1)], [f32(-2, 2)], "constant minus x"),
     Case(words.BmDiv(input1_is_const=True, input1_const=4.0), [f32(2, -1), None], [f32(0.5, -0.25)], "x / constant"),
-    Case(words.BmMul(), [COLUMN * f32(1, 10), COLUMN], [COLUMN * COLUMN * f32(1, 10)], "one factor per row"),
+    Case(words.BmMul(), [COLUMN * f32(1, 10), COLUMN], [COLUMN * COLUMN * f32(1, 10)], "one scale per row"),
     Case(words.BmAdd(input1_is_const=True, input1_const=0.1), [f32(0), None], [f32(0.1)], "a constant is binary32"),
     Case(words.BmMax(), [f32(NAN, 1), f32(1, 2)], [f32(NAN, 2)], "NaN wins"),
     Case(
@@ -206,7 +206,7 @@ def test_operators_of_the_set_are_these_with_fixed_modes():
     )
 
 
-def test_real_requantization_of_what_is_no_number():
+def test_float_requantization_of_nan():
     op = TpuBdcFp32Requant(scale=float("inf"), offset=0.0, dst_rounding_mode=HALF_UP, src_rounding_mode=EVEN)
     assert op.evaluate(i32(0, 1, -1))[0].ravel().tolist() == [0, 127, -128]  # 0 * infinity is NaN, which gives 0
 

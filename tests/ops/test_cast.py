@@ -12,7 +12,7 @@ from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Chip, DType
 
 NAN, INF = np.nan, np.inf
 CASES = [
-    Case(Cast(I8), [f32(0.5, 1.5, -0.5, -2.5, 127.5)], [i8(1, 2, -1, -3, 127)], "halves away from zero"),
+    Case(Cast(I8), [f32(0.5, 1.5, -0.5, -2.5, 127.5)], [i8(1, 2, -1, -3, 127)], "ties round away from zero"),
     Case(Cast(I8), [f32(NAN, INF, -INF, 1e30)], [i8(0, 127, -128, 127)], "NaN is 0, infinities saturate"),
     Case(Cast(U8), [f32(-0.6, -1e9, 255.5)], [u8(0, 0, 255)], "saturates"),
     Case(Cast(I32), [f32(2147483648.0, -2147483648.0)], [i32(2147483647, -2147483648)], "the ends"),

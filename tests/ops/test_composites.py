@@ -69,7 +69,7 @@ def types(shapes):
 
 
 def run(graph, arrays, chip):
-    """Evaluate a graph whose inputs are ``arrays``, on its own: no session, no plan."""
+    """Evaluate a graph on ``arrays`` node by node, without a session or a plan."""
     known = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.sorted_nodes():
         operands = [None if v is None else v.data if v.is_constant else known[v] for v in node.inputs]

@@ -1,6 +1,6 @@
-"""Every definition says what the contract says: operands, parameters, enumerations, locality, data types per chip.
+"""Every definition agrees with the specification: operands, parameters, enumerations, locality, data types per chip.
 
-Data types are compared by meaning, not by spelling: all assignments of the types that either side mentions are judged
+Data types are compared by meaning, not by form: all assignments of the types that either side mentions are judged
 by the contract's expressions and by our legality check.
 """
 
@@ -31,7 +31,7 @@ OURS = {"out_dtype", "index_dtype"}
 """Parameters that the contract does not have: result types, where they are free."""
 
 NO_DEFAULT = {("pool", "kernel_h"): 0, ("pool", "kernel_w"): 0}
-"""What stands for the contract's empty default of a parameter that is only needed with certain others."""
+"""Replacement of the specification's empty default of a parameter that is only needed with certain others."""
 
 STRICTER = {
     "interpolate": "the contract leaves the reserved platforms to the chip check (docs/semantics.md, section 16)",
@@ -44,7 +44,7 @@ def test_operands(entry):
     definition = all_ops()[entry["name"]]
     inputs = [declared(operand) for operand in entry["inputs"]]
     inputs += [(name, (), True, False, False) for name in contract.tensor_parameters(entry)]
-    assert [spelled(operand) for operand in definition.inputs] == inputs
+    assert [operand_fields(operand) for operand in definition.inputs] == inputs
     assert [(o.name, o.ranks, o.optional, o.variadic) for o in definition.outputs] == [
         (name, ranks, optional, variadic) for name, ranks, _, optional, variadic in map(declared, entry["outputs"])
     ]
@@ -61,7 +61,7 @@ def declared(operand: Entry) -> tuple[Any, ...]:
     )
 
 
-def spelled(operand: Operand) -> tuple[Any, ...]:
+def operand_fields(operand: Operand) -> tuple[Any, ...]:
     return operand.name, operand.ranks, operand.coeff, operand.optional, operand.variadic
 
 
@@ -135,7 +135,7 @@ def test_locality_condition(entry, example):
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_unfinished(entry):
-    """What the vendor marks as a whole; marks of single chips and types are in the tables."""
+    """Operators that the vendor marks as a whole; marks of single chips and types are in the tables."""
     scope = set(entry.get("todo_scope", ())) - {chip.value for chip in Chip}
     assert all_ops()[entry["name"]].unfinished == ("op" in scope)
     assert scope <= {"op", "mode==1"}
@@ -405,7 +405,7 @@ def op_with(assignment: Any) -> Op:
 
 
 def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
-    """What the contract says: some case whose types, condition, rules and constants match."""
+    """Return True if the specification accepts it: some case whose types, condition, rules and constants match."""
     dtypes = {name: dtype.value for name, dtype in assignment.dtypes.items()}
     constants = {operand["name"] for operand in entry["inputs"] if operand["may_be_coeff"] and assignment.constant}
     parameters = plain_parameters(entry, assignment.op)
@@ -428,7 +428,7 @@ def accepts(entry: Entry, table: Entry, assignment: Any, chip: Chip) -> bool:
 
 
 def present(expression: str, dtypes: dict[str, str]) -> bool:
-    """Whether the operands that a rule names are there; absent ones are not checked."""
+    """Return True if the operands that a rule names are present; absent ones are not checked."""
     return all(name in dtypes for name in re.findall(r"\bd\['(\w+)'\]", expression))
 
 

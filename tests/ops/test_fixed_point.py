@@ -57,7 +57,7 @@ def test_the_table_of_the_operator_set():
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_every_small_quotient(mode):
+def test_every_small_division(mode):
     x = np.arange(-600, 601)
     for shift in range(12):
         expected = [rounded(Fraction(int(value), 1 << shift), mode) for value in x]
@@ -80,7 +80,7 @@ def test_edges_at_every_shift(mode):
 
 
 @given(x=INT64, shift=st.integers(0, 80), mode=st.sampled_from(MODES))
-def test_any_quotient(x, shift, mode):
+def test_any_division(x, shift, mode):
     assert int(fp.round_shift(np.int64(x), shift, mode)) == rounded(Fraction(x, 1 << shift), mode)
 
 
@@ -130,12 +130,12 @@ def test_rhaz_of_binary32(v):
 
 
 @given(v=st.floats(allow_nan=False, allow_infinity=False), mode=st.sampled_from(MODES))
-def test_real_numbers_in_every_mode(v, mode):
+def test_floats_in_every_mode(v, mode):
     assert float(fp.round_float(v, mode)) == rounded(Fraction(v), mode)
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_real_numbers_beside_ties(mode):
+def test_floats_next_to_ties(mode):
     ties = np.array([0.0, 0.5, 1.5, 2.5, 4194303.5, 2.0**51 + 0.5, 2.0**52, 2.0**53])
     near = np.concatenate([ties, np.nextafter(ties, 1e300), np.nextafter(ties, -1e300)])
     near = np.concatenate([near, -near])

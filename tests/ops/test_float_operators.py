@@ -1,4 +1,4 @@
-"""Every float operator against an independent implementation: ``float_checks`` says which."""
+"""Every float operator against an independent implementation, listed in ``float_checks``."""
 
 import dataclasses
 
@@ -95,7 +95,7 @@ def test_half_precision_is_single_precision_rounded_once(name: str) -> None:
 
 OF_THE_SET = {entry["name"] for entry in contract.document()["ops"]}
 FLOAT = [name for name, definition in all_ops().items() if name in OF_THE_SET and is_float(definition)]
-"""Operators beside the set are compared by the cases of their own test files."""
+"""Operators of plugins are compared by the cases in their test files."""
 
 
 @pytest.mark.parametrize("name", FLOAT)

@@ -1,4 +1,4 @@
-"""Every worked example of the contract, on every chip it holds for. New definitions are found by themselves."""
+"""Every worked example of the specification, on every chip it applies to. New definitions are found automatically."""
 
 import filecmp
 

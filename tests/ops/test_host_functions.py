@@ -65,7 +65,7 @@ def test_a_sum_has_weights_and_nothing_else_has():
         EltwiseForward(type=EltwiseOperation.Max).infer(x, None)
 
 
-def test_a_repeated_operand_leaves_room_for_those_behind_it():
+def test_a_repeated_operand_leaves_room_for_those_after_it():
     src, weight, other = Operand("src", variadic=True), Operand("weight"), Operand("other")
     assert operands_given((src, weight), 4) == [src, src, src, weight]
     assert operands_given((src, weight), 2) == [src, weight]

@@ -12,7 +12,7 @@ KINDS = ("tpu", "atomic")
 
 
 def is_integer(definition: type[Op]) -> bool:
-    """Whether the operator takes or gives integers on some chip."""
+    """Return True if the operator takes or gives integers on some chip."""
     return definition.kind.value in KINDS and any(
         dtype.is_integer
         for support in definition.dtypes.values()

@@ -20,7 +20,7 @@ CASES = [
     Case(LogicalShift(1, DOWN), [u8(255, 128, 3)], [u8(254, 0, 6)], "the highest bit is dropped", BM1686),
     Case(LogicalShift(4, DOWN, U16), [u8(255)], [u16(4080)], "a wider result has room for it", BM1686),
     Case(LogicalShift(9, DOWN, U8), [u16(3)], [u8(0)], "a narrower result drops more", BM1686),
-    Case(LogicalShift(-1, HALF_UP), [u8(255, 3, 2)], [u8(128, 2, 1)], "halves go up", BM1686),
+    Case(LogicalShift(-1, HALF_UP), [u8(255, 3, 2)], [u8(128, 2, 1)], "ties round up", BM1686),
     Case(LogicalShift(-1, DOWN, U8), [u16(65535, 510)], [u8(255, 255)], "right shifts saturate", BM1686),
     Case(LogicalShift(0, DOWN, U8), [u16(256)], [u8(255)], "no shift saturates too", BM1686),
     Case(LogicalShift(-64, UP), [u8(0, 1)], [u8(0, 1)], "beyond the width", BM1686),

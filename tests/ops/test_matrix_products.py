@@ -60,12 +60,12 @@ def test_matrix_mul_v2(seed, dtypes, transposed, vectors, batch, extents, has_bi
     operands = [None if a is None else TensorType(DType.of(a.dtype), a.shape) for a in (given_left, given_right, bias)]
     assert op.infer(*operands)[0] == TensorType(out, (*batch, m, n))
     assert found.shape == (*batch, m, n)
-    for place in np.ndindex(found.shape):
-        *lead, i, j = place
+    for index in np.ndindex(found.shape):
+        *lead, i, j = index
         total = 0 if bias is None else int(bias[j])
         for depth in range(k):
             total += (int(left[(*lead, i, depth)]) - lzp[i]) * (int(right[(*lead, depth, j)]) - rzp[j])
-        assert int(found[place]) == oracles.saturated(total, out), place
+        assert int(found[index]) == oracles.saturated(total, out), index
     if not batch:
         check_fc_int(op, left, right, bias, found)
 

@@ -26,7 +26,7 @@ CASES = [
         Nms(Scalar.f32(0.3)),
         [f32([0, 0, 4, 2], [0, 1, 4, 3], [0, 2, 4, 4]), f32(3, 2, 1)],
         [i32(0, 2)],
-        "the middle one is dropped, and drops nobody itself",
+        "the middle one is dropped, and drops no other",
     ),
     Case(NmsV2(HALF, HALF, 9), [f32(LEFT, FAR), f32(0.5, 0.6)], [i32(1)], "a score at the limit is not above it"),
     Case(NmsV2(HALF, NONE, 1), [f32(LEFT, FAR), f32(0.5, 0.6)], [i32(1)], "at most one"),

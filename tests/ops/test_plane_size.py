@@ -25,8 +25,8 @@ def u32(*values):
 
 CASES = [
     Case(HwAvg(FLOAT), [column(3, -3), i32(2, 1)], [f32(1.5, -1.5).reshape(1, 2, 1, 1)], "a quotient", BM1686),
-    Case(HwAvg(HALF_UP), [column(5, -5, 3), i32(1, 2)], [column(3, -2, 2)], "halves go up", BM1686),
-    Case(HwAvg(HALF_AWAY), [column(5, -5, 3), i32(1, 2)], [column(3, -3, 2)], "halves go away from zero", BM1686),
+    Case(HwAvg(HALF_UP), [column(5, -5, 3), i32(1, 2)], [column(3, -2, 2)], "ties round up", BM1686),
+    Case(HwAvg(HALF_AWAY), [column(5, -5, 3), i32(1, 2)], [column(3, -3, 2)], "ties round away from zero", BM1686),
     Case(HwAvg(HALF_AWAY), [column(MOST), i32(1, 1)], [column(MOST)], "2^31 in binary32 saturates", BM1686),
     Case(HwAvg(HALF_UP), [column(0, 1, -1), i32(0, 7)], [column(0, MOST, -(2**31))], "an empty plane", BM1686),
     Case(

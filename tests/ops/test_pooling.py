@@ -31,8 +31,8 @@ GLOBAL_AVERAGE = Pool(stride_h=1, stride_w=1, pooling_type=AVE, is_global_poolin
 
 CASES = [
     Case(GLOBAL_AVERAGE, [f32([[[1, 2], [3, 5]]])], [f32([[[2.75]]])], "the whole plane"),
-    Case(GLOBAL_AVERAGE, [i8([[[1, 2], [3, 4]]])], [i8([[[3]]])], "2.5 goes away from zero"),
-    Case(GLOBAL_AVERAGE, [i8([[[-1, -2], [-3, -4]]])], [i8([[[-3]]])], "-2.5 goes away from zero"),
+    Case(GLOBAL_AVERAGE, [i8([[[1, 2], [3, 4]]])], [i8([[[3]]])], "2.5 rounds away from zero"),
+    Case(GLOBAL_AVERAGE, [i8([[[-1, -2], [-3, -4]]])], [i8([[[-3]]])], "-2.5 rounds away from zero"),
     Case(GLOBAL_AVERAGE, [u8([[[255, 255, 254, 254]]])], [u8([[[255]]])], "254.5"),
     Case(square(2, pooling_type=AVE), [i8([[[-1, -1], [-1, 0]]])], [i8([[[-1]]])], "-3/4"),
     Case(square(2, pooling_type=AVE), [f32([[[1e8, 1], [-1e8, 0]]])], [f32([[[0.25]]])], "summed in binary64"),
@@ -52,7 +52,7 @@ CASES = [
         square(2, 2, pooling_type=AVE, is_ceil_mode=True),
         [f32([[[1, 2, 4]]]).reshape(1, 1, 1, 3).repeat(2, axis=2)],
         [f32([[[1.5, 4]]])],
-        "ceil mode: the last window is cut to the image",
+        "ceil mode: the last window is clipped to the image",
     ),
     Case(
         square(2, 2, pad_h_offset=1, pad_w_offset=1, pooling_type=AVE),
@@ -182,13 +182,13 @@ def test_pool_int(down, along, dtype, seed, is_ceil, rescale):
         with pytest.raises(ShapeError, match="holds no element"):
             maximum.evaluate(x)
         return
-    (largest, places), (quotients,), (products,) = (op.evaluate(x) for op in (maximum, mean, scaled))
+    (largest, indices), (quotients,), (products,) = (op.evaluate(x) for op in (maximum, mean, scaled))
     assert largest.shape == (1, 2, len(rows_of), len(columns_of))
     for (i, (rows, _)), (j, (columns, _)) in ((a, b) for a in enumerate(rows_of) for b in enumerate(columns_of)):
         valid = [(int(x[0, 1, r, c]), r * along[0] + c) for r in rows for c in columns]
         top = max(value for value, _ in valid)
         assert largest[0, 1, i, j] == top
-        assert places[0, 1, i, j] == next(place for value, place in valid if value == top)
+        assert indices[0, 1, i, j] == next(index for value, index in valid if value == top)
         total = sum(value for value, _ in valid)
         assert quotients[0, 1, i, j] == oracles.half_away(Fraction(total, len(valid)))
         assert products[0, 1, i, j] == oracles.saturated(oracles.rrs(total * scaled.scale, scaled.rshift), dtype)

@@ -31,7 +31,7 @@ CASES = [
     Case(tensorflow((1, 4), BILINEAR, half_pixel_centers=True), [ROW], [f32([[[0, 1, 3, 4]]])], "-1/4, 1/4, 3/4, 5/4"),
     Case(tensorflow((1, 3), BILINEAR, align_corners=True), [ROW], [f32([[[0, 2, 4]]])], "0, 1/2, 1"),
     Case(tensorflow((1, 1), BILINEAR, align_corners=True), [ROW], [f32([[[0]]])], "one pixel: no division by zero"),
-    Case(tensorflow((1, 3), NEAREST, align_corners=True), [ROW], [f32([[[0, 4, 4]]])], "1/2 goes away from zero"),
+    Case(tensorflow((1, 3), NEAREST, align_corners=True), [ROW], [f32([[[0, 4, 4]]])], "1/2 rounds away from zero"),
     Case(tensorflow((1, 3), NEAREST), [ROW], [f32([[[0, 0, 4]]])], "0, 2/3, 4/3"),
     Case(tensorflow((1, 3), NEAREST, half_pixel_centers=True), [ROW], [f32([[[0, 4, 4]]])], "1/3, 1, 5/3"),
     Case(tensorflow((2, 1), BILINEAR), [PIXELS], [f32([[[1], [5]]])], "smaller"),

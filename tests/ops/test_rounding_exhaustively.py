@@ -21,7 +21,7 @@ FEW = sorted({*range(-70, 70), *(sign * (1 << k) + d for sign in (-1, 1) for k i
 
 
 def is_raised(mode: RoundingMode, floor: int, rest: int, divisor: int, x: int) -> bool:
-    """Whether the result is the integer above the floor; doubled, so that 1/2 is an integer too."""
+    """Return True if the result is the integer above the floor; doubled, so that 1/2 is an integer too."""
     twice = 2 * rest
     if rest == 0:
         return False

@@ -24,8 +24,8 @@ CASES = [
     Case(Squeeze(), [X[:1, :, :1]], [X[0, :, 0]], "an empty list removes all of extent 1"),
     Case(Squeeze(), [X], [X], "nothing to remove"),
     Case(ExpandDims(0), [X], [X[None]], "in front"),
-    Case(ExpandDims(-1), [X], [X[..., None]], "behind"),
-    Case(ExpandDims(3, 2), [X], [X[..., None, None]], "two behind"),
+    Case(ExpandDims(-1), [X], [X[..., None]], "after the last axis"),
+    Case(ExpandDims(3, 2), [X], [X[..., None, None]], "two after the last axis"),
     Case(ExpandDims(-2), [X], [X[:, :, None]], "before the last"),
     Case(ExpandDims(1, 0), [X], [X], "none at all"),
     Case(

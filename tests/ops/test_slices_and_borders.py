@@ -24,8 +24,8 @@ CASES = [
     Case(Extract((0, 1), (2, 2), (1, 1)), [i8([1, 2], [3, 4])], [i8([2], [4])], "a column"),
     Case(ExtractV2(), [ROW, i32(1), i32(3), i32(1)], [f32(2, 3)], "limits as tensors"),
     Case(Pad(Scalar.f32(9), (1, 2)), [ROW], [f32(9, 1, 2, 3, 9, 9)], "constant"),
-    Case(Pad(ZERO, (0, 0)), [ROW], [ROW], "no border"),
-    Case(Pad(ZERO, (1, 1)), [f32()], [f32(0, 0)], "nothing but border"),
+    Case(Pad(ZERO, (0, 0)), [ROW], [ROW], "no padding"),
+    Case(Pad(ZERO, (1, 1)), [f32()], [f32(0, 0)], "only padding"),
     Case(Pad(ZERO, (2, 2), T.PAD_REFLECT), [ROW], [f32(3, 2, 1, 2, 3, 2, 1)], "the outermost elements once"),
     Case(Pad(ZERO, (3, 3), T.PAD_SYMMETRIC), [ROW], [f32(3, 2, 1, 1, 2, 3, 3, 2, 1)], "the outermost elements twice"),
     Case(Pad(ZERO, (1, 3), T.PAD_EDGE), [ROW], [f32(1, 1, 2, 3, 3, 3, 3)], "the outermost elements again and again"),
@@ -49,13 +49,13 @@ CASES = [
         SpaceToBatch((1, 2), (0, 0, 1, 1)),
         [f32(SQUARE[0])],
         [f32([[[0, 2], [0, 4]]], [[[1, 0], [3, 0]]]).reshape(2, 1, 2, 2)],
-        "columns, with a border of 0",
+        "columns, with padding of 0",
     ),
     Case(
         BatchToSpace((1, 2), (1, 0, 1, 1)),
         [f32([[[0, 2], [0, 4]]], [[[1, 0], [3, 0]]]).reshape(2, 1, 2, 2)],
         [f32([[[3, 4]]])],
-        "back, without the border and the first row",
+        "back, without the padding and the first row",
     ),
     Case(
         SpaceToBatchV2(),
@@ -125,7 +125,7 @@ def test_shape_errors(op, shape, message):
     ],
 )
 def test_parameters_are_checked(make):
-    with pytest.raises(ValueError, match=r"at least 1|border|PadType"):
+    with pytest.raises(ValueError, match=r"at least 1|edges|PadType"):
         make()
 
 

@@ -24,12 +24,12 @@ CASES = [
     Case(Softmax(0), [f32([1000], [-1000])], [f32([1], [0])], "no overflow"),
     Case(Softmax(-1), [f32([0, math.log(3)])], [f32([0.25, 0.75])], "one to three"),
     Case(SoftmaxInt(ONES, 256.0, -128), [i8([1, 2])], [i8([0, 0])], "128 - 128"),
-    Case(SoftmaxInt(ONES, 3.0, 0), [u8([7, 0])], [u8([2, 2])], "1.5 goes away from zero"),
+    Case(SoftmaxInt(ONES, 3.0, 0), [u8([7, 0])], [u8([2, 2])], "1.5 rounds away from zero"),
     Case(SoftmaxInt((1.0, *[0.0] * 255), 256.0, 0), [u8([7, 0])], [u8([255, 0])], "256 saturates"),
     Case(
         Lut(), [i8(0, 127, -128, -1), BYTES.astype(np.uint8)], [u8(0, 127, 128, 255)], "negative bytes as bit patterns"
     ),
-    Case(Lut(), [u8([3], [255]), f32(*BYTES / 2)], [f32([1.5], [127.5])], "real entries"),
+    Case(Lut(), [u8([3], [255]), f32(*BYTES / 2)], [f32([1.5], [127.5])], "float entries"),
     Case(Lut(), [u8(16), BYTES.astype(np.int8).reshape(16, 16)], [i8(16)], "a table of any shape"),
 ]
 

@@ -26,7 +26,7 @@ def convolutions(draw, transposed):
     groups, inputs, outputs = draw(SMALL), draw(SMALL), draw(SMALL)
     kernel, strides, dilations = ([draw(SMALL) for _ in range(3)] for _ in range(3))
     before = [draw(st.integers(0, 1)) for _ in range(3)]
-    behind = [draw(st.integers(1 - strides[i] if transposed else 0, 1)) for i in range(3)]
+    after = [draw(st.integers(1 - strides[i] if transposed else 0, 1)) for i in range(3)]
     reach = [dilations[i] * (kernel[i] - 1) + 1 for i in range(3)]
     extents = [max(reach[i], 3) + draw(st.integers(0, 1)) for i in range(3)]
     x_dtype, w_dtype = draw(st.sampled_from([I8, U8])), draw(st.sampled_from([I8, U8]))
@@ -36,7 +36,7 @@ def convolutions(draw, transposed):
     shape = draw(st.sampled_from([(groups * outputs,), (1, groups * outputs, 1, 1, 1)]))
     op = (Deconv3dV2 if transposed else Conv3dV2)(
         *dilations,
-        *itertools.chain.from_iterable(zip(before, behind, strict=True)),
+        *itertools.chain.from_iterable(zip(before, after, strict=True)),
         *strides,
         groups,
         has_bias=True,
@@ -63,15 +63,15 @@ def expected(op, x, w, b, *, transposed):
             o = group * outputs + k
             for taps in np.ndindex(*w.shape[2:]):
                 factor = int(w[(c, k, *taps)] if transposed else w[(o, c % per_group, *taps)]) - op.kzp_vec[o]
-                for place in np.ndindex(*x.shape[2:]):
-                    product = (int(x[(n, c, *place)]) - op.izp_vec[c]) * factor
+                for index in np.ndindex(*x.shape[2:]):
+                    product = (int(x[(n, c, *index)]) - op.izp_vec[c]) * factor
                     if transposed:
                         at = [
                             p * s + t * d - q
-                            for p, s, t, d, q in zip(place, strides, taps, dilations, pads, strict=True)
+                            for p, s, t, d, q in zip(index, strides, taps, dilations, pads, strict=True)
                         ]
                     else:
-                        from_start = [p + q - t * d for p, q, t, d in zip(place, pads, taps, dilations, strict=True)]
+                        from_start = [p + q - t * d for p, q, t, d in zip(index, pads, taps, dilations, strict=True)]
                         if any(f % s for f, s in zip(from_start, strides, strict=True)):
                             continue
                         at = [f // s for f, s in zip(from_start, strides, strict=True)]
@@ -79,7 +79,7 @@ def expected(op, x, w, b, *, transposed):
                         sums[n, o, *at] += product
     low, high = (op.out_dtype.min, op.out_dtype.max)
     biases = b.reshape(-1).tolist()
-    values = [min(max(total + biases[place[1]], low), high) for place, total in sums.items()]
+    values = [min(max(total + biases[index[1]], low), high) for index, total in sums.items()]
     return np.array(values, op.out_dtype.numpy).reshape(shape)
 
 
@@ -114,7 +114,7 @@ def test_half_precision_is_rounded_once():
     x, w = np.full((1, 1, 1, 1, 3), 2048, np.float16), np.ones((1, 1, 1, 1, 3), np.float16)
     (found,) = Conv3d().evaluate(x, w, np.array([3], np.float16))
     assert found.dtype == np.float16
-    assert found.item() == 6148  # 3 * 2048 + 3 = 6147 lies between 6144 and 6148; a sum in halves would lose the 3
+    assert found.item() == 6148  # 3 * 2048 + 3 = 6147 is between 6144 and 6148; a sum in halves would lose the 3
 
 
 def test_symbolic_batch():
@@ -188,7 +188,7 @@ def test_pooling(use):
     strides, pads = (op.stride_t, op.stride_h, op.stride_w), (op.pad_t_0, op.pad_h_0, op.pad_w_0)
     assert [item.shape for item in found] == shapes
     for n, c, *window in np.ndindex(*shapes[0]):
-        starts = [place * s - p for place, s, p in zip(window, strides, pads, strict=True)]
+        starts = [index * s - p for index, s, p in zip(window, strides, pads, strict=True)]
         ranges = [
             range(max(start, 0), min(start + k, extent))
             for start, k, extent in zip(starts, kernel, x.shape[2:], strict=True)
@@ -197,7 +197,7 @@ def test_pooling(use):
         total = sum(value for value, _ in elements)
         if not op.is_avg_pooling:
             largest = max(value for value, _ in elements)
-            t, h, w = next(place for value, place in elements if value == largest)
+            t, h, w = next(index for value, index in elements if value == largest)
             assert found[1][n, c, *window] == (t * x.shape[3] + h) * x.shape[4] + w
             wanted = largest
         elif op.quant_mode == 1:
