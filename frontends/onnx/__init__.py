@@ -1,4 +1,4 @@
-"""ONNX files as graphs of TPU operators."""
+"""ONNX frontend: read ONNX models as graphs of TPU operators."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def load(
     """Read an ONNX file, or an ``onnx.ModelProto`` that is in memory.
 
     Args:
-        source: path of the file, next to which external data are searched, or the message, which is not modified.
-        input_shapes: extents for graph inputs whose shape the file leaves open; a name leaves one open.
-        inputs: tensor names where the graph is to begin, instead of at the model's own inputs.
-        outputs: tensor names where it is to end.
+        source: path of the file, or the message, which is not modified. External data are in the folder of the file.
+        input_shapes: shapes of graph inputs with dynamic extents; a name keeps an extent symbolic.
+        inputs: names of tensors to use as inputs of the graph instead of the inputs of the model.
+        outputs: names of tensors to use as outputs.
         fixed: values of graph inputs that become constants.
-        allow_root: a directory that files of external data may be in besides the folder of the model.
+        allow_root: another directory that may contain files of external data.
         limits: bounds on sizes.
 
     Returns:
-        The graph with FLOAT32 arithmetic; a quantized model carries annotations (``Value.quant``).
+        The graph with FLOAT32 arithmetic; values of a quantized model are annotated (``Value.quant``).
 
     Raises:
         CorruptInputError: damaged, or not an ONNX model.
-        UnsupportedError: everything in the model that cannot be represented.
-        UsageError: a name or shape in the arguments does not fit the model.
+        UnsupportedError: all parts of the model that cannot be converted.
+        UsageError: a name or shape in the arguments does not match the model.
         ResourceLimitError: larger than the limits.
     """
     model = read_model(source, limits, allow_root)
@@ -54,9 +54,9 @@ def load(
 
 
 def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Whether a file with these first bytes and this name is meant to be read as ONNX.
+    """Return True if a file with these first bytes and this name is an ONNX model.
 
-    Protobuf has no magic number, so the name decides where the bytes say nothing.
+    protobuf has no magic number: the name decides if the bytes are not conclusive.
     """
     name = os.fspath(path)
     kind = identify(head, max(len(head), 1), os.path.basename(name))

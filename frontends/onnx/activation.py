@@ -1,4 +1,4 @@
-"""Activation functions; those that only limit a value are in ``clip.py``."""
+"""Activation functions; Relu and Clip are in ``clip.py``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ direct("Softplus", Softplus())
 
 @onnx_op("LeakyRelu", since=1, kind=Kind.DIRECT)
 def leaky_relu(node: OnnxNode, g: Graph) -> Result:
-    """x, or alpha * x below 0."""
+    """``where(x < 0, alpha * x, x)``."""
     return node.elementwise(functions.leaky_relu(g, node.float_input(), node.attr("alpha", 0.01)))
 
 
 @onnx_op("PRelu", since=7)
 def prelu(node: OnnxNode, g: Graph) -> Result:
-    """max(x, 0) + slope * min(x, 0), with a slope that broadcasts to x."""
+    """``max(x, 0) + slope * min(x, 0)``, with a slope that broadcasts to ``x``."""
     x = node.float_input()
     if node.is_constant(1) and node.constant(1).size == 1:
         return node.elementwise(functions.leaky_relu(g, x, node.scalar(1)))
@@ -35,7 +35,7 @@ def prelu(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("PRelu", since=1)
 def prelu_per_channel(node: OnnxNode, g: Graph) -> Result:
-    """Before opset 7 a slope of one axis belongs to the channels."""
+    """PRelu before opset 7: a slope of rank 1 has one element per channel."""
     x, slope = node.float_input(), node.input(1)
     if slope.rank == 1 and x.rank > 1 and slope.shape[0] != 1:
         slope = emit.reshape(g, slope, (emit.extents(slope)[0],) + (1,) * (x.rank - 2))
@@ -44,13 +44,13 @@ def prelu_per_channel(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Elu", since=1, kind=Kind.DIRECT)
 def elu(node: OnnxNode, g: Graph) -> Result:
-    """x, or alpha * (exp(x) - 1) below 0."""
+    """``where(x < 0, alpha * (exp(x) - 1), x)``."""
     return node.elementwise(functions.elu(g, node.float_input(), node.attr("alpha", 1.0)))
 
 
 @onnx_op("Selu", since=1)
 def selu(node: OnnxNode, g: Graph) -> Result:
-    """Gamma * elu(x)."""
+    """``gamma * elu(x)``."""
     old = node.version < 6
     alpha = node.attr("alpha", 1.6732 if old else 1.67326319217681884765625)
     gamma = node.attr("gamma", 1.0507 if old else 1.05070102214813232421875)
@@ -59,7 +59,7 @@ def selu(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Celu", since=12)
 def celu(node: OnnxNode, g: Graph) -> Result:
-    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))."""
+    """``max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))``."""
     alpha = node.attr("alpha", 1.0)
     return node.elementwise(functions.elu(g, node.float_input(), alpha, inner=alpha))
 
@@ -93,14 +93,14 @@ def softsign(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("ThresholdedRelu", since=10)
 def thresholded_relu(node: OnnxNode, g: Graph) -> Result:
-    """The input where it is above alpha, else 0."""
+    """``where(x > alpha, x, 0)``."""
     x = node.float_input()
     return node.elementwise(emit.mul(g, x, g.add(Gts(Scalar.f32(node.attr("alpha", 1.0))), x)))
 
 
 @onnx_op("Shrink", since=9, limits="floating point")
 def shrink(node: OnnxNode, g: Graph) -> Result:
-    """``x + bias`` below -lambd, ``x - bias`` above lambd, else 0."""
+    """``x + bias`` if ``x < -lambd``, ``x - bias`` if ``x > lambd``, else 0."""
     x, bias, limit = node.float_input(), node.attr("bias", 0.0), node.attr("lambd", 0.5)
     above, below = g.add(Gts(Scalar.f32(limit)), x), g.add(Lts(Scalar.f32(-limit)), x)
     parts = (emit.mul(g, emit.adds(g, x, -bias), above), emit.mul(g, emit.adds(g, x, bias), below))

@@ -30,7 +30,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 def _heads(node: OnnxNode, g: Graph, index: int, attribute: str) -> Value:
-    """An input as [batch, heads, sequence, size]."""
+    """Return an input as [batch, heads, sequence, size]."""
     x = emit.floats(node.input(index))
     if node.rank(index) == 4:
         return x

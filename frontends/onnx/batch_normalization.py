@@ -1,4 +1,4 @@
-"""BatchNormalization with given statistics."""
+"""BatchNormalization with constant or computed statistics as inputs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tpuconvert.schema.ops.batch_norm import BatchNorm
 
 @onnx_op("BatchNormalization", since=1, kind=Kind.DIRECT, limits="inference")
 def batch_normalization(node: OnnxNode, g: Graph) -> Value:
-    """Scale * (x - mean) / sqrt(variance + epsilon) + bias per channel, with the given statistics."""
-    node.optional_attr("momentum")  # concerns training
+    """``scale * (x - mean) / sqrt(variance + epsilon) + bias`` per channel."""
+    node.optional_attr("momentum")  # only used in training
     if node.version < 7:
         is_test = node.optional_attr("is_test")
         if is_test == 0:
@@ -41,5 +41,5 @@ def batch_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @functools.lru_cache(1 << 6)
 def _batch_norm(epsilon: float, _sign: float) -> BatchNorm:
-    """One object for all that are alike, which a network has many of; -0.0, which equals 0.0, is another number."""
+    """Return one object for equal attributes; ``_sign`` distinguishes -0.0 from 0.0 in the cache."""
     return BatchNorm(epsilon=epsilon)

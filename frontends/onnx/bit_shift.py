@@ -1,4 +1,4 @@
-"""BitShift: integers shifted by amounts of their own, and BitCast of constants."""
+"""BitShift with one amount per element, and BitCast of constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
-from tpuconvert.frontends.onnx.small_integers import widened, wrapped
+from tpuconvert.frontends.onnx.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.compare import Lts
@@ -16,12 +16,12 @@ from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.types import Array, DType, Scalar
 
 _BEYOND = 63
-"""An amount that leaves only copies of the sign."""
+"""Shift amount that is at least the width of every type."""
 
 
 @onnx_op("BitShift", since=11, limits="32-bit unsigned integers to the right only")
 def bit_shift(node: OnnxNode, g: Graph) -> Result:
-    """``x << y`` or ``x >> y``; small integers in INT32, wrapped. A negative amount counts as one beyond the width."""
+    """``x << y`` or ``x >> y``; 8- and 16-bit integers in INT32. A negative amount shifts out all bits."""
     direction = node.required_attr("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise node.fail(INVALID_NODE, f"direction='{direction}'", "LEFT or RIGHT")
@@ -32,17 +32,17 @@ def bit_shift(node: OnnxNode, g: Graph) -> Result:
     if direction == "LEFT" and (element.bits == 64 or element is element_types.UINT32):
         raise node.fail(UNSUPPORTED_TYPE, f"shifts {element} to the left", "supported: int32 and narrower integers")
     shape = emit.broadcast_shape(emit.extents(x), emit.extents(amounts))
-    wide, by = (widened(g, value) for value in (x, amounts))
+    wide, by = (widen_to_int32(g, value) for value in (x, amounts))
     wide, by = emit.expand(g, wide, shape), emit.expand(g, by, shape)
     below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, by)), DType.INT32)
     by = emit.add(g, emit.maxs(g, by, 0), emit.muls(g, below, _BEYOND))
     shifted = g.add(ArithLshift() if direction == "LEFT" else ArithRshift(), wide, by)
-    return node.elementwise(wrapped(g, shifted, x.dtype) if x.dtype in SMALL else shifted)
+    return node.elementwise(wrap_to_range(g, shifted, x.dtype) if x.dtype in SMALL else shifted)
 
 
 @folds("BitShift", since=11)
 def shift_constant(node: OnnxNode, _: Graph) -> Array:
-    """The shift of a constant, in its own type; bits beyond the width are dropped."""
+    """Shift a constant in its own type; bits outside the width are dropped."""
     x, amounts = node.constant(0), node.constant(1)
     node.budget(np.broadcast_shapes(x.shape, amounts.shape), 8)
     bits = x.dtype.itemsize * 8
@@ -56,7 +56,7 @@ def shift_constant(node: OnnxNode, _: Graph) -> Array:
 
 @folds("BitCast", since=26)
 def bit_cast(node: OnnxNode, _: Graph) -> Folded:
-    """The bytes of a constant as another type of the same width."""
+    """Reinterpret the bytes of a constant as another type of the same width."""
     x, code = node.constant(0), node.required_attr("to", 0)
     target = ELEMENTS.get(code)
     is_plain = all(e is not None and e.bits == e.numpy.itemsize * 8 for e in (target, node.element(0)))

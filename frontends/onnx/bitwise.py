@@ -22,7 +22,7 @@ def _integer(node: OnnxNode, index: int) -> Value:
 def _bitwise(name: str, op: type[Op]) -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         a, b = _integer(node, 0), _integer(node, 1)
-        shape = emit.broadcast_shape(emit.extents(a), emit.extents(b))  # the operators take equal shapes only
+        shape = emit.broadcast_shape(emit.extents(a), emit.extents(b))  # the TPU operators require equal shapes
         return node.elementwise(g.add(op(), emit.expand(g, a, shape), emit.expand(g, b, shape)))
 
     convert.__doc__ = f"{name}, element by element."
@@ -36,7 +36,7 @@ _bitwise("BitwiseXor", BitXor)
 
 @onnx_op("BitwiseNot", since=18, kind=Kind.DIRECT)
 def bitwise_not(node: OnnxNode, g: Graph) -> Result:
-    """Exclusive or with all ones."""
+    """Bitwise complement: exclusive or with all ones."""
     x = _integer(node, 0)
     ones = -1 if x.dtype.is_signed else x.dtype.max
     return node.elementwise(g.add(BitXors(Scalar(x.dtype, ones)), x))

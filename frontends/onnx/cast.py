@@ -1,4 +1,4 @@
-"""Cast and CastLike between the types that the graph has."""
+"""Cast and CastLike between the dtypes of the graph."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tpuconvert.schema.types import Scalar
 
 @onnx_op("Cast", since=1, kind=Kind.DIRECT, limits="numbers of 8 bits and more; 64-bit integers within INT32")
 def cast(node: OnnxNode, g: Graph) -> Result:
-    """The input in another type; floats are truncated before they become integers."""
+    """Cast to another type; floats are truncated toward zero before the cast to integers."""
     target = cast_target(node)
-    return _converted(node, g, node.input(0), node.element(0), target)
+    return _cast(node, g, node.input(0), node.element(0), target)
 
 
 @onnx_op("CastLike", since=15, limits="as Cast")
 def cast_like(node: OnnxNode, g: Graph) -> Result:
-    """The input in the type of another tensor."""
+    """Cast to the type of another tensor."""
     node.optional_attr("saturate")
     node.optional_attr("round_mode")
-    return _converted(node, g, node.input(0), node.element(0), node.element(1))
+    return _cast(node, g, node.input(0), node.element(0), node.element(1))
 
 
-def _converted(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) -> Result:
+def _cast(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) -> Result:
     scalar = node.tensor(0).shape == ()
     if target.bits < 8 or "float8" in target.name:
         raise node.fail(UNSUPPORTED_TYPE, f"cast to {target}", "supported: constants only")

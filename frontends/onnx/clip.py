@@ -1,4 +1,4 @@
-"""Relu and Clip: a value is limited on one side or on both."""
+"""Relu and Clip."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def relu(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Clip", since=11, kind=Kind.DIRECT)
 def clip(node: OnnxNode, g: Graph) -> Result:
-    """Limit to an interval whose bounds may be tensors."""
+    """``min(max(x, low), high)``; the bounds may be tensors."""
     x = node.input(0)
     is_fixed = all(node.is_constant(index) for index in (1, 2) if node.has_input(index))
     if not is_fixed:
@@ -34,27 +34,27 @@ def clip(node: OnnxNode, g: Graph) -> Result:
         return node.elementwise(x)
     bounds = [node.scalar(i) if node.has_input(i) else default for i, default in ((1, -math.inf), (2, math.inf))]
     if x.dtype is DType.INT32:
-        # 64-bit bounds beyond 32 bits do not limit anything
+        # 64-bit bounds outside the range of INT32 have no effect
         bounds = [
             -math.inf if bounds[0] < x.dtype.min else bounds[0],
             math.inf if bounds[1] > x.dtype.max else bounds[1],
         ]
-    return _clipped(node, g, x, bounds[0], bounds[1])
+    return _clip(node, g, x, bounds[0], bounds[1])
 
 
 @onnx_op("Clip", since=1, kind=Kind.DIRECT)
 def clip_attributes(node: OnnxNode, g: Graph) -> Result:
-    """Before opset 11 the bounds are attributes."""
-    return _clipped(node, g, node.float_input(), node.attr("min", -math.inf), node.attr("max", math.inf))
+    """Clip before opset 11: the bounds are attributes."""
+    return _clip(node, g, node.float_input(), node.attr("min", -math.inf), node.attr("max", math.inf))
 
 
-def _clipped(node: OnnxNode, g: Graph, x: Value, low: float, high: float) -> Result:
+def _clip(node: OnnxNode, g: Graph, x: Value, low: float, high: float) -> Result:
     if math.isnan(low) or math.isnan(high):
         raise node.fail(INVALID_NODE, "a bound is NaN")
     largest = float(np.finfo(np.float32).max)
-    if x.dtype is DType.FLOAT32:  # what exporters write for "no bound"
+    if x.dtype is DType.FLOAT32:  # exporters write these values for "no bound"
         low, high = (-math.inf if low <= -largest else low), (math.inf if high >= largest else high)
-    if x.dtype is DType.INT32:  # the operator's INT32 form passes through binary32; these do not
+    if x.dtype is DType.INT32:  # clamp computes INT32 in float32, max and min are exact
         x = x if math.isinf(low) else emit.maxs(g, x, low)
         return node.elementwise(x if math.isinf(high) else emit.mins(g, x, high))
     return node.elementwise(emit.clamp(g, x, low, high))

@@ -1,4 +1,4 @@
-"""Col2Im: columns of overlapping blocks are added up to an image."""
+"""Col2Im: sum the columns of overlapping blocks into an image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.deconv import Deconv
 
 @onnx_op("Col2Im", since=18, kind=Kind.DIRECT)
 def col2im(node: OnnxNode, g: Graph) -> Result:
-    """A plane is a transposed convolution whose kernels are single ones; more axes are a product with a 0/1 matrix."""
+    """Two axes use a transposed convolution with one-hot kernels; other ranks use a matmul by a 0/1 matrix."""
     x = emit.floats(node.input(0))
     image, block = node.ints(1), node.ints(2)
     axes = len(image)
@@ -34,7 +34,7 @@ def col2im(node: OnnxNode, g: Graph) -> Result:
             INVALID_NODE, f"columns {list(node.shape(0))} for blocks {list(block)} of the image {list(image)}"
         )
     channels = rows // size
-    behind = [(steps[k] - 1) * strides[k] + reach[k] - pads[k] - image[k] for k in range(axes)]
+    after = [(steps[k] - 1) * strides[k] + reach[k] - pads[k] - image[k] for k in range(axes)]
     if axes == 2:
         kernels = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *block), (channels, 1, 1, 1))
         op = Deconv(
@@ -43,9 +43,9 @@ def col2im(node: OnnxNode, g: Graph) -> Result:
             stride_h=strides[0],
             stride_w=strides[1],
             pad_h_t=pads[0],
-            pad_h_b=behind[0],
+            pad_h_b=after[0],
             pad_w_l=pads[1],
-            pad_w_r=behind[1],
+            pad_w_r=after[1],
             groups=channels,
         )
         plane = emit.reshape(g, x, (batch, rows, *steps))
@@ -65,7 +65,7 @@ def _places(
     dilations: tuple[int, ...],
     pads: tuple[int, ...],
 ) -> np.ndarray:
-    """[elements of a block * blocks, elements of the image]: 1 where an element of a block lies."""
+    """Matrix [elements of a block * blocks, elements of the image] with 1 at the image index of each element."""
     axes = len(image)
     grids = np.indices((*block, *steps)).reshape(2 * axes, -1)
     place = [grids[axes + k] * strides[k] + grids[k] * dilations[k] - pads[k] for k in range(axes)]

@@ -1,4 +1,4 @@
-"""Comparisons, logic and choice. Truth values are FLOAT32 0 and 1 in the graph."""
+"""Comparisons, logic and ``where``. Boolean values are FLOAT32 0 and 1 in the graph."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from tpuconvert.schema.types import DType, Scalar
 
 
 def compare(g: Graph, comparison: Comparison, a: Value, b: Value) -> Value:
-    """A comparison with broadcasting; a constant of one element becomes the operator's scalar.
+    """Add a comparison with broadcasting; a constant with one element becomes the scalar of the operator.
 
-    Integers go through FLOAT32, which is exact below 2^24.
+    Integers are cast to FLOAT32, which is exact below 2^24.
     """
     a, b = (_float_operand(g, x) for x in (a, b))
     for x, y, relation in ((a, b, comparison), (b, a, comparison.mirror)):
@@ -52,7 +52,7 @@ def _comparison(name: str, comparison: Comparison, since: int) -> None:
                 g.notes.append(note)
         return node.elementwise(compare(g, comparison, a, b), element_types.BOOL)
 
-    convert.__doc__ = f"{name}, element by element, as 0 and 1."
+    convert.__doc__ = f"{name}, element-wise; the result is 0 or 1."
     onnx_op(name, since=since, kind=Kind.DIRECT)(convert)
 
 
@@ -67,10 +67,11 @@ def _logic(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         a, b = operands(node)
         if a.dtype is not DType.FLOAT32 or b.dtype is not DType.FLOAT32:
-            raise node.fail(UNSUPPORTED_TYPE, "its inputs are no truth values")
+            types = f"{node.element(0)} and {node.element(1)}"
+            raise node.fail(UNSUPPORTED_TYPE, f"its inputs have types {types}, expected BOOL", "insert a Cast to BOOL")
         return node.elementwise(function(g, a, b), element_types.BOOL)
 
-    convert.__doc__ = f"{name} of truth values that are 0 and 1."
+    convert.__doc__ = f"{name} of Boolean values, which are 0 or 1."
     onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
 
 
@@ -81,20 +82,20 @@ _logic("Xor", lambda g, a, b: compare(g, Comparison.NE, a, b))
 
 @onnx_op("Not", since=1, kind=Kind.DIRECT)
 def negation(node: OnnxNode, g: Graph) -> Result:
-    """1 for 0, 0 for 1."""
+    """``1 - x`` of Boolean values, which are 0 or 1."""
     return node.elementwise(g.add(Eqs(Scalar.f32(0)), emit.floats(node.input(0))), element_types.BOOL)
 
 
 @onnx_op("IsNaN", since=9, kind=Kind.DIRECT)
 def is_nan(node: OnnxNode, g: Graph) -> Result:
-    """Only NaN differs from itself."""
+    """``x != x``: only NaN differs from itself."""
     x = emit.floats(node.input(0))
     return node.elementwise(g.add(Ne(), x, x), element_types.BOOL)
 
 
 @onnx_op("IsInf", since=10)
 def is_inf(node: OnnxNode, g: Graph) -> Result:
-    """Whether an element is infinite, of either sign or only one."""
+    """``x == inf`` or ``x == -inf``, with either or both signs by attribute."""
     x = emit.floats(node.input(0))
     negative, positive = bool(node.attr("detect_negative", 1)), bool(node.attr("detect_positive", 1))
     if not negative and not positive:
@@ -106,23 +107,23 @@ def is_inf(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Where", since=9)
 def where(node: OnnxNode, g: Graph) -> Result:
-    """The tensor x where the condition holds, else y; all three are broadcast first. Integers go through FLOAT32."""
+    """``where(condition, x, y)`` after broadcasting. Integers are cast to FLOAT32."""
     condition = emit.floats(node.input(0), "its condition")
-    choices = [node.input(1), node.input(2)]
-    if choices[0].dtype is not choices[1].dtype:
-        raise node.fail(INVALID_NODE, f"choices of types {node.element(1)} and {node.element(2)}")
-    dtype = choices[0].dtype
-    shape = emit.broadcast_shape(*(emit.extents(value) for value in (condition, *choices)))
-    choices = [_float_operand(g, value) for value in choices]
+    branches = [node.input(1), node.input(2)]
+    if branches[0].dtype is not branches[1].dtype:
+        raise node.fail(INVALID_NODE, f"its inputs 1 and 2 have types {node.element(1)} and {node.element(2)}")
+    dtype = branches[0].dtype
+    shape = emit.broadcast_shape(*(emit.extents(value) for value in (condition, *branches)))
+    branches = [_float_operand(g, value) for value in branches]
     if condition.is_constant:
-        condition = g.add(Constdata(), condition)  # the operator takes no constant here
+        condition = g.add(Constdata(), condition)  # the TPU operator does not accept a constant condition
     condition = emit.expand(g, condition, shape)
-    selected = g.add(ConditionSelect(), condition, *(_choice(g, value, shape) for value in choices))
+    selected = g.add(ConditionSelect(), condition, *(_broadcast_branch(g, value, shape) for value in branches))
     return node.elementwise(emit.cast(g, selected, dtype), node.element(1))
 
 
-def _choice(g: Graph, value: Value, shape: tuple[int, ...]) -> Value:
-    """A choice in the shape of the result; a constant may have one element instead."""
+def _broadcast_branch(g: Graph, value: Value, shape: tuple[int, ...]) -> Value:
+    """Broadcast a branch to the shape of the result; a constant with one element stays as it is."""
     if not value.is_constant:
         return emit.expand(g, value, shape)
     return value if value.array.size == 1 else emit.expand(g, g.add(Constdata(), value), shape)

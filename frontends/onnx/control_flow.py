@@ -1,4 +1,4 @@
-"""If, Loop and Scan whose course is known at conversion time: the branch is taken, the loop is unrolled."""
+"""If, Loop and Scan with constant conditions and trip counts: the branch is inlined, the loop is unrolled."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _known(name: str, element: element_types.Element, array: Array) -> OnnxTenso
     return OnnxTensor(name, element, array.shape, array)
 
 
-def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
-    """A condition that has to be constant."""
+def _read_condition(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
+    """Return the value of a condition, which must be constant."""
     if tensor.array is None:
         raise CannotConvertError(
             NO_OPERATOR,
-            f"its {what} depends on the model's inputs: there is no control flow",
+            f"its {what} depends on the model's inputs; TPU models have no control flow",
             needs=tensor.roots,
         )
     if tensor.array.size != 1:
@@ -36,17 +36,17 @@ def _decided(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
 
 @onnx_op("If", since=1, kind=Kind.FOLDED, limits="a condition that is known at conversion")
 def if_(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
-    """The branch that the constant condition names."""
+    """Inline the branch that the constant condition selects."""
     then_branch, else_branch = graph_attribute(node, "then_branch"), graph_attribute(node, "else_branch")
-    taken = then_branch if _decided(node, node.tensor(0), "condition") else else_branch
+    taken = then_branch if _read_condition(node, node.tensor(0), "condition") else else_branch
     return node.inline(taken, [], "then" if taken is then_branch else "else")
 
 
 @onnx_op("Loop", since=1, kind=Kind.FOLDED, limits="a trip count and condition that are known at conversion; unrolled")
 def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
-    """The body, as often as the constant trip count and conditions say."""
+    """Unroll the body according to the constant trip count and conditions."""
     body = graph_attribute(node, "body")
-    going = _decided(node, node.tensor(1), "condition") if node.has_input(1) else True
+    going = _read_condition(node, node.tensor(1), "condition") if node.has_input(1) else True
     trips = int(node.scalar(0)) if node.has_input(0) else None
     states = [_state(node, index) for index in range(2, len(node.inputs))]
     collected: list[list[OnnxTensor]] = [[] for _ in range(len(body.output) - 1 - len(states))]
@@ -56,16 +56,16 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         counter = _known("trip", element_types.INT64, np.array(trip, np.int64))
         condition = _known("condition", element_types.BOOL, np.array(True))
         results = node.inline(body, [counter, condition, *states], str(trip))
-        going = _decided(node, results[0], "condition")
+        going = _read_condition(node, results[0], "condition")
         states = results[1 : 1 + len(states)]
         for column, tensor in zip(collected, results[1 + len(states) :], strict=True):
             column.append(tensor)
         trip += 1
-    return [*states, *(_stacked(node, g, column, 0) for column in collected)]
+    return [*states, *(_stack(node, g, column, 0) for column in collected)]
 
 
 def _state(node: OnnxNode, index: int) -> OnnxTensor:
-    """A value that one repetition hands to the next: a tensor or a sequence."""
+    """Loop-carried value: a tensor or a sequence."""
     found = node.inputs[index]
     if found is None or found.items is None:
         return node.tensor(index)
@@ -75,13 +75,13 @@ def _state(node: OnnxNode, index: int) -> OnnxTensor:
 
 def _check_trips(node: OnnxNode, trip: int) -> None:
     if trip >= node.limits.max_unrolled_nodes:
-        raise node.fail(TOO_LARGE, f"more than {trip} repetitions")
+        raise node.fail(TOO_LARGE, f"more than {trip} iterations")
 
 
-def _stacked(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> OnnxTensor:
-    """Tensors of equal shape as slices of a new axis."""
+def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> OnnxTensor:
+    """Stack tensors of equal shape along a new axis."""
     if not parts:
-        raise node.fail(INVALID_NODE, "collects results of no repetition at all")
+        raise node.fail(INVALID_NODE, "it has scan outputs, but no iteration")
     first = parts[0]
     shape = tuple(int(extent) for extent in first.shape)
     place = axis + len(shape) + 1 if axis < 0 else axis
@@ -89,7 +89,7 @@ def _stacked(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> On
         raise node.fail(INVALID_NODE, f"axis {axis} of a result of rank {len(shape) + 1}")
     wide = (*shape[:place], 1, *shape[place:])
     if any(part.shape != first.shape or part.element is not first.element or part.quant for part in parts):
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "its repetitions give results of different shapes or types")
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output has different shapes or types in different iterations")
     if all(part.array is not None for part in parts):
         arrays = [part.array.reshape(wide) for part in parts if part.array is not None]
         node.budget((*wide, len(arrays)), first.element.numpy.itemsize)
@@ -102,7 +102,7 @@ def _stacked(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> On
 
 
 def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: int) -> OnnxTensor:
-    """One slice along an axis, without that axis."""
+    """Select one index of an axis, and remove the axis."""
     shape = tuple(int(extent) for extent in tensor.shape)
     rest = shape[:axis] + shape[axis + 1 :]
     if tensor.array is not None:
@@ -113,7 +113,7 @@ def _slice(node: OnnxNode, g: Graph, tensor: OnnxTensor, axis: int, position: in
 
 @onnx_op("Scan", since=8, kind=Kind.FOLDED, limits="a number of steps that is known; unrolled")
 def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
-    """The first meaning: everything has a batch axis in front, and every sample is scanned by itself."""
+    """Scan of opset 8: all tensors have a batch axis first, and each sample is scanned separately."""
     if node.has_input(0):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "input 0 (sequence_lens)", "supported: samples of full length")
     body = graph_attribute(node, "body")
@@ -129,16 +129,16 @@ def scan_batches(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     samples = []
     for sample in range(int(sizes.pop())):
         own = [_slice(node, g, tensor, 0, sample) for tensor in inputs]
-        results, columns = _scanned(
+        results, columns = _scan_result(
             node, g, own[:states], own[states:], (0,) * count, directions, outputs, f"{sample}/"
         )
-        samples.append([*results, *(_stacked(node, g, column, 0) for column in columns)])
-    return [_stacked(node, g, list(parts), 0) for parts in zip(*samples, strict=True)]
+        samples.append([*results, *(_stack(node, g, column, 0) for column in columns)])
+    return [_stack(node, g, list(parts), 0) for parts in zip(*samples, strict=True)]
 
 
 @onnx_op("Scan", since=9, kind=Kind.FOLDED, limits="a number of steps that is known; unrolled")
 def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
-    """The body, once per slice of the scanned inputs."""
+    """Unroll the body: one copy per slice of the scanned inputs."""
     body = graph_attribute(node, "body")
     count = node.required_attr("num_scan_inputs", 1)
     total = len(node.inputs)
@@ -154,13 +154,13 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
         raise node.fail(INVALID_NODE, "its axes or directions are not one per scanned input or output")
     found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
-    states, collected = _scanned(node, g, states, scanned, found, directions, outputs)
+    states, collected = _scan_result(node, g, states, scanned, found, directions, outputs)
     columns = zip(collected, out_axes, out_directions, strict=True)
-    stacked = [_stacked(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
+    stacked = [_stack(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
     return [*states, *stacked]
 
 
-def _scanned(
+def _scan_result(
     node: OnnxNode,
     g: Graph,
     states: list[OnnxTensor],
@@ -170,7 +170,7 @@ def _scanned(
     outputs: int,
     label: str = "",
 ) -> tuple[list[OnnxTensor], list[list[OnnxTensor]]]:
-    """The last states, and per collected result one tensor per repetition."""
+    """Return the last states, and for each scan output one tensor per iteration."""
     body = graph_attribute(node, "body")
     lengths = {int(tensor.shape[axis]) for tensor, axis in zip(scanned, axes, strict=True)}
     if len(lengths) != 1:

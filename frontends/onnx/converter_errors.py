@@ -1,4 +1,4 @@
-"""Converters run on files that anybody may have written."""
+"""Run a converter and translate its exceptions: the source file is untrusted."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tpuconvert.schema.graph import Graph
 
 
 def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str) -> Sequence[Converted]:
-    """Run the converter of a node; whatever a hostile model makes it stumble over leaves as one of our errors.
+    """Run the converter of a node. Every exception becomes one of the errors below.
 
     Args:
-        converter: takes the node and the graph.
-        node: where it stands in the source.
-        graph: what it writes into.
-        file: for the text of an error.
+        converter: function of the node and the graph.
+        node: the source node.
+        graph: receives the new nodes.
+        file: name of the source for error messages.
 
     Raises:
-        CannotConvertError: the node is not valid, or the converter refuses it.
-        OpenExtentError: it needs a number where the source leaves an extent open.
+        CannotConvertError: the node is invalid or not supported.
+        OpenExtentError: the converter needs a number for a symbolic extent.
         ResourceLimitError: there is not enough memory.
-        InternalError: the converter made a mistake.
+        InternalError: the converter has a bug.
 
     """
     try:
@@ -36,7 +36,7 @@ def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, f
             raise CannotConvertError(INVALID_NODE, error.message) from error
         raise
     except (TypeError, AttributeError, ValueError) as error:
-        if extent := open_extent_of(node.inputs):  # NumPy met one where it wants a number
+        if extent := open_extent_of(node.inputs):  # NumPy does not accept a symbolic extent
             raise OpenExtentError(extent) from error
         if isinstance(error, ValueError):
             raise CannotConvertError(INVALID_NODE, str(error)) from error

@@ -1,6 +1,6 @@
-"""Conv, one-, two- and three-dimensional, and what it shares with other operators that have windows.
+"""Conv with one to three spatial axes, and functions for the windows of convolution and pooling.
 
-One spatial axis runs as two with a height of 1. Three run as conv3d.
+One spatial axis is converted as two with height 1. Three axes use conv3d.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True)
 class Window:
-    """What convolutions and poolings share: one entry per spatial axis; pads are (before, behind)."""
+    """Window of a convolution or pooling: one entry per spatial axis; pads are (before, after)."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -34,10 +34,10 @@ class Window:
 
 
 def read_window(node: OnnxNode, kernel: Sequence[int], *, has_dilations: bool = True) -> Window:
-    """Attributes of a sliding window, with their defaults filled in.
+    """Read the attributes of a sliding window, with defaults for missing ones.
 
     Raises:
-        CannotConvertError: lengths or values that make no sense.
+        CannotConvertError: lengths or values are invalid.
     """
     axes = len(kernel)
     strides = node.ints_attr("strides") or (1,) * axes
@@ -56,13 +56,13 @@ def read_window(node: OnnxNode, kernel: Sequence[int], *, has_dilations: bool = 
 
 
 def split_total(total: int, auto_pad: str) -> tuple[int, int]:
-    """Padding of one axis by SAME: the odd element goes behind, with SAME_LOWER in front."""
+    """Split the SAME padding of one axis: an odd element goes after the data, with SAME_LOWER before."""
     small, large = total // 2, total - total // 2
     return (large, small) if auto_pad == "SAME_LOWER" else (small, large)
 
 
 def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Pads per axis with ``auto_pad`` worked out for an input of these extents."""
+    """Pads per axis for an input with these extents, after evaluating ``auto_pad``."""
     if not window.auto_pad.startswith("SAME"):
         return window.pads
     found = []
@@ -74,21 +74,21 @@ def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, in
 
 
 def check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups: int, transposed: bool) -> None:
-    """Whether the channels of input and weight and the number of groups fit together.
+    """Check the channels of input and weight against the number of groups.
 
     Raises:
-        CannotConvertError: they do not.
+        CannotConvertError: they do not match.
     """
     expected = weight[0] if transposed else weight[1] * groups
     divided = weight[0] if not transposed else channels
     if groups < 1 or expected != channels or divided % groups:
         raise node.fail(
-            INVALID_NODE, f"{channels} input channels, weight {list(weight)} and group={groups} do not fit together"
+            INVALID_NODE, f"{channels} input channels, weight {list(weight)} and group={groups} do not match"
         )
 
 
 def kernel_of(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
-    """The extents of the window, as the weight has them."""
+    """Extents of the kernel, from the shape of the weight."""
     weight = node.shape(w_at)
     rank = node.rank(x_at)
     if len(weight) != rank or not 3 <= rank <= 5:
@@ -105,7 +105,7 @@ def kernel_of(node: OnnxNode, x_at: int = 0, w_at: int = 1) -> tuple[int, ...]:
 
 
 def bias_of(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Value | None:
-    """The bias as [1, channels, 1, 1]."""
+    """Reshape the bias to [1, channels, 1, 1]."""
     if bias is None:
         return None
     if emit.extents(emit.floats(bias, "its bias")) != (channels,):
@@ -114,13 +114,13 @@ def bias_of(node: OnnxNode, g: Graph, bias: Value | None, channels: int) -> Valu
 
 
 def as_plane(g: Graph, x: Value) -> Value:
-    """[N, C, W] as [N, C, 1, W]."""
+    """Reshape [N, C, W] to [N, C, 1, W]."""
     n, c, w = emit.extents(x)
     return emit.reshape(g, x, (n, c, 1, w))
 
 
 def as_line(g: Graph, x: Value) -> Value:
-    """[N, C, 1, W] as [N, C, W]."""
+    """Reshape [N, C, 1, W] to [N, C, W]."""
     n, c, _, w = emit.extents(x)
     return emit.reshape(g, x, (n, c, w))
 
@@ -133,7 +133,7 @@ def conv(node: OnnxNode, g: Graph) -> Value:
 
 
 def conv_values(node: OnnxNode, g: Graph, x: Value, w: Value, bias: Value | None, x_at: int, w_at: int) -> Value:
-    """A convolution of values whose source tensors are the inputs ``x_at`` and ``w_at`` of the node."""
+    """Convolve values whose source tensors are the inputs ``x_at`` and ``w_at`` of the node."""
     groups = node.attr("group", 1)
     window = read_window(node, kernel_of(node, x_at, w_at))
     check_channels(node, node.shape(x_at)[1], node.shape(w_at), groups, transposed=False)
@@ -144,30 +144,30 @@ def conv_values(node: OnnxNode, g: Graph, x: Value, w: Value, bias: Value | None
 def convolve(
     g: Graph, x: Value, w: Value, bias: Value | None, window: Window, pads: tuple[tuple[int, int], ...], groups: int
 ) -> Value:
-    """An ordinary convolution with one to three spatial axes; ``pads`` are resolved, negative ones cut."""
+    """Add a convolution with one to three spatial axes; ``pads`` are final, negative ones crop."""
     axes = len(window.kernel)
-    cuts = tuple((min(before, 0), min(behind, 0)) for before, behind in pads)
+    cuts = tuple((min(before, 0), min(after, 0)) for before, after in pads)
     if any(pair != (0, 0) for pair in cuts):
-        for axis, (before, behind) in enumerate(cuts):
-            x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + behind)
-        pads = tuple((max(before, 0), max(behind, 0)) for before, behind in pads)
+        for axis, (before, after) in enumerate(cuts):
+            x = emit.cut(g, x, 2 + axis, -before, emit.extents(x)[2 + axis] + after)
+        pads = tuple((max(before, 0), max(after, 0)) for before, after in pads)
     if axes == 1:
         (left, right), stride, dilation = pads[0], window.strides[0], window.dilations[0]
         line = Conv(dw=dilation, stride_w=stride, pad_w_l=left, pad_w_r=right, groups=groups)
-        return as_line(g, product_of(g, line, as_plane(g, x), as_plane(g, w), bias))
+        return as_line(g, add_convolution(g, line, as_plane(g, x), as_plane(g, w), bias))
     if axes == 2:
-        return product_of(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
+        return add_convolution(g, _plane(window.strides, window.dilations, pads, groups), x, w, bias)
     bias = None if bias is None else emit.reshape(g, bias, (1, emit.extents(w)[0], 1, 1, 1))
     flat = tuple(side for pair in pads for side in pair)
     settings: dict[str, Any] = {"groups": groups, "dilation": window.dilations, "pad": flat, "stride": window.strides}
-    return product_of(g, Conv3d(**settings), x, w, bias)
+    return add_convolution(g, Conv3d(**settings), x, w, bias)
 
 
 @functools.lru_cache(1 << 8)
 def _plane(
     strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[tuple[int, int], ...], groups: int
 ) -> Conv:
-    """A convolution with two spatial axes; one object for all that are alike, which a network has many of."""
+    """Return a convolution with two spatial axes; equal convolutions share one object."""
     (top, bottom), (left, right) = pads
     return Conv(
         dh=dilations[0],
@@ -182,6 +182,6 @@ def _plane(
     )
 
 
-def product_of(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
-    """A convolution with or without a bias."""
+def add_convolution(g: Graph, op: Op, x: Value, w: Value, bias: Value | None) -> Value:
+    """Add a convolution with or without a bias."""
     return g.add(op, x, w) if bias is None else g.add(op, x, w, bias)

@@ -1,4 +1,4 @@
-"""Operators whose result's size is only known when the model runs: NonZero, Compress, NonMaxSuppression."""
+"""Operators with data-dependent shapes: NonZero, Compress, NonMaxSuppression."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import moved
+from tpuconvert.frontends.onnx.reshape import movement_result
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
@@ -23,8 +23,8 @@ from tpuconvert.schema.ops.shape_change import ExpandDims, Squeeze
 from tpuconvert.schema.types import Scalar
 
 
-def _computed(g: Graph, x: Value) -> Value:
-    """The value as FLOAT32 and as no constant, which these operators do not take."""
+def _make_computed(g: Graph, x: Value) -> Value:
+    """Return the value as a computed FLOAT32 value: these operators do not accept constants."""
     return g.add(Constdata(), emit.float_constant(g, x.array, x.name)) if x.is_constant else emit.as_float(g, x)
 
 
@@ -36,27 +36,27 @@ def non_zero(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")
 def compress(node: OnnxNode, g: Graph) -> Result:
-    """The slices of one axis, or the elements of all, where the condition holds; it may be shorter than they are."""
+    """Slices of one axis, or elements of the flattened tensor, whose condition is true; it may be shorter."""
     x, shape = node.input(0), node.shape(0)
-    condition = _computed(g, node.input(1))
+    condition = _make_computed(g, node.input(1))
     axis = node.optional_attr("axis")
     length = math.prod(shape) if axis is None else shape[node.axis(axis, len(shape))]
     count = node.shape(1)[0]
     if node.rank(1) != 1 or count > length:
         raise node.fail(INVALID_NODE, f"a condition {list(node.shape(1))} for {length} elements")
-    data = _computed(g, x)
+    data = _make_computed(g, x)
     if axis is None:
         flat = emit.cut(g, emit.reshape(g, data, (length,)), 0, 0, count)
         y = g.add(MaskedSelect(), flat, condition)
     else:
         index = g.add(Squeeze((1,)), g.add(Where(), condition))
         y = g.add(IndexSelect(dim=node.axis(axis, len(shape))), data, index)
-    return moved(node, emit.cast(g, y, x.dtype))
+    return movement_result(node, emit.cast(g, y, x.dtype))
 
 
 @onnx_op("NonMaxSuppression", since=10, limits="constant limits and thresholds; the number of results depends on data")
 def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
-    """Rows (batch, class, box) of the boxes that are taken, batch by batch and class by class."""
+    """Rows (batch, class, box) of the selected boxes, ordered by batch and class."""
     batches, classes, boxes = node.shape(1)
     if node.shape(0) != (batches, boxes, 4):
         raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} for scores {list(node.shape(1))}")
@@ -84,7 +84,7 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
 
 
 def _from_centres(g: Graph, boxes: Value) -> Value:
-    """(x, y, width, height) as (y1, x1, y2, x2)."""
+    """Convert (x, y, width, height) to (y1, x1, y2, x2)."""
     x, y, width, height = (emit.cut(g, boxes, 2, k, k + 1) for k in range(4))
     half_width, half_height = emit.muls(g, width, 0.5), emit.muls(g, height, 0.5)
     parts = (

@@ -1,6 +1,6 @@
-"""Operators that move data: joining, cutting, repeating, padding, blocks of pixels.
+"""Data movement: concat, split, slice, expand, tile, pad, depth-to-space.
 
-They also move what a quantized tensor carries: the result has the same scale and zero point.
+The result of a quantized tensor has the same scale and zero point.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import shape_arguments, slice_arguments
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import moved
+from tpuconvert.frontends.onnx.reshape import movement_result
 from tpuconvert.frontends.open_extents import is_open, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE
@@ -24,38 +24,38 @@ from tpuconvert.schema.types import DType, Scalar
 
 @onnx_op("Concat", since=1, kind=Kind.DIRECT)
 def concat(node: OnnxNode, g: Graph) -> Result:
-    """Tensors one behind the other; empty ones are left out."""
+    """Concatenation along an axis; empty tensors are skipped."""
     axis = slice_arguments.concat_axis(node)
     first = node.tensor(0)
     for index in range(1, len(node.inputs)):
         if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
-            raise node.fail(UNSUPPORTED_TYPE, "joins tensors of different types or scales")
-    parts = [node.carried(i) for i in range(len(node.inputs)) if 0 not in node.tensor(i).shape]
+            raise node.fail(UNSUPPORTED_TYPE, "its inputs have different types or scales")
+    parts = [node.dequantized_input(i) for i in range(len(node.inputs)) if 0 not in node.tensor(i).shape]
     if not parts:
-        raise node.fail(INVALID_NODE, "joins no elements at all")
-    return moved(node, parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts))
+        raise node.fail(INVALID_NODE, "all its inputs are empty")
+    return movement_result(node, parts[0] if len(parts) == 1 else g.add(Concat(axis), *parts))
 
 
 @onnx_op("Split", since=1, kind=Kind.DIRECT, limits="constant extents")
 def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
-    """Parts of a tensor along one axis."""
+    """Split along one axis."""
     axis, sizes = slice_arguments.split_sizes(node)
     filled = tuple(size for size in sizes if size)
-    x = node.carried(0)
+    x = node.dequantized_input(0)
     parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
-    return [moved(node, next(parts)) if size else empty(node, axis) for size in sizes]
+    return [movement_result(node, next(parts)) if size else empty(node, axis) for size in sizes]
 
 
 def empty(node: OnnxNode, axis: int) -> Folded:
-    """A result without elements, which is a constant: the first input's with an extent of 0."""
+    """Return an empty constant in the shape of the first input, with extent 0 along an axis."""
     shape = (*node.shape(0)[:axis], 0, *node.shape(0)[axis + 1 :])
     return Folded(np.empty(shape, node.element(0).numpy), node.element(0))
 
 
 @onnx_op("Slice", since=1, kind=Kind.DIRECT, limits="constant bounds")
 def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
-    """A part of a tensor; backward steps pick by index."""
-    x = node.carried(0)
+    """Strided slice; negative steps gather by index."""
+    x = node.dequantized_input(0)
     shape = node.shape(0)
     parts = slice_arguments.slices(node)
     if any(part.count == 0 for part in parts):
@@ -74,19 +74,19 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
             x = emit.extract(g, x, start, end, step)
     for part in parts:
         if part.step < 0:
-            x = picked(g, x, part.axis, np.array(part.indices, np.int32))
-    return moved(node, x)
+            x = gather_slices(g, x, part.axis, np.array(part.indices, np.int32))
+    return movement_result(node, x)
 
 
-def picked(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
-    """Slices of one axis by constant indices; integers go through FLOAT32."""
+def gather_slices(g: Graph, x: Value, axis: int, index: np.ndarray) -> Value:
+    """Gather slices of one axis by constant indices; integers are cast to FLOAT32, which is exact below 2^24."""
     indices = g.constant(index.astype(np.int32), name="index")
     return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), indices), x.dtype)
 
 
 @onnx_op("DepthToSpace", since=1, kind=Kind.DIRECT)
 def depth_to_space(node: OnnxNode, g: Graph) -> Result:
-    """Channels become blocks of pixels, depth first (DCR) or column first (CRD)."""
+    """Move channels to blocks of pixels, depth first (DCR) or column first (CRD)."""
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 11 else "DCR"
@@ -98,21 +98,21 @@ def depth_to_space(node: OnnxNode, g: Graph) -> Result:
         if mode == "DCR"
         else ((n, depth, block, block, h, w), (0, 1, 4, 2, 5, 3))
     )
-    y = emit.permute(g, emit.reshape(g, node.carried(0), inner), order)
-    return moved(node, emit.reshape(g, y, (n, depth, h * block, w * block)))
+    y = emit.permute(g, emit.reshape(g, node.dequantized_input(0), inner), order)
+    return movement_result(node, emit.reshape(g, y, (n, depth, h * block, w * block)))
 
 
 @onnx_op("SpaceToDepth", since=1, kind=Kind.DIRECT)
 def space_to_depth(node: OnnxNode, g: Graph) -> Result:
-    """Blocks of pixels become channels, the place in the block outside (DCR) or inside (CRD) the old channel."""
+    """Move blocks of pixels to channels; the index in the block is major (DCR) or minor (CRD)."""
     n, c, h, w = _four(node)
     block = node.required_attr("blocksize", 1)
     if block < 1 or h % block or w % block:
         raise node.fail(INVALID_NODE, f"extents {h} x {w} for blocks of {block}")
-    y = emit.reshape(g, node.carried(0), (n, c, h // block, block, w // block, block))
+    y = emit.reshape(g, node.dequantized_input(0), (n, c, h // block, block, w // block, block))
     mode = node.choice("mode", "DCR", ("DCR", "CRD")) if node.version >= 28 else "DCR"
     y = emit.permute(g, y, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
-    return moved(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
+    return movement_result(node, emit.reshape(g, y, (n, c * block * block, h // block, w // block)))
 
 
 def _four(node: OnnxNode) -> tuple[int, int, int, int]:
@@ -124,12 +124,12 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result:
-    """Repeat along axes of extent 1 until the shapes agree."""
+    """Broadcast to a shape: repeat unit axes."""
     target = emit.broadcast_shape(node.shape(0), shape_arguments.target_extents(node, 1))
     if 0 in target:
-        raise node.fail(INVALID_NODE, "expands to no elements at all")
-    x = node.carried(0)
-    return moved(node, emit.expand(g, x, target) if target else x, scalar=target == ())
+        raise node.fail(INVALID_NODE, "its result is empty")
+    x = node.dequantized_input(0)
+    return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
 
 
 @onnx_op("Tile", since=6, kind=Kind.DIRECT, limits="constant repeats")
@@ -138,18 +138,20 @@ def tile(node: OnnxNode, g: Graph) -> Result:
     times = node.ints(1)
     if len(times) != node.rank(0) or any(count < 1 for count in times):
         raise node.fail(INVALID_NODE, f"repeats {list(times)} for rank {node.rank(0)}")
-    x = node.carried(0)
+    x = node.dequantized_input(0)
     if open_within(times):
-        return moved(node, emit.expand(g, x, tuple(old * new for old, new in zip(node.shape(0), times, strict=True))))
-    return moved(node, x if set(times) <= {1} else g.add(Tile(times), x), scalar=times == ())
+        return movement_result(
+            node, emit.expand(g, x, tuple(old * new for old, new in zip(node.shape(0), times, strict=True)))
+        )
+    return movement_result(node, x if set(times) <= {1} else g.add(Tile(times), x), scalar=times == ())
 
 
 @onnx_op("Tile", since=1, kind=Kind.DIRECT, limits="constant repeats")
 def tile_one_axis(node: OnnxNode, g: Graph) -> Result:
-    """The first opset repeated along one axis, given as inputs."""
+    """Tile of opset 1: repeat along one axis, which is an input."""
     axis = node.axis(int(node.scalar(2)), node.rank(0))
     times = tuple(int(node.scalar(1)) if k == axis else 1 for k in range(node.rank(0)))
-    return moved(node, g.add(Tile(times), node.carried(0)))
+    return movement_result(node, g.add(Tile(times), node.dequantized_input(0)))
 
 
 _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edge": PadType.PAD_EDGE}
@@ -157,25 +159,25 @@ _MODES = {"constant": PadType.PAD_CONSTANT, "reflect": PadType.PAD_REFLECT, "edg
 
 @onnx_op("Pad", since=1, kind=Kind.DIRECT, limits="constant pads and value")
 def pad(node: OnnxNode, g: Graph) -> Result:
-    """A border of one value, of mirrored or of repeated elements, or wrapped around; negative pads cut."""
+    """Pad with a constant, reflected, edge or wrapped elements; negative pads crop."""
     pads = slice_arguments.pads_per_axis(node)
     mode = node.choice("mode", "constant", (*_MODES, "wrap") if node.version >= 19 else tuple(_MODES))
-    x = node.carried(0)
-    for axis, (before, behind) in enumerate(pads):
-        if min(before, behind) < 0:
+    x = node.dequantized_input(0)
+    for axis, (before, after) in enumerate(pads):
+        if min(before, after) < 0:
             extent = emit.extents(x)[axis]
-            if max(-before, 0) + max(-behind, 0) >= extent:
-                raise node.fail(INVALID_NODE, f"pads ({before}, {behind}) of extent {extent} leave nothing")
-            x = emit.cut(g, x, axis, max(-before, 0), extent - max(-behind, 0))
+            if max(-before, 0) + max(-after, 0) >= extent:
+                raise node.fail(INVALID_NODE, f"pads ({before}, {after}) of extent {extent} leave no elements")
+            x = emit.cut(g, x, axis, max(-before, 0), extent - max(-after, 0))
     flat = tuple(max(side, 0) for pair in pads for side in pair)
     value = _pad_value(node, x)
     if any(flat):
-        x = _wrapped(g, x, flat) if mode == "wrap" else g.add(Pad(value, flat, _MODES[mode]), x)
-    return moved(node, x)
+        x = _pad_wrap(g, x, flat) if mode == "wrap" else g.add(Pad(value, flat, _MODES[mode]), x)
+    return movement_result(node, x)
 
 
 def _pad_value(node: OnnxNode, x: Value) -> Scalar:
-    """The constant of the border, in real numbers where the tensor is quantized."""
+    """Value of the padding; dequantized if the tensor is quantized."""
     tensor = node.tensor(0)
     if node.version < 11:
         number: float = node.attr("value", 0.0)
@@ -190,28 +192,28 @@ def _pad_value(node: OnnxNode, x: Value) -> Scalar:
     return Scalar.f32(number) if x.dtype is DType.FLOAT32 else Scalar(x.dtype, int(number))
 
 
-def _wrapped(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
+def _pad_wrap(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
     for axis in range(x.rank):
-        before, behind = flat[2 * axis], flat[2 * axis + 1]
+        before, after = flat[2 * axis], flat[2 * axis + 1]
         extent = emit.extents(x)[axis]
-        if before or behind:
-            if max(before, behind) > extent:
-                return picked(g, x, axis, np.arange(-before, extent + behind) % extent)
+        if before or after:
+            if max(before, after) > extent:
+                return gather_slices(g, x, axis, np.arange(-before, extent + after) % extent)
             parts = [emit.cut(g, x, axis, extent - before, extent)] if before else []
-            parts += [x] + ([emit.cut(g, x, axis, 0, behind)] if behind else [])
+            parts += [x] + ([emit.cut(g, x, axis, 0, after)] if after else [])
             x = g.add(Concat(axis), *parts)
     return x
 
 
 @onnx_op("CenterCropPad", since=18, limits="a constant shape; floating point")
 def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
-    """Cut or pad with zeros around the middle."""
+    """Crop or pad with zeros around the center."""
     target = node.ints(1)
     axes = node.ints_attr("axes")
     chosen = node.axes(axes, node.rank(0)) if axes is not None else tuple(range(node.rank(0)))
     if len(chosen) != len(target):
         raise node.fail(INVALID_NODE, f"{len(target)} extents for {len(chosen)} axes")
-    x = node.carried(0)
+    x = node.dequantized_input(0)
     if x.dtype is not DType.FLOAT32 or node.tensor(0).quant is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
     paddings = [0] * (2 * x.rank)
@@ -225,4 +227,4 @@ def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
             paddings[2 * axis], paddings[2 * axis + 1] = before, surplus - before
     if any(paddings):
         x = g.add(Pad(Scalar.f32(0), tuple(paddings)), x)
-    return moved(node, x)
+    return movement_result(node, x)

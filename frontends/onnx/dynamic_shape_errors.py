@@ -1,4 +1,4 @@
-"""Problems of nodes that cannot be converted while an extent of the inputs is open, and what to type instead."""
+"""Errors for nodes that need a static extent, with the option that sets it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.types import Shape, format_shape
 
-OpenQuestion = tuple[str, str, str, Sequence[OnnxTensor | None]]
-"""Operator and name of a node that has to know an extent which is open, that extent, and what the node reads."""
+DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
+"""Operator and name of a node that needs a symbolic extent as a number, the extent, and the inputs of the node."""
 
 
 @dataclass(frozen=True)
-class _Place:
-    """A tensor with its shape, or with the extents that are its elements."""
+class _TensorExtents:
+    """A tensor with symbolic extents in its shape, or as its elements."""
 
     tensor: str
     extents: Shape
     are_elements: bool = False
 
     def __str__(self) -> str:
-        return f"'{self.tensor}' {'holds' if self.are_elements else 'has the shape'} {format_shape(self.extents)}"
+        return f"'{self.tensor}' {'contains' if self.are_elements else 'has the shape'} {format_shape(self.extents)}"
 
 
 @dataclass(frozen=True)
@@ -32,53 +32,53 @@ class _Problem:
     op: str
     node: str
     extent: str
-    place: _Place | None
+    tensor: _TensorExtents | None
 
 
-def tell(questions: Iterable[OpenQuestion], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
-    """Turn open questions into problems of the model, which all tell the same shapes to type.
+def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
+    """Add problems for nodes that need static extents; all have the same hint with shapes.
 
-    Where there are none, it is noted which extents of the model's inputs stay open.
+    Without such nodes, add a note with the extents of the inputs that stay symbolic.
     """
-    found = [_Problem(op, node, extent, _place(extent, tensors)) for op, node, extent, tensors in questions]
+    found = [_Problem(op, node, extent, _find_tensor(extent, tensors)) for op, node, extent, tensors in nodes]
     ports = [port for port in graph.input_ports if port.name in inputs]
-    hint = _hint(ports, {name for problem in found for name in _asked(problem)})
+    hint = _hint(ports, {name for problem in found for name in _required_extents(problem)})
     for problem in found:
-        where = f": {problem.place}" if problem.place else ""
+        where = f": {problem.tensor}" if problem.tensor else ""
         problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
     names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
     if names and not found:
-        said = ", ".join(names)
-        graph.notes.append(f"extents of the inputs that stay open: {said}; --input-shapes sets numbers")
+        listed = ", ".join(names)
+        graph.notes.append(f"extents of the inputs that stay symbolic: {listed}; --input-shapes sets numbers")
 
 
-def _place(extent: str, tensors: Iterable[OnnxTensor | None]) -> _Place | None:
-    """The tensor that has the extent, or one with extents of the same names."""
+def _find_tensor(extent: str, tensors: Iterable[OnnxTensor | None]) -> _TensorExtents | None:
+    """Return the tensor with the extent, or one with the same symbolic extents in it."""
     names = open_extents.names_in(extent)
-    places = [_place_of(tensor) for tensor in tensors if tensor is not None]
-    exact = [place for place in places if extent in place.extents]
-    alike = [place for place in places if names & open_extents.names_in(" ".join(map(str, place.extents)))]
+    candidates = [_extents_of(tensor) for tensor in tensors if tensor is not None]
+    exact = [item for item in candidates if extent in item.extents]
+    alike = [item for item in candidates if names & open_extents.names_in(" ".join(map(str, item.extents)))]
     return next(iter([*exact, *alike]), None)
 
 
-def _place_of(tensor: OnnxTensor) -> _Place:
+def _extents_of(tensor: OnnxTensor) -> _TensorExtents:
     if tensor.array is not None and open_extents.is_shape_tensor(tensor.array):
-        return _Place(tensor.name, open_extents.to_shape(list(tensor.array.flat)), are_elements=True)
-    return _Place(tensor.name, tensor.shape)
+        return _TensorExtents(tensor.name, open_extents.to_shape(list(tensor.array.flat)), are_elements=True)
+    return _TensorExtents(tensor.name, tensor.shape)
 
 
-def _asked(problem: _Problem) -> set[str]:
-    """The names that are to become numbers: one side of a picture needs the other, one element of a shape the rest."""
+def _required_extents(problem: _Problem) -> set[str]:
+    """Return the symbolic extents that must be numbers: those of the same image or shape are set together."""
     names = open_extents.names_in(problem.extent)
-    if problem.place is None:
+    if problem.tensor is None:
         return names
-    related = problem.place.extents if problem.place.are_elements else problem.place.extents[1:]
+    related = problem.tensor.extents if problem.tensor.are_elements else problem.tensor.extents[1:]
     found = open_extents.names_in(" ".join(map(str, related)))
     return names | found if names & found else names
 
 
 def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
-    """The option with numbers for some names; of the others the names themselves."""
+    """Return the option with example numbers for the given symbolic extents; others keep their names."""
     shapes = []
     blanks = False
     for port in ports:
@@ -92,11 +92,11 @@ def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
         shapes.append(f"{port.name}={','.join(texts)}")
     if not shapes:
         return ""
-    how = "with numbers for what is in angle brackets:  " if blanks else "state a number, for example:  "
+    how = "replace what is in angle brackets by numbers:  " if blanks else "state a number, for example:  "
     return f"{how}--input-shapes {','.join(shapes)}"
 
 
 def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
-    """An open extent of some tensors, empty where there is none."""
-    shapes = (_place_of(tensor).extents for tensor in tensors if tensor is not None)
+    """Return a symbolic extent of some tensors, or an empty string."""
+    shapes = (_extents_of(tensor).extents for tensor in tensors if tensor is not None)
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")

@@ -1,4 +1,4 @@
-"""Einsum: products of two operands at a time, each a batched matrix product."""
+"""Einsum as batched matmuls of two operands at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuconvert.schema.graph import Graph, Value
 
 @onnx_op("Einsum", since=12, kind=Kind.DIRECT)
 def einsum(node: OnnxNode, g: Graph) -> Result:
-    """Sum of products by index letters, two operands at a time, each step one batched matrix product."""
+    """Sum of products over index letters, as batched matmuls of two operands at a time."""
     equation = node.required_attr("equation", "").replace(" ", "")
     terms, result = _parse_einsum(node, equation)
     value = emit.floats(node.input(0))
@@ -34,7 +34,7 @@ def einsum(node: OnnxNode, g: Graph) -> Result:
 
 
 def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
-    """Terms and result with the ellipsis written out as letters of its own."""
+    """Parse the equation: the ellipsis is replaced by new letters."""
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(node.inputs) or right.count(".") not in (0, 3):
@@ -60,7 +60,7 @@ def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:
 
 
 def _diagonal_free(node: OnnxNode, g: Graph, value: Value, term: str) -> tuple[Value, str]:
-    """An operand without repeated letters: of two axes with the same letter only the diagonal is meant."""
+    """Remove repeated letters of an operand: two axes with the same letter select the diagonal."""
     for letter in [x for x in dict.fromkeys(term) if term.count(x) > 1]:
         while term.count(letter) > 1:
             first = term.index(letter)
@@ -80,7 +80,7 @@ def _diagonal_free(node: OnnxNode, g: Graph, value: Value, term: str) -> tuple[V
 def _contract(
     node: OnnxNode, g: Graph, a: Value, a_term: str, b: Value, b_term: str, later: set[str]
 ) -> tuple[Value, str]:
-    """Product of two operands, summed over the letters that nobody needs later."""
+    """Multiply two operands, and sum over the letters that are not used later."""
     a, a_term = _sum_lonely(g, a, a_term, set(b_term) | later)
     b, b_term = _sum_lonely(g, b, b_term, set(a_term) | later)
     shared = [letter for letter in a_term if letter in b_term]
@@ -91,8 +91,8 @@ def _contract(
     sizes = dict(zip(b_term, emit.extents(b), strict=True))
     for letter, extent in zip(a_term, emit.extents(a), strict=True):
         (sizes[letter],) = emit.broadcast_shape((extent,), (sizes.get(letter, 1),))
-    a = _arranged(g, a, a_term, [*batch, *rows, *inner], sizes)
-    b = _arranged(g, b, b_term, [*batch, *inner, *columns], sizes)
+    a = _arrange_axes(g, a, a_term, [*batch, *rows, *inner], sizes)
+    b = _arrange_axes(g, b, b_term, [*batch, *inner, *columns], sizes)
 
     def extent_of(letters: Sequence[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
@@ -112,8 +112,8 @@ def _sum_lonely(g: Graph, x: Value, term: str, needed: set[str]) -> tuple[Value,
     return emit.total(g, x, axes, keep_dims=False), "".join(letter for letter in term if letter in needed)
 
 
-def _arranged(g: Graph, x: Value, term: str, order: Sequence[str], sizes: dict[str, int]) -> Value:
-    """The tensor x with its axes in the given order, broadcast to full extents."""
+def _arrange_axes(g: Graph, x: Value, term: str, order: Sequence[str], sizes: dict[str, int]) -> Value:
+    """Permute the axes of ``x`` to the given order, and broadcast to full extents."""
     if not term:
         return x
     moved = emit.permute(g, x, [term.index(letter) for letter in order])

@@ -1,7 +1,7 @@
-"""Element types of ONNX tensors: how many bits, which NumPy type holds them, what the graph makes of them.
+"""Element types of ONNX tensors: width in bits, NumPy type of constants, and dtype in the graph.
 
-Types that NumPy lacks are widened where they are read: bfloat16 and the float8 family to float32, four- and two-bit
-integers to eight bits. The graph has neither BOOL nor 64-bit types (docs/semantics.md, section 1).
+Types that NumPy does not have are widened when they are read: bfloat16 and float8 to float32, 4- and 2-bit integers to
+8 bits. The graph has neither BOOL nor 64-bit types (docs/semantics.md, section 1).
 Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.schema.types import Array, DType
 
 SMALL = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16)
-"""Types of the graph whose arithmetic is done in INT32: see ``small_integers``."""
+"""Dtypes of the graph whose arithmetic is computed in INT32: see ``small_integers.py``."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Element:
 
     Attributes:
         code: value of ``TensorProto.DataType``.
-        name: as the ONNX text writes it, lower case; a NumPy name wherever NumPy has the type.
+        name: ONNX name in lower case; the NumPy name if NumPy has the type.
         bits: width in a file.
-        numpy: what constants of this type are held in after reading.
+        numpy: NumPy type of constants after reading.
     """
 
     code: int
@@ -36,33 +36,33 @@ class Element:
 
     @property
     def is_float(self) -> bool:
-        """Floating point of any width."""
+        """True for floating point of any width."""
         return self.numpy.kind == "f"
 
     @property
     def is_integer(self) -> bool:
-        """Integers of any width; BOOL is none."""
+        """True for integers of any width, but not for BOOL."""
         return self.numpy.kind in "iu"
 
     @property
     def integer_range(self) -> tuple[int, int]:
-        """Lowest and highest value of an integer type, also for those narrower than NumPy's."""
+        """Lowest and highest value of an integer type, also of 2- and 4-bit integers."""
         if self.numpy.kind == "u":
             return 0, (1 << self.bits) - 1
         return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
 
     @property
     def graph(self) -> DType:
-        """Data type of a graph value that carries such a tensor."""
+        """Dtype of a graph value with this element type."""
         if self.numpy.kind in "fb":
             return DType.FLOAT32
-        if self.bits == 64 or self.numpy == np.uint32:  # few operators of the set take UINT32; values are checked
+        if self.bits == 64 or self.numpy == np.uint32:  # few TPU operators accept UINT32; values are checked
             return DType.INT32
         return DType.of(self.numpy)
 
     @property
     def port(self) -> str:
-        """Name of the type that a model input or output of this type has to the user."""
+        """Name of the type of a model input or output for the user."""
         return self.name if self.name == "bfloat16" else self.numpy.name
 
     def __str__(self) -> str:
@@ -100,11 +100,11 @@ _BY_NUMPY = {
     e.numpy: e for e in (FLOAT, UINT8, INT8, UINT16, INT16, INT32, INT64, BOOL, FLOAT16, DOUBLE, UINT32, UINT64)
 }
 UNREADABLE = {0: "undefined", 8: "string", 14: "complex64", 15: "complex128", 23: "float4e2m1", 24: "float8e8m0"}
-"""Element types that are known but not representable, by code."""
+"""Names of element types that are not supported, by code."""
 
 
 def element_of(numpy_type: np.dtype[Any]) -> Element:
-    """The element type whose values NumPy holds in ``numpy_type``."""
+    """Return the element type for a NumPy type."""
     return _BY_NUMPY[np.dtype(numpy_type)]
 
 
@@ -114,12 +114,12 @@ def describe(code: int) -> str:
 
 
 def narrow(array: Array) -> Array:
-    """The array in the type that the graph uses for it.
+    """Convert an array to the type that the graph has for it.
 
     Raises:
         OverflowError: a 64-bit integer does not fit 32 bits.
     """
-    if array.dtype is FLOAT.numpy:  # as most are
+    if array.dtype is FLOAT.numpy:  # the most common case
         return array
     target = element_of(array.dtype).graph.numpy
     if array.dtype == target:

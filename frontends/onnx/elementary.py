@@ -1,4 +1,4 @@
-"""Elementary functions: exponentials, logarithms, angles, rounding, magnitude and sign."""
+"""Elementary functions: exponential, logarithmic and trigonometric ones, rounding, absolute value and sign."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
-from tpuconvert.frontends.onnx.small_integers import widened, wrapped
+from tpuconvert.frontends.onnx.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops import formulas
@@ -33,26 +33,26 @@ direct("Atan", InverseTrigonometry(InverseFunction.ATAN), since=7)
 
 @onnx_op("Abs", since=1, kind=Kind.DIRECT)
 def absolute(node: OnnxNode, g: Graph) -> Result:
-    """|x|; integers as max(x, -x). The lowest small integer is its own, as its opposite does not exist."""
+    """``|x|``; of integers ``max(x, -x)``. The result for the lowest 8- or 16-bit integer is that integer."""
     x = node.input(0)
     if x.dtype is DType.FLOAT32:
         return node.elementwise(formulas.absolute(g, x))
     if not x.dtype.is_signed:
         return node.elementwise(x)
-    wide = widened(g, x) if x.dtype in SMALL else x
+    wide = widen_to_int32(g, x) if x.dtype in SMALL else x
     found = emit.binary(g, "max", wide, emit.muls(g, wide, -1))
-    return node.elementwise(wrapped(g, found, x.dtype) if x.dtype in SMALL else found)
+    return node.elementwise(wrap_to_range(g, found, x.dtype) if x.dtype in SMALL else found)
 
 
 @onnx_op("Neg", since=1, kind=Kind.DIRECT)
 def negate(node: OnnxNode, g: Graph) -> Result:
-    """-x."""
+    """``-x``."""
     return node.elementwise(emit.muls(g, node.input(0), -1))
 
 
 @onnx_op("Reciprocal", since=1, kind=Kind.DIRECT)
 def reciprocal(node: OnnxNode, g: Graph) -> Result:
-    """1 / x."""
+    """``1 / x``."""
     return node.elementwise(emit.rdivs(g, 1, node.float_input()))
 
 
@@ -71,7 +71,7 @@ def sign(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Round", since=11)
 def round_(node: OnnxNode, g: Graph) -> Result:
-    """Nearest integer, ties to even; the formula does not hold for infinities, which stay."""
+    """Round to the nearest integer, ties to even; infinities are not changed."""
     x = node.float_input()
     is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, x))
     return node.elementwise(g.add(ConditionSelect(), is_infinite, x, functions.round_half_even(g, x)))
@@ -79,14 +79,14 @@ def round_(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Tan", since=7)
 def tan(node: OnnxNode, g: Graph) -> Result:
-    """sin(x) / cos(x)."""
+    """``sin(x) / cos(x)``."""
     x = node.float_input()
     return node.elementwise(emit.div(g, g.add(Sin(), x), g.add(Cos(), x)))
 
 
 @onnx_op("Sinh", since=9)
 def sinh(node: OnnxNode, g: Graph) -> Result:
-    """(exp(x) - exp(-x)) / 2."""
+    """``(exp(x) - exp(-x)) / 2``."""
     x = node.float_input()
     difference = emit.sub(g, formulas.exp(g, x), formulas.exp(g, emit.muls(g, x, -1)))
     return node.elementwise(emit.muls(g, difference, 0.5))
@@ -94,14 +94,14 @@ def sinh(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Cosh", since=9)
 def cosh(node: OnnxNode, g: Graph) -> Result:
-    """(exp(x) + exp(-x)) / 2."""
+    """``(exp(x) + exp(-x)) / 2``."""
     x = node.float_input()
     return node.elementwise(emit.muls(g, emit.add(g, formulas.exp(g, x), formulas.exp(g, emit.muls(g, x, -1))), 0.5))
 
 
 @onnx_op("Asinh", since=9)
 def asinh(node: OnnxNode, g: Graph) -> Result:
-    """sign(x) * ln(|x| + sqrt(x * x + 1)); the absolute value keeps the digits of negative x."""
+    """``sign(x) * ln(|x| + sqrt(x * x + 1))``; the absolute value avoids cancellation for negative ``x``."""
     x = node.float_input()
     size = formulas.absolute(g, x)
     inner = emit.add(g, size, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), 1)))
@@ -110,14 +110,14 @@ def asinh(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Acosh", since=9)
 def acosh(node: OnnxNode, g: Graph) -> Result:
-    """ln(x + sqrt(x * x - 1))."""
+    """``ln(x + sqrt(x * x - 1))``."""
     x = node.float_input()
     return node.elementwise(formulas.ln(g, emit.add(g, x, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), -1)))))
 
 
 @onnx_op("Atanh", since=9)
 def atanh(node: OnnxNode, g: Graph) -> Result:
-    """ln((1 + x) / (1 - x)) / 2."""
+    """``ln((1 + x) / (1 - x)) / 2``."""
     x = node.float_input()
     ratio = emit.div(g, emit.adds(g, x, 1), emit.rsubs(g, 1, x))
     return node.elementwise(emit.muls(g, formulas.ln(g, ratio), 0.5))

@@ -1,4 +1,4 @@
-"""Arithmetic of two and more tensors with right-aligned broadcasting: sums, products, quotients, extremes."""
+"""Element-wise arithmetic with broadcasting: Add, Sub, Mul, Div, and Sum, Max, Min, Mean of several inputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import DType
 
 BEFORE_NUMPY_BROADCASTING = 7
-"""Until opset 6 the second operand was aligned by an attribute, and only it was repeated."""
+"""First opset with NumPy broadcasting. Before, only the second operand is broadcast, aligned by an attribute."""
 
 
 _ARITHMETIC = (DType.FLOAT32, DType.INT32, *SMALL)
 
 
 def operands(node: OnnxNode) -> tuple[Value, Value]:
-    """Both operands of an element-wise operator, aligned on the right."""
+    """Return both operands of an element-wise operator, aligned on the right."""
     a, b = node.input(0), node.input(1)
     if node.version < BEFORE_NUMPY_BROADCASTING:
         b = _aligned_by_attribute(node, a, b)
@@ -39,8 +39,8 @@ def _aligned_by_attribute(node: OnnxNode, a: Value, b: Value) -> Value:
     if axis is None:
         return b
     first = node.axis(axis, node.rank(0))
-    behind = node.rank(0) - first - node.rank(1)
-    return emit.reshape(node.graph, b, emit.extents(b) + (1,) * max(behind, 0))
+    after = node.rank(0) - first - node.rank(1)
+    return emit.reshape(node.graph, b, emit.extents(b) + (1,) * max(after, 0))
 
 
 def _sum(g: Graph, function: str, a: Value, b: Value) -> Value:
@@ -72,7 +72,7 @@ def multiply(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Div", since=1, kind=Kind.DIRECT)
 def divide(node: OnnxNode, g: Graph) -> Result:
-    """``a / b``; integers are divided towards zero, through FLOAT32 (exact below 2^24)."""
+    """``a / b``; quotients of integers are truncated toward zero and computed in FLOAT32 (exact below 2^24)."""
     a, b = operands(node)
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
@@ -81,7 +81,7 @@ def divide(node: OnnxNode, g: Graph) -> Result:
 
 
 def as_float_operand(g: Graph, x: Value) -> Value:
-    """An operand as FLOAT32; a constant at once."""
+    """Cast an operand to FLOAT32; a constant is converted directly."""
     if x.is_constant:
         return emit.float_constant(g, x.array, x.name)
     return emit.as_float(g, x)
@@ -100,23 +100,23 @@ def _chain(node: OnnxNode, g: Graph, function: str) -> Value:
 
 @onnx_op("Sum", since=1)
 def sum_(node: OnnxNode, g: Graph) -> Result:
-    """Sum of all inputs."""
+    """Element-wise sum of all inputs."""
     return node.elementwise(_chain(node, g, "add"))
 
 
 @onnx_op("Max", since=1, kind=Kind.DIRECT)
 def maximum(node: OnnxNode, g: Graph) -> Result:
-    """Largest of all inputs."""
+    """Element-wise maximum of all inputs."""
     return node.elementwise(_chain(node, g, "max"))
 
 
 @onnx_op("Min", since=1, kind=Kind.DIRECT)
 def minimum(node: OnnxNode, g: Graph) -> Result:
-    """Smallest of all inputs."""
+    """Element-wise minimum of all inputs."""
     return node.elementwise(_chain(node, g, "min"))
 
 
 @onnx_op("Mean", since=1)
 def mean(node: OnnxNode, g: Graph) -> Result:
-    """Mean of all inputs."""
+    """Element-wise mean of all inputs."""
     return node.elementwise(emit.divs(g, emit.floats(_chain(node, g, "add")), len(node.inputs)))

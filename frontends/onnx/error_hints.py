@@ -1,4 +1,4 @@
-"""The next step for problems of a model: where to cut it, which inputs to fix. Loaded only for models with problems."""
+"""Hints for problems of a model: the outputs to end it at, the inputs to fix, operators with similar names."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def complete(
     tensors: Mapping[str, OnnxTensor | None],
     graph: Graph,
 ) -> None:
-    """Write the next step into problems that have none.
+    """Add hints to problems that have none.
 
     Args:
-        problems: those of the model.
+        problems: problems of the model.
         source: the main graph.
-        nodes: of the main graph that are needed, in order.
-        failed: identities of those with a problem.
-        outputs: names of the tensors where the model ends.
-        tensors: of the main graph, by name.
-        graph: what was converted of it.
+        nodes: needed nodes of the main graph, in order.
+        failed: ids of the nodes with a problem.
+        outputs: names of the outputs of the model.
+        tensors: tensors of the main graph, by name.
+        graph: the graph with the nodes that were converted.
     """
     ports = {port.name: port for port in graph.input_ports}
     named = {problem.node for problem in problems}
     bad = [node for node in nodes if id(node) in failed or (node.name and node.name in named)]
     cut: str | None = None
 
-    def revised(problem: Problem) -> Problem:
+    def add_hint(problem: Problem) -> Problem:
         nonlocal cut
         if problem.needs and not problem.hint and (hint := _fix(problem.needs, ports)):
             return problem.with_hint(hint)
@@ -58,7 +58,7 @@ def complete(
             lines.append(cut)
         return problem.with_hint("\n".join(lines))
 
-    problems.revise(revised)
+    problems.revise(add_hint)
 
 
 def _cut(
@@ -78,7 +78,7 @@ def _cut(
 
 
 def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]) -> list[str]:
-    """Results of the nodes with problems, if a model that begins at them has other nodes only."""
+    """Return the outputs of the nodes with problems, if a model that begins at them has none of these nodes."""
     ids = set(map(id, bad))
     read = {name for node in source.node for name in reads_of(node)}
     begins = [name for node in bad for name in node.output if name in read]
@@ -92,7 +92,7 @@ def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]
 
 
 def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
-    """The option that makes small inputs constants; empty where an input is none."""
+    """Return the option that fixes small inputs, or an empty string if one of them is not a model input."""
     found = [ports[name] for name in needs if name in ports]
     sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in found]
     if not found or len(found) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:
@@ -104,7 +104,7 @@ def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
 
 
 def unknown_operator(operator: str, domain: str) -> str:
-    """A hint for an operator that is spelled wrong, or has the wrong domain; empty where none is alike."""
+    """Return a hint for an operator with a wrong name or domain, or an empty string if no operator is similar."""
     elsewhere = [
         other for other in ("", *onnx_op.domains()) if other != domain and onnx_op.versions(operator, domain=other)
     ]

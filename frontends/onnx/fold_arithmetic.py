@@ -19,14 +19,14 @@ Binary = Callable[[Array, Array], Array]
 
 
 def _operands(node: OnnxNode) -> list[Array]:
-    """All inputs, checked against the size limit of their common shape. Legacy broadcasting is aligned on the left."""
+    """Return all inputs after checking the size of their common shape. Broadcasting of opset 6 aligns on the left."""
     arrays = [node.constant(index) for index in range(len(node.inputs))]
     if not arrays:
         raise node.fail(INVALID_NODE, "has no inputs")
     if len(arrays) == 2 and node.version < 7 and node.attr("broadcast", 0):
         axis = node.axis(node.attr("axis", arrays[0].ndim - arrays[1].ndim), max(arrays[0].ndim, 1))
-        behind = arrays[0].ndim - axis - arrays[1].ndim
-        arrays[1] = arrays[1].reshape(arrays[1].shape + (1,) * max(behind, 0))
+        after = arrays[0].ndim - axis - arrays[1].ndim
+        arrays[1] = arrays[1].reshape(arrays[1].shape + (1,) * max(after, 0))
     kinds = {array.dtype for array in arrays if not is_shape_tensor(array)}
     if len(kinds) > 1:
         raise node.fail(INVALID_NODE, f"operands of different types: {', '.join(str(a.dtype) for a in arrays)}")
@@ -35,19 +35,19 @@ def _operands(node: OnnxNode) -> list[Array]:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Integers are divided towards zero."""
+    """Divide; the quotient of integers is truncated towards zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     if is_shape_tensor(a):
-        return np.asarray(a // b)  # of open extents only exact quotients
+        return np.asarray(a // b)  # symbolic extents accept exact quotients only
     if (b == 0).any():
         raise ValueError("integer division by zero")
     quotient = np.abs(a) // np.abs(b)
     return np.asarray(np.where((a < 0) != (b < 0), -quotient, quotient))
 
 
-def _applied(function: Callable[..., Array], *arrays: Array) -> Array:
-    """A function of NumPy, whose refusal of a type means an invalid node."""
+def _apply(function: Callable[..., Array], *arrays: Array) -> Array:
+    """Apply a NumPy function; its TypeError means an invalid node."""
     try:
         return np.asarray(function(*arrays))
     except TypeError as error:
@@ -57,7 +57,7 @@ def _applied(function: Callable[..., Array], *arrays: Array) -> Array:
 def _binary(name: str, function: Binary, since: int = 1) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         a, b = _operands(node)
-        return _applied(function, a, b)
+        return _apply(function, a, b)
 
     folds(name, since=since)(evaluate)
 
@@ -87,7 +87,7 @@ def _variadic(name: str, function: Binary) -> None:
         arrays = _operands(node)
         found = arrays[0]
         for array in arrays[1:]:
-            found = _applied(function, found, array)
+            found = _apply(function, found, array)
         return found
 
     folds(name, since=1)(evaluate)
@@ -101,7 +101,7 @@ _variadic("Sum", np.add)
 def _unary(name: str, function: Unary, since: int = 1) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         x = node.constant(0)
-        return _applied(function, x).astype(x.dtype, copy=False)
+        return _apply(function, x).astype(x.dtype, copy=False)
 
     folds(name, since=since)(evaluate)
 
@@ -128,7 +128,7 @@ for _name, _one in (
 
 @folds("Mod", since=10)
 def mod(node: OnnxNode, _: Graph) -> Array:
-    """Remainder with the sign of the divisor, or with fmod of the dividend."""
+    """Remainder with the sign of the divisor; with ``fmod`` it has that of the dividend."""
     a, b = _operands(node)
     if a.dtype.kind in "iu" and (b == 0).any():
         raise node.fail(INVALID_NODE, "integer division by zero")
@@ -137,7 +137,7 @@ def mod(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Pow", since=1)
 def power(node: OnnxNode, _: Graph) -> Array:
-    """The tensor a to the power of b, in the type of a."""
+    """``a ** b`` in the type of ``a``."""
     if node.version < 7:
         node.refuse_attr("broadcast", 0)
         node.refuse_attr("axis", None)
@@ -149,7 +149,7 @@ def power(node: OnnxNode, _: Graph) -> Array:
 
 
 def cast_array(array: Array, target: Element) -> Array:
-    """Elements in another type: floats are truncated towards zero, 16-bit brain floats rounded to even."""
+    """Cast elements: floats to integers truncate towards zero, bfloat16 rounds half to even."""
     if target.bits < 8 or "float8" in target.name:
         raise ValueError(f"cast to {target}")
     if target is element_types.BFLOAT16:
@@ -170,9 +170,9 @@ _OLD_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32
 
 
 def cast_target(node: OnnxNode) -> Element:
-    """The type that Cast makes: a name before opset 6, a number from then on."""
+    """Result type of Cast: a name before opset 6, a number since then."""
     code = _OLD_NAMES.get(node.required_attr("to", ""), 0) if node.version < 6 else node.required_attr("to", 0)
-    node.optional_attr("saturate")  # concerns float8, which is refused
+    node.optional_attr("saturate")  # applies to float8 only, which is not supported
     node.optional_attr("round_mode")  # the same
     target = ELEMENTS.get(code)
     if target is None or target.bits < 8 or "float8" in target.name:
@@ -182,14 +182,14 @@ def cast_target(node: OnnxNode) -> Element:
 
 @folds("Cast", since=1)
 def cast(node: OnnxNode, _: Graph) -> Folded:
-    """Elements in another type."""
+    """Cast to another type."""
     target = cast_target(node)
     return Folded(cast_array(node.constant(0), target), target)
 
 
 @folds("CastLike", since=15)
 def cast_like(node: OnnxNode, _: Graph) -> Folded:
-    """Elements in the type of another tensor."""
+    """Cast to the type of another tensor."""
     node.optional_attr("saturate")
     node.optional_attr("round_mode")
     return Folded(cast_array(node.constant(0), node.element(1)), node.element(1))
@@ -197,7 +197,7 @@ def cast_like(node: OnnxNode, _: Graph) -> Folded:
 
 @folds("Clip", since=1)
 def clip(node: OnnxNode, _: Graph) -> Array:
-    """Limit to an interval."""
+    """Clamp to an interval."""
     x = node.constant(0)
     if node.version < 11:
         return np.clip(x, node.attr("min", float("-inf")), node.attr("max", float("inf"))).astype(x.dtype)
@@ -221,7 +221,7 @@ def _reduction(name: str, function: Callable[..., Array], input_since: int) -> N
 
 
 def _bound(dtype: np.dtype[np.generic], of_maximum: bool) -> float | int | bool:
-    """The lowest value of a type, or the highest: what an extreme of no elements is."""
+    """Lowest or highest value of a type: the result of max or min over no elements."""
     if dtype.kind == "b":
         return not of_maximum
     if dtype.kind == "f":

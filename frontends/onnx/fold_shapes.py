@@ -1,6 +1,6 @@
-"""Constant evaluators of the operators that make, move and select data. Integers stay 64-bit.
+"""Constant evaluators of operators that create, move and select data. Integers stay 64-bit.
 
-Each computes the size of its result first; what would be larger than the limit is refused before it is made.
+Each evaluator checks the size of its result against the limit before it allocates memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array
 
 @folds("Shape", since=1)
 def shape(node: OnnxNode, _: Graph) -> Array:
-    """Extents of the input, of which opset 15 can take a range."""
+    """Shape of the input; from opset 15 a range of it."""
     found = node.shape(0)
     start = node.attr("start", 0) if node.version >= 15 else 0
     end = node.attr("end", len(found)) if node.version >= 15 else len(found)
@@ -36,7 +36,7 @@ def size(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Constant", since=1)
 def constant(node: OnnxNode, _: Graph) -> Folded | Array:
-    """The one attribute that is given."""
+    """The value of the attribute that is given."""
     names = [name for name in node.attributes if name.startswith(("value", "sparse_value"))]
     if len(names) != 1:
         raise node.fail(INVALID_NODE, f"has {len(names)} values")
@@ -49,16 +49,16 @@ def constant(node: OnnxNode, _: Graph) -> Folded | Array:
         return np.array(value, np.float32)
     if names[0] in ("value_int", "value_ints"):
         return np.array(value, np.int64)
-    raise node.fail(UNSUPPORTED_TYPE, f"{names[0]} holds text", "supported: numbers")
+    raise node.fail(UNSUPPORTED_TYPE, f"{names[0]} contains text", "supported: numbers")
 
 
 @folds("ConstantOfShape", since=9)
 def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
-    """A tensor filled with one value."""
+    """Tensor filled with one value."""
     target = shape_arguments.target_extents(node, 0)
     value = node.optional_attr("value")
     if open_extents.open_within(target):
-        return _filled(node, g, target, value)
+        return _fill(node, g, target, value)
     if value is None:
         node.budget(target, 4)
         return np.zeros(target, np.float32)
@@ -71,8 +71,8 @@ def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
     return Folded(np.full(target, filler.reshape(-1)[0], filler.dtype), node.reader.element(value))
 
 
-def _filled(node: OnnxNode, g: Graph, target: tuple[int, ...], value: object) -> Result:
-    """Return a tensor of one value whose shape has open extents."""
+def _fill(node: OnnxNode, g: Graph, target: tuple[int, ...], value: object) -> Result:
+    """Return a tensor filled with one value whose shape has symbolic extents."""
     filler, element = np.zeros(1, np.float32), FLOAT
     if isinstance(value, TensorProto):
         filler, element = node.reader.read(value), node.reader.element(value)
@@ -88,51 +88,51 @@ def identity(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Reshape", since=1)
 def reshape(node: OnnxNode, _: Graph) -> Array:
-    """The same elements in another shape."""
+    """Reshape a constant."""
     return node.constant(0).reshape(shape_arguments.reshape_target(node))
 
 
 @folds("Flatten", since=1)
 def flatten(node: OnnxNode, _: Graph) -> Array:
-    """Two axes."""
+    """Flatten a constant to two axes."""
     return node.constant(0).reshape(shape_arguments.flatten_target(node))
 
 
 @folds("Squeeze", since=1)
 def squeeze(node: OnnxNode, _: Graph) -> Array:
-    """Fewer axes."""
+    """Remove unit axes."""
     return node.constant(0).reshape(shape_arguments.squeeze_target(node))
 
 
 @folds("Unsqueeze", since=1)
 def unsqueeze(node: OnnxNode, _: Graph) -> Array:
-    """More axes."""
+    """Insert unit axes."""
     return node.constant(0).reshape(shape_arguments.unsqueeze_target(node))
 
 
 @folds("Transpose", since=1)
 def transpose(node: OnnxNode, _: Graph) -> Array:
-    """Other order of axes."""
+    """Reorder axes."""
     return np.ascontiguousarray(node.constant(0).transpose(shape_arguments.transpose_order(node)))
 
 
 @folds("Concat", since=1)
 def concat(node: OnnxNode, _: Graph) -> Array:
-    """Tensors one behind the other."""
+    """Concatenation along an axis."""
     axis = slice_arguments.concat_axis(node)
     return np.concatenate([node.constant(index) for index in range(len(node.inputs))], axis=axis)
 
 
 @folds("Split", since=1)
 def split(node: OnnxNode, _: Graph) -> list[Array]:
-    """Parts of a tensor."""
+    """Split along one axis."""
     axis, sizes = slice_arguments.split_sizes(node)
     return np.split(node.constant(0), np.cumsum(sizes)[:-1], axis=axis)
 
 
 @folds("Slice", since=1)
 def slice_(node: OnnxNode, _: Graph) -> Array:
-    """A part of a tensor, with steps."""
+    """Strided slice."""
     found = node.constant(0)
     for part in slice_arguments.slices(node):
         found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
@@ -141,37 +141,37 @@ def slice_(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Gather", since=1)
 def gather(node: OnnxNode, _: Graph) -> Array:
-    """Slices by index; negative ones count from the end."""
+    """Gather slices by index; negative indices count from the end."""
     data, indices = node.constant(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), data.ndim)
-    indices = _checked_indices(node, indices, data.shape[axis])
+    indices = _normalize_indices(node, indices, data.shape[axis])
     node.budget(data.shape[:axis] + indices.shape + data.shape[axis + 1 :], data.itemsize)
-    return np.asarray(np.take(data, indices, axis=axis))  # of objects NumPy returns a single one as it is
+    return np.asarray(np.take(data, indices, axis=axis))  # NumPy returns a single Python object without an array
 
 
 @folds("GatherElements", since=11)
 def gather_elements(node: OnnxNode, _: Graph) -> Array:
-    """One element per index."""
+    """Gather one element per index."""
     data, indices = node.constant(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), data.ndim)
-    return np.take_along_axis(data, _checked_indices(node, indices, data.shape[axis]), axis=axis)
+    return np.take_along_axis(data, _normalize_indices(node, indices, data.shape[axis]), axis=axis)
 
 
 @folds("GatherND", since=11)
 def gather_nd(node: OnnxNode, _: Graph) -> Array:
-    """Slices by tuples of indices."""
+    """Gather slices by tuples of indices."""
     data, indices = node.constant(0), node.constant(1)
     if node.attr("batch_dims", 0) if node.version >= 12 else 0:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "batch_dims of a constant", "supported: 0")
     depth = indices.shape[-1]
-    columns = [_checked_indices(node, indices[..., k], data.shape[k]) for k in range(depth)]
+    columns = [_normalize_indices(node, indices[..., k], data.shape[k]) for k in range(depth)]
     node.budget(indices.shape[:-1] + data.shape[depth:], data.itemsize)
     return np.asarray(data[tuple(columns)])
 
 
 @folds("Expand", since=8)
 def expand(node: OnnxNode, g: Graph) -> Array | Result:
-    """Repeat along axes of extent 1."""
+    """Broadcast to a shape: repeat unit axes."""
     data = node.constant(0)
     wanted = shape_arguments.target_extents(node, 1)
     if open_extents.open_within(wanted):
@@ -197,7 +197,7 @@ def tile(node: OnnxNode, g: Graph) -> Array | Result:
 
 @folds("Range", since=11)
 def range_(node: OnnxNode, _: Graph) -> Array:
-    """start, start + delta, ... below limit."""
+    """``start, start + delta, ...`` below ``limit``."""
     start, limit, delta = (node.constant(index).reshape(-1)[0] for index in range(3))
     if delta == 0:
         raise node.fail(INVALID_NODE, "its delta is 0")
@@ -222,7 +222,7 @@ def eye_like(node: OnnxNode, _: Graph) -> Folded:
 
 @folds("Where", since=9)
 def where(node: OnnxNode, _: Graph) -> Array:
-    """Choose by condition."""
+    """``where(condition, x, y)`` with broadcasting."""
     condition, x, y = (node.constant(index) for index in range(3))
     target = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     node.budget(target, x.itemsize)
@@ -237,7 +237,7 @@ def non_zero(node: OnnxNode, _: Graph) -> Array:
 
 @folds("OneHot", since=9)
 def one_hot(node: OnnxNode, _: Graph) -> Array:
-    """Indices as rows with one different element."""
+    """One-hot encoding of indices."""
     indices, depth, values = node.constant(0), int(node.scalar(1)), node.constant(2)
     axis = node.axis(node.attr("axis", -1), indices.ndim + 1)
     node.budget((*indices.shape, depth), values.itemsize)
@@ -249,7 +249,7 @@ def one_hot(node: OnnxNode, _: Graph) -> Array:
 
 @folds("Trilu", since=14)
 def trilu(node: OnnxNode, _: Graph) -> Array:
-    """Upper or lower triangle, the rest 0."""
+    """Upper or lower triangle; other elements are 0."""
     k = int(node.scalar(1)) if node.has_input(1) else 0
     return (np.triu if node.attr("upper", 1) else np.tril)(node.constant(0), k)
 
@@ -261,7 +261,7 @@ def scatter_nd(node: OnnxNode, _: Graph) -> Array:
     if reduction != "none":
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}' of a constant", "supported: none")
     data, indices, updates = node.constant(0).copy(), node.constant(1), node.constant(2)
-    columns = [_checked_indices(node, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])]
+    columns = [_normalize_indices(node, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])]
     data[tuple(columns)] = updates
     return data
 
@@ -278,8 +278,8 @@ def cum_sum(node: OnnxNode, _: Graph) -> Array:
     return np.ascontiguousarray(np.flip(sums, axis)) if backwards else sums
 
 
-def _checked_indices(node: OnnxNode, indices: Array, extent: int) -> Array:
-    """Indices from 0 on; negative ones count from the end."""
+def _normalize_indices(node: OnnxNode, indices: Array, extent: int) -> Array:
+    """Return nonnegative indices; negative indices count from the end."""
     if indices.dtype.kind not in "iu":
         raise node.fail(INVALID_NODE, f"indices of type {indices.dtype}")
     if indices.size and (int(indices.min()) < -extent or int(indices.max()) >= extent):

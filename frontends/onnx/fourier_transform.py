@@ -1,7 +1,7 @@
-"""Fourier transforms as products with constant matrices, and the matrix of the Mel scale.
+"""Fourier transforms as matmuls by constant matrices, and the weight matrix of the Mel scale.
 
-Real and imaginary part are the last axis. The transformed axis and that one are flattened together, so that one
-transform of any kind is one matrix product.
+The last axis has the real and the imaginary part. It is flattened together with the transformed axis, so that each
+transform is one matmul.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT
 from tpuconvert.frontends.onnx.matmul import matrix_product
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 
 
 def _spectrum(extent: int, parts: int, length: int, is_one_sided: bool) -> Array:
-    """[extent * parts, bins * 2]: sums of x exp(-2 pi i k n / length); elements beyond the length are left out."""
+    """Forward matrix [extent * parts, bins * 2] of ``sum(x exp(-2 pi i k n / length))``, cropped to ``length``."""
     bins = length // 2 + 1 if is_one_sided else length
     angle = 2 * np.pi / length * np.outer(np.arange(min(extent, length)), np.arange(bins))
     matrix = np.zeros((extent, parts, bins, 2))
@@ -33,7 +33,7 @@ def _spectrum(extent: int, parts: int, length: int, is_one_sided: bool) -> Array
 
 
 def _signal(extent: int, parts: int, length: int) -> Array:
-    """[extent * parts, length * 2]: sums of y exp(2 pi i k n / length) / length."""
+    """Inverse matrix [extent * parts, length * 2] of ``sum(y exp(2 pi i k n / length)) / length``."""
     angle = 2 * np.pi / length * np.outer(np.arange(min(extent, length)), np.arange(length))
     matrix = np.zeros((extent, parts, length, 2))
     matrix[: len(angle), 0] = np.stack((np.cos(angle), np.sin(angle)), -1)
@@ -42,21 +42,21 @@ def _signal(extent: int, parts: int, length: int) -> Array:
     return matrix.reshape(extent * parts, length * 2) / length
 
 
-def _real_signal(extent: int, length: int) -> Array:
-    """[extent * 2, length]: the real signal of which only the bins up to the middle are given."""
+def _one_sided_inverse(extent: int, length: int) -> Array:
+    """Inverse matrix [extent * 2, length] for a one-sided spectrum; the signal has no imaginary part."""
     bins = min(extent, length // 2 + 1)
     k = np.arange(bins)
     angle = 2 * np.pi / length * np.outer(k, np.arange(length))
-    both = np.where((k == 0) | (2 * k == length), 1.0, 2.0)[:, None]  # every other bin stands for its mirror image too
+    both = np.where((k == 0) | (2 * k == length), 1.0, 2.0)[:, None]  # the other bins also represent their mirror image
     matrix = np.zeros((extent, 2, length))
     matrix[:bins, 0], matrix[:bins, 1] = both * np.cos(angle), -both * np.sin(angle)
     return matrix.reshape(extent * 2, length) / length
 
 
-def transformed(
+def transform_axis(
     node: OnnxNode, g: Graph, x: Value, axis: int, length: int, *, is_inverse: bool, is_one_sided: bool
 ) -> Value:
-    """The transform of one axis; the last axis of x holds one part or two."""
+    """Transform one axis; the last axis of ``x`` has the real part, or both parts."""
     shape = emit.extents(x)
     parts, extent = shape[-1], shape[axis]
     if parts not in (1, 2) or length < 1:
@@ -65,7 +65,7 @@ def transformed(
     if is_inverse and is_one_sided:
         if parts != 2:
             raise node.fail(INVALID_NODE, "the inverse of a one-sided transform needs a complex input")
-        matrix = _real_signal(extent, length)
+        matrix = _one_sided_inverse(extent, length)
     elif is_inverse:
         matrix = _signal(extent, parts, length)
     else:
@@ -89,7 +89,7 @@ def dft(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("DFT", since=17, kind=Kind.DIRECT)
 def dft_axis_attribute(node: OnnxNode, g: Graph) -> Result:
-    """The first meaning: the axis is an attribute."""
+    """DFT of opset 17: the axis is an attribute."""
     return _dft(node, g, node.attr("axis", 1))
 
 
@@ -97,18 +97,18 @@ def _dft(node: OnnxNode, g: Graph, axis: int) -> Result:
     rank = node.rank(0)
     axis = node.axis(axis, rank)
     if axis == rank - 1:
-        raise node.fail(INVALID_NODE, "its axis is the one of real and imaginary part")
+        raise node.fail(INVALID_NODE, "its axis is the axis of real and imaginary part")
     is_inverse, is_one_sided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     extent = node.shape(0)[axis]
     default = 2 * (extent - 1) if is_inverse and is_one_sided else extent
     length = int(node.scalar(1)) if node.has_input(1) else default
     x = emit.floats(node.input(0))
-    return node.result(transformed(node, g, x, axis, length, is_inverse=is_inverse, is_one_sided=is_one_sided))
+    return node.result(transform_axis(node, g, x, axis, length, is_inverse=is_inverse, is_one_sided=is_one_sided))
 
 
 @onnx_op("STFT", since=17)
 def stft(node: OnnxNode, g: Graph) -> Result:
-    """Transforms of windows that are cut out of the signal at equal distances."""
+    """Short-time Fourier transform: transform frames of the signal at regular offsets."""
     x = emit.floats(node.input(0))
     if node.rank(0) == 2:
         x = emit.reshape(g, x, (*node.shape(0), 1))
@@ -124,11 +124,11 @@ def stft(node: OnnxNode, g: Graph) -> Result:
     frames = (extent - length) // step + 1
     node.budget((frames, length), 8, "frames")
     index = (np.arange(frames)[:, None] * step + np.arange(length)).reshape(-1)
-    x = emit.reshape(g, picked(g, x, 1, index), (batch, frames, length, parts))
+    x = emit.reshape(g, gather_slices(g, x, 1, index), (batch, frames, length, parts))
     if node.has_input(2):
         x = emit.mul(g, x, emit.reshape(g, emit.floats(node.input(2)), (length, 1)))
     is_one_sided = bool(node.attr("onesided", 1))
-    return node.result(transformed(node, g, x, 2, length, is_inverse=False, is_one_sided=is_one_sided))
+    return node.result(transform_axis(node, g, x, 2, length, is_inverse=False, is_one_sided=is_one_sided))
 
 
 def _mel(hertz: float) -> float:
@@ -137,7 +137,7 @@ def _mel(hertz: float) -> float:
 
 @folds("MelWeightMatrix", since=17)
 def mel_weight_matrix(node: OnnxNode, _: Graph) -> Folded:
-    """Triangles that sum the bins of a spectrum into bands of the Mel scale."""
+    """Triangular weights that sum the bins of a spectrum into bands of the Mel scale."""
     bands, length, rate = (int(node.scalar(index)) for index in range(3))
     lower, upper = (float(node.scalar(index)) for index in (3, 4))
     element = ELEMENTS.get(node.attr("output_datatype", FLOAT.code))

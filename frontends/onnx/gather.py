@@ -1,4 +1,4 @@
-"""Picking elements by index or condition: gathers, one-hot, triangles."""
+"""Gather, GatherElements, GatherND, OneHot and Trilu."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.reshape import moved
+from tpuconvert.frontends.onnx.reshape import movement_result
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value
@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array, DType, Scalar
 
 
 def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
-    """Constant indices counted from the front."""
+    """Return nonnegative constant indices."""
     if index.dtype.kind not in "iu":
         raise node.fail(INVALID_NODE, f"its indices are {index.dtype}")
     if index.size and (int(index.min()) < -extent or int(index.max()) >= extent):
@@ -30,12 +30,12 @@ def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
 
 
 def select_by(g: Graph, x: Value, axis: int, index: Value) -> Value:
-    """Slices of one axis by indices that are computed; data that is not FLOAT32 goes through it."""
+    """Gather slices of one axis by computed indices; data of other types are cast to FLOAT32."""
     return emit.cast(g, g.add(IndexSelect(dim=axis), emit.as_float(g, x), index), x.dtype)
 
 
 def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Value:
-    """An index input as INT32 values counted from the front, in one axis."""
+    """Return an index input as nonnegative INT32 values, flattened."""
     index = node.input(position)
     if index.dtype is not DType.INT32:
         raise node.fail(INVALID_NODE, f"its indices are {node.element(position)}")
@@ -46,13 +46,13 @@ def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Valu
 
 @onnx_op("Gather", since=1, kind=Kind.DIRECT)
 def gather(node: OnnxNode, g: Graph) -> Result:
-    """Slices of one axis by index: one number takes a slice out, several make new axes."""
+    """Gather slices of one axis; the axes of the indices replace it."""
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     target = shape[:axis] + index_shape + shape[axis + 1 :]
     if 0 in target:
-        raise node.fail(INVALID_NODE, "takes no elements at all")
-    x = node.carried(0)
+        raise node.fail(INVALID_NODE, "its indices are empty")
+    x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
     else:
@@ -62,38 +62,38 @@ def gather(node: OnnxNode, g: Graph) -> Result:
             step = int(steps[0]) if steps.size else 1
             y = emit.cut(g, x, axis, int(index[0]), int(index[-1]) + 1, step)
         else:
-            y = picked(g, x, axis, index)
-    return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
+            y = gather_slices(g, x, axis, index)
+    return movement_result(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
 
 
 def row_strides(shape: tuple[int, ...]) -> list[int]:
-    """How far apart neighbours along each axis are in the flattened tensor."""
+    """Row-major strides, in elements."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 @onnx_op("GatherElements", since=11, kind=Kind.DIRECT)
 def gather_elements(node: OnnxNode, g: Graph) -> Result:
-    """One element per index: a linear index into the flattened data."""
+    """Gather one element per index, by linear indices into the flattened data."""
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     strides = row_strides(shape)
     node.budget((len(shape), *index_shape), 8, "index")
     grids = np.indices(index_shape).reshape(len(shape), -1)
     fixed = sum(grids[k].astype(np.int64) * strides[k] for k in range(len(shape)) if k != axis)
-    flat = emit.reshape(g, node.carried(0), (math.prod(shape),))
+    flat = emit.reshape(g, node.dequantized_input(0), (math.prod(shape),))
     if node.is_constant(1):
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1).astype(np.int64)
-        y = picked(g, flat, 0, index * strides[axis] + fixed)
+        y = gather_slices(g, flat, 0, index * strides[axis] + fixed)
     else:
         linear = emit.muls(g, computed_index(node, g, 1, shape[axis]), strides[axis])
         offset = g.constant(np.broadcast_to(fixed, (grids.shape[1],)).astype(np.int32), name="offset")
         y = select_by(g, flat, 0, emit.add(g, linear, offset))
-    return moved(node, emit.reshape(g, y, index_shape))
+    return movement_result(node, emit.reshape(g, y, index_shape))
 
 
 @onnx_op("GatherND", since=11, kind=Kind.DIRECT)
 def gather_nd(node: OnnxNode, g: Graph) -> Result:
-    """Slices by tuples of indices: linear indices into the data with its indexed axes flattened."""
+    """Gather slices by tuples of indices, as linear indices into the flattened indexed axes."""
     shape, index_shape = node.shape(0), node.shape(1)
     batch = node.attr("batch_dims", 0) if node.version >= 12 else 0
     depth = index_shape[-1]
@@ -102,13 +102,13 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     strides = row_strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])
-    flat = emit.reshape(g, node.carried(0), (batches * math.prod(indexed), math.prod(rest)))
+    flat = emit.reshape(g, node.dequantized_input(0), (batches * math.prod(indexed), math.prod(rest)))
     node.budget((batches, tuples), 8, "index")
     offset = np.repeat(np.arange(batches) * math.prod(indexed), tuples)
     if node.is_constant(1):
         table = node.constant(1).reshape(-1, depth)
         columns = [from_front(node, table[:, k], indexed[k]) * strides[k] for k in range(depth)]
-        y = picked(g, flat, 0, offset + sum(columns))
+        y = gather_slices(g, flat, 0, offset + sum(columns))
     else:
         index = node.input(1)
         table_value = emit.reshape(g, index, (batches * tuples, depth))
@@ -126,12 +126,12 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
             linear = emit.add(g, linear, g.constant(offset.astype(np.int32), name="offset"))
         y = select_by(g, flat, 0, linear)
     target = index_shape[:-1] + rest
-    return moved(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
+    return movement_result(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
 
 
 @onnx_op("OneHot", since=9, limits="a constant depth")
 def one_hot(node: OnnxNode, g: Graph) -> Result:
-    """Indices as rows with one different element; an index outside has none."""
+    """One-hot encoding of indices; an index outside the range gives a row of off values."""
     depth = int(node.scalar(1))
     off, on = (float(x) for x in node.constant(2).reshape(-1)[:2])
     shape = node.shape(0)
@@ -150,17 +150,17 @@ def one_hot(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Trilu", since=14, limits="a constant k")
 def trilu(node: OnnxNode, g: Graph) -> Result:
-    """Upper or lower triangle; the rest becomes 0, also where the data is not finite."""
+    """Upper or lower triangle; other elements are 0, even if the data are not finite there."""
     x = node.input(0)
     shape = node.shape(0)
     if len(shape) < 2:
         raise node.fail(INVALID_NODE, f"an input of rank {len(shape)}")
     k = int(node.scalar(1)) if node.has_input(1) else 0
     keep = (np.triu if node.attr("upper", 1) else np.tril)(np.ones(shape[-2:], np.float32), k)
-    return node.result(emit.cast(g, masked(g, emit.as_float(g, x), keep), x.dtype), node.element(0))
+    return node.result(emit.cast(g, zero_unmasked(g, emit.as_float(g, x), keep), x.dtype), node.element(0))
 
 
-def masked(g: Graph, x: Value, keep: Array) -> Value:
-    """The tensor x where the constant 0/1 mask is 1, else 0."""
+def zero_unmasked(g: Graph, x: Value, keep: Array) -> Value:
+    """``where(keep, x, 0)`` with a constant 0/1 mask."""
     condition = emit.expand(g, g.add(Constdata(), emit.float_constant(g, keep, "mask")), emit.extents(x))
     return g.add(ConditionSelect(), condition, x, emit.float_constant(g, np.zeros(1), "zero"))

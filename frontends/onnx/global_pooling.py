@@ -1,4 +1,4 @@
-"""Maximum and mean over all spatial axes."""
+"""GlobalAveragePool and GlobalMaxPool."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""GridSample: every result is a weighted sum of elements at places that another tensor names.
+"""GridSample: every output element is a weighted sum of image elements near the coordinates in a grid tensor.
 
-The places are computed, turned into indices of the flattened image, and picked; one pick per tap of the
-interpolation, which has as many taps as the product of those of its axes.
+The coordinates are converted to indices of the flattened image. There is one gather per tap of the interpolation; the
+number of taps is the product of the numbers of taps per axis.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic
 
 @dataclass(frozen=True)
 class Tap:
-    """One element that counts: its index along an axis, and its weight; None is 1."""
+    """One tap: the index along an axis and the weight, where None stands for 1."""
 
     index: Value
     weight: Value | None
@@ -38,35 +38,35 @@ class Tap:
 
 @dataclass(frozen=True)
 class SampledAxis:
-    """One axis of the image and what lies outside of it."""
+    """One axis of the image with its padding mode."""
 
     extent: int
     is_aligned: bool
     padding: str
 
     def place(self, g: Graph, grid: Value) -> Value:
-        """-1 and 1 are the middles of the border elements, or their outer edges."""
+        """Convert grid coordinates to elements: -1 and 1 are the centers of the edge elements, or their outer edges."""
         if self.is_aligned:
             return emit.muls(g, emit.adds(g, grid, 1), (self.extent - 1) / 2)
         return emit.muls(g, emit.adds(g, emit.muls(g, emit.adds(g, grid, 1), self.extent), -1), 0.5)
 
     def inside(self, g: Graph, x: Value) -> Value:
-        """Places or indices moved into the image, as the padding says."""
+        """Move coordinates or indices into the image, according to the padding mode."""
         if self.padding == "reflection" and self.extent > 1:
-            x = self._reflected(g, x)
+            x = self._reflect(g, x)
         return x if self.padding == "zeros" else emit.mins(g, emit.maxs(g, x, 0), self.extent - 1)
 
-    def _moved_in(self, g: Graph, place: Value) -> Value:
-        """Places beyond the edge moved as the padding says; the half element up to the edge stays as it is."""
+    def _apply_padding(self, g: Graph, place: Value) -> Value:
+        """Move coordinates beyond the edges into the image; the half element up to an edge is not changed."""
         if self.padding == "zeros" or (self.padding == "reflection" and self.extent == 1):
             return place
         if self.padding == "reflection":
-            return self._reflected(g, place)
+            return self._reflect(g, place)
         middle, reach = (self.extent - 1) / 2, self.extent / 2 - (0.5 if self.is_aligned else 0)
         distance = formulas.absolute(g, emit.adds(g, place, -middle))
         return g.add(ConditionSelect(), g.add(Gts(Scalar.f32(reach)), distance), self.inside(g, place), place)
 
-    def _reflected(self, g: Graph, x: Value) -> Value:
+    def _reflect(self, g: Graph, x: Value) -> Value:
         low, span = (0.0, self.extent - 1.0) if self.is_aligned else (-0.5, float(self.extent))
         distance = formulas.absolute(g, emit.adds(g, x, -low))
         turns = g.add(Floor(), emit.divs(g, distance, span))
@@ -76,10 +76,10 @@ class SampledAxis:
         return emit.adds(g, emit.add(g, rest, emit.mul(g, odd, back)), low)
 
     def taps(self, g: Graph, place: Value, mode: str) -> list[Tap]:
-        """The elements that count for a place."""
+        """Return the taps for a coordinate."""
         if mode == "nearest":
             return [self._tap(g, self.inside(g, functions.round_half_even(g, place)), None)]
-        place = self._moved_in(g, place)
+        place = self._apply_padding(g, place)
         first = g.add(Floor(), place)
         part = emit.sub(g, place, first)
         if mode == "linear":
@@ -90,7 +90,7 @@ class SampledAxis:
         return [self._tap(g, self.inside(g, emit.adds(g, first, k - 1)), weight) for k, weight in enumerate(weights)]
 
     def _tap(self, g: Graph, index: Value, weight: Value | None) -> Tap:
-        """An index that is certain to be in the image; what lay outside weighs nothing."""
+        """Return a tap with a valid index; the weight of an index outside the image is 0."""
         clipped = emit.mins(g, emit.maxs(g, index, 0), self.extent - 1)
         if self.padding == "zeros":
             counts = emit.mul(g, g.add(Ges(Scalar.f32(0)), index), g.add(Les(Scalar.f32(self.extent - 1)), index))
@@ -99,25 +99,25 @@ class SampledAxis:
 
 
 def _near(g: Graph, x: Value) -> Value:
-    """((a + 2) x - (a + 3)) x^2 + 1, the cubic within one element."""
+    """``((a + 2) x - (a + 3)) x^2 + 1``: the cubic kernel for distances up to one element."""
     inner = emit.adds(g, emit.muls(g, x, _CUBIC + 2), -(_CUBIC + 3))
     return emit.adds(g, emit.mul(g, emit.mul(g, inner, x), x), 1)
 
 
 def _far(g: Graph, x: Value) -> Value:
-    """((a x - 5 a) x + 8 a) x - 4 a, the cubic from one element to two."""
+    """``((a x - 5 a) x + 8 a) x - 4 a``: the cubic kernel for distances from one element to two."""
     inner = emit.adds(g, emit.muls(g, x, _CUBIC), -5 * _CUBIC)
     return emit.adds(g, emit.mul(g, emit.adds(g, emit.mul(g, inner, x), 8 * _CUBIC), x), -4 * _CUBIC)
 
 
 def weighted_picks(g: Graph, image: Value, taps: Sequence[Sequence[Tap]], offset: Value | None) -> Value:
-    """Rows of [elements, channels]: the sum over all combinations of one tap per axis.
+    """Return rows [elements, channels]: the weighted sum over all combinations of one tap per axis.
 
     Args:
         g: the graph.
         image: [batch, extent .., channels].
         taps: per axis of the image, indices and weights, each with one element per result.
-        offset: of the image of each result among the flattened elements.
+        offset: index of the first element of the image, per output element, in the flattened tensor.
     """
     shape = emit.extents(image)
     strides = [int(np.prod(shape[k + 2 : -1], dtype=np.int64)) for k in range(len(taps))]
@@ -141,7 +141,7 @@ def weighted_picks(g: Graph, image: Value, taps: Sequence[Sequence[Tap]], offset
 
 @onnx_op("GridSample", since=16)
 def grid_sample(node: OnnxNode, g: Graph) -> Result:
-    """The image at the places of a grid, between elements by nearest, linear or cubic interpolation."""
+    """Sample the image at the coordinates of a grid, with nearest, linear or cubic interpolation."""
     mode = _MODES[node.choice("mode", "bilinear" if node.version < 20 else "linear", tuple(_MODES))]
     padding = node.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
     is_aligned = bool(node.attr("align_corners", 0))

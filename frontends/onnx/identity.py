@@ -1,4 +1,4 @@
-"""Operators that hand on what they get."""
+"""Operators that are no-ops at inference: Identity and Dropout."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tpuconvert.schema.graph import Graph
 
 @onnx_op("Identity", since=1, kind=Kind.FOLDED)
 def identity(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """The input itself; no node is made."""
+    """The input; no node is added."""
     return node.tensor(0)
 
 
 @onnx_op("Dropout", since=1, kind=Kind.FOLDED, limits="inference")
 def dropout(node: OnnxNode, _: Graph) -> list[OnnxTensor | Folded]:
-    """The input itself: at inference nothing is dropped; the mask is all true."""
+    """The input: dropout has no effect at inference; the mask is true everywhere."""
     if node.version < 7:
         node.refuse_attr("is_test", 1, "training is not supported: export the model for inference")
     node.optional_attr("ratio")

@@ -1,7 +1,7 @@
-"""Walks over a source graph and lets each node's converter write its part of the target graph.
+"""Convert the nodes of an ONNX graph one after the other into TPU operators.
 
-A node whose inputs are all known is evaluated at once (``folds``), so that shape arithmetic never reaches the graph.
-A node that cannot be converted becomes a problem and the walk goes on: all problems are told together at the end.
+A node whose inputs are all constant is evaluated at once (``folds``), so that shape arithmetic never reaches the graph.
+A node that cannot be converted becomes a problem, and conversion continues: all problems are reported together.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.onnx.dynamic_shape_errors import OpenQuestion
+    from tpuconvert.frontends.onnx.dynamic_shape_errors import DynamicShapeProblem
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
-"""Memory hints of the first opsets, without any meaning for the result."""
+"""Memory hints of the first opsets. They have no effect on results."""
 
 FOLDED_WITHOUT_DATA = {"Shape": 0, "Size": 0, "CastLike": 1, "EyeLike": 0}
-"""Evaluated as soon as so many leading inputs are known; of the others only shape and type matter."""
+"""Operator -> number of leading inputs that must be constant; only shape and type of the other inputs matter."""
 
 
 def import_model(
@@ -84,8 +84,8 @@ def import_model(
     return _Importer(model, limits).run(dict(input_shapes or {}), inputs, outputs, fixed or {})
 
 
-class _AlreadyToldError(CannotConvertError):
-    """The reason is a problem of an inner node, which has been noted under that node's name."""
+class _ReportedError(CannotConvertError):
+    """The cause is a problem of an inner node, which was added with the name of that node."""
 
 
 class _Importer:
@@ -99,8 +99,8 @@ class _Importer:
         self._problems = ProblemList(self._file, f"opset {opset}" if opset else "")
         self._materializer = Materializer(self._graph)
         self._infos = input_types.infos_of(model.graph)
-        self._open: list[OpenQuestion] = []
-        self._failed: set[int] = set()  # ids of nodes of the main graph that have a problem
+        self._open: list[DynamicShapeProblem] = []
+        self._failed: set[int] = set()  # ids of the nodes of the main graph with a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._checked: dict[type[Op], Op] = {}
         self._converted_nodes = 0
@@ -130,10 +130,10 @@ class _Importer:
             starts = [name for name in starts if name in read or name in kept]
         self._note_unused(source, nodes)
         self._declare_inputs(starts, shapes, scope, nodes, fixed)
-        with np.errstate(all="ignore"):  # of constants that are computed here
+        with np.errstate(all="ignore"):  # constants are evaluated here
             self._convert_all(nodes, scope)
         self._declare_outputs(wanted, scope)
-        self._tell_what_is_open(starts)
+        self._report_symbolic_extents(starts)
         if len(self._problems):
             complete(self._problems, source, nodes, self._failed, wanted, scope.tensors, self._graph)
         self._problems.raise_if_any()
@@ -142,7 +142,7 @@ class _Importer:
         self._graph.sort()
         return self._graph
 
-    # Beginning and end
+    # Inputs and outputs
 
     def _check_opsets(self) -> None:
         version = self._model.opsets.get("", 1)
@@ -165,7 +165,7 @@ class _Importer:
             scope.tensors[scope.prefix + name] = OnnxTensor(name, element, array.shape, array)
 
     def _starts(self, source: GraphProto, scope: Scope, inputs: Sequence[str] | None) -> list[str]:
-        """Tensor names where the graph begins. Before IR version 4 initializers are also listed as inputs."""
+        """Names of the tensors where the graph begins. Before IR version 4 initializers are listed as inputs too."""
         own = [v.name for v in source.input if v.name not in scope.constants and v.name not in scope.tensors]
         if inputs is None:
             return own
@@ -176,7 +176,7 @@ class _Importer:
         unused = [node.name or _first_output(node) for node in source.node if id(node) not in needed]
         if unused:
             some = ", ".join(f"'{name}'" for name in unused[:6]) + (", ..." if len(unused) > 6 else "")
-            self._graph.notes.append(f"{len(unused)} nodes that no output depends on were left out: {some}")
+            self._graph.notes.append(f"{len(unused)} nodes were removed because no output depends on them: {some}")
 
     def _declare_inputs(
         self,
@@ -212,7 +212,7 @@ class _Importer:
             scope.tensors[name] = OnnxTensor(name, element, shape, None, value, quant, frozenset({name}))
 
     def _shapes_of_fixed(self, fixed: Mapping[str, Array]) -> dict[str, Sequence[Dim]]:
-        """Shapes of fixed inputs that fit the file's; what does not fit is reported with the value."""
+        """Shapes of fixed inputs that match the file; a mismatch is reported when the value is checked."""
         found: dict[str, Sequence[Dim]] = {}
         for name, array in fixed.items():
             declared = input_types.declared_shape(self._infos[name]) if name in self._infos else None
@@ -230,7 +230,7 @@ class _Importer:
     def _declare_outputs(self, names: Sequence[str], scope: Scope) -> None:
         for name in names:
             if not scope.holds(name):
-                self._problems.add(INVALID_NODE, "graph output", name, "no node makes this tensor")
+                self._problems.add(INVALID_NODE, "graph output", name, "no node computes this tensor")
                 continue
             tensor = scope.lookup(name, self._model.tensors)
             if tensor is None or len(self._problems):
@@ -248,10 +248,10 @@ class _Importer:
                 continue
             self._graph.output(value, Port(name, tensor.element.port, tensor.shape, tensor.quant))
 
-    def _tell_what_is_open(self, starts: Sequence[str]) -> None:
+    def _report_symbolic_extents(self, starts: Sequence[str]) -> None:
         ports = self._graph.input_ports
         if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
-            dynamic_shape_errors.tell(self._open, self._problems, self._graph, starts)
+            dynamic_shape_errors.report(self._open, self._problems, self._graph, starts)
 
     # Nodes
 
@@ -274,7 +274,7 @@ class _Importer:
             self._report_unknown(proto, domain, name, scope)
         inputs, are_known = self._inputs(proto, name, scope)
         if not known or not are_known:
-            self._leave_open(proto, scope)
+            self._set_placeholders(proto, scope)
             return
         self._converted_nodes += 1
         if self._converted_nodes > self._most_nodes:
@@ -286,26 +286,26 @@ class _Importer:
             else:
                 results = self._convert_node(proto, domain, name, inputs, outputs, scope)
         except CannotConvertError as error:
-            if not isinstance(error, _AlreadyToldError):
+            if not isinstance(error, _ReportedError):
                 self._problems.add(error.kind, op_type, name, error.message, error.hint, error.needs)
-            self._leave_open(proto, scope)
+            self._set_placeholders(proto, scope)
         except OpenExtentError as error:
             self._open.append((op_type, name, error.extent, inputs))
-            self._leave_open(proto, scope)
+            self._set_placeholders(proto, scope)
         else:
             for key, tensor in zip(outputs, results, strict=False):
                 if key:
                     scope.tensors[key] = tensor
 
     def _inputs(self, proto: NodeProto, name: str, scope: Scope) -> tuple[tuple[OnnxTensor | None, ...], bool]:
-        """What a node reads, and whether all of that is known."""
+        """Return the inputs of a node, and True if all of them could be converted."""
         inputs: list[OnnxTensor | None] = []
         are_known = True
         for key in proto.input[:]:
             tensor = scope.tensors.get(key) if key else None
             if tensor is None and key:
                 if not scope.holds(key):
-                    self._problems.add(INVALID_NODE, proto.op_type, name, f"reads '{key}', which nothing makes")
+                    self._problems.add(INVALID_NODE, proto.op_type, name, f"input '{key}' is not computed by any node")
                 tensor = scope.lookup(key, self._model.tensors)
                 are_known = are_known and tensor is not None
             inputs.append(tensor)
@@ -365,7 +365,7 @@ class _Importer:
         for tensor in inputs[:needed]:
             if tensor is not None and tensor.array is None:
                 break
-        else:  # the integers behind a dequantized weight are kept when it is moved
+        else:  # data movement keeps the integers of a dequantized weight
             if converter is None or not _is_annotated(inputs):
                 chosen = folds.find(op_type, version=version, domain=domain) or converter
         if chosen is None:
@@ -382,7 +382,7 @@ class _Importer:
         return self._finish(node, converted, scope)
 
     def _check_parameters(self, nodes: Sequence[Node]) -> None:
-        """Look at the parameters of new nodes; those that share their operator with the node before were looked at."""
+        """Check the attributes of new nodes, except where the operator object is that of the node before."""
         for node in nodes:
             if node.op is not self._checked.get(node.op.__class__):
                 check_parameters(node.op)
@@ -391,7 +391,7 @@ class _Importer:
     def _check_read(self, node: OnnxNode) -> None:
         for name, proto in node.attributes.items():
             if name not in node.read and name not in LEGACY_ATTRIBUTES:
-                shown = _shown(proto)
+                shown = _format_attribute(proto)
                 self._problems.add(
                     UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={shown}", "not supported here"
                 )
@@ -417,11 +417,11 @@ class _Importer:
 
     # Names and nested graphs
 
-    def _leave_open(self, proto: NodeProto, scope: Scope) -> None:
-        """Results of a node that was not converted.
+    def _set_placeholders(self, proto: NodeProto, scope: Scope) -> None:
+        """Set placeholders for the outputs of a node that was not converted.
 
-        Where the file states a type, a stand-in input takes their place, so that the nodes behind are examined too.
-        The graph is thrown away in the end: a problem has been noted.
+        If the file states a type, the placeholder is a graph input, so that the following nodes are checked too. The
+        graph is discarded at the end, because a problem was added.
         """
         for name in proto.output:
             info = self._infos.get(name) if not scope.prefix else None
@@ -435,7 +435,7 @@ class _Importer:
         return OnnxTensor(info.name, element, shape, None, value)
 
     def _attributes(self, proto: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
-        """Attributes by name; inside a function, references are replaced by what the call gave."""
+        """Attributes by name; in a function, references are replaced by the attributes of the call."""
         found: dict[str, AttributeProto] = {}
         for attribute in proto.attribute[:]:
             name = attribute.name
@@ -450,7 +450,7 @@ class _Importer:
     def _inline_function(
         self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: Scope
     ) -> list[OnnxTensor]:
-        """Convert the body of a function, of the model or of the standard, in place of its call."""
+        """Convert the body of a function (of the model or of the standard) in place of its call."""
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes.update(self._attributes(call, scope))
         unknown = [
@@ -467,7 +467,7 @@ class _Importer:
     def _inline_graph(
         self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: Scope
     ) -> list[OnnxTensor]:
-        """Convert a subgraph in place, with ``arguments`` for its inputs."""
+        """Convert a subgraph in place, with ``arguments`` as its inputs."""
         if len(graph.input) != len(arguments):
             raise CannotConvertError(INVALID_NODE, f"its subgraph has {len(graph.input)} inputs, not {len(arguments)}")
         inner = Scope(scope.opsets, scope, f"{name}/", {}, {}, scope.attributes, self._deeper(scope))
@@ -490,8 +490,8 @@ class _Importer:
             tensor = inner.lookup(name, self._model.tensors)
             if tensor is None:
                 if not inner.holds(name):
-                    raise CannotConvertError(INVALID_NODE, f"nothing makes '{name}', a result of its inner graph")
-                raise _AlreadyToldError(NO_OPERATOR, "a node inside could not be converted")
+                    raise CannotConvertError(INVALID_NODE, f"no node computes '{name}', an output of its subgraph")
+                raise _ReportedError(NO_OPERATOR, "a node inside could not be converted")
             outer = outer_names[index] if index < len(outer_names) else ""
             if outer and tensor.value is not None and tensor.value.name.startswith(inner.prefix):
                 self._results.rename(tensor.value, scope.prefix + outer)
@@ -500,7 +500,7 @@ class _Importer:
 
 
 def _is_annotated(inputs: Sequence[OnnxTensor | None]) -> bool:
-    """Whether an input is a constant that remembers the integers it stands for."""
+    """Return True if an input is a constant with quantization parameters, which has its integers too."""
     return any(tensor is not None and tensor.value is not None and tensor.value.stored is not None for tensor in inputs)
 
 
@@ -508,7 +508,7 @@ def _first_output(proto: NodeProto) -> str:
     return next((name for name in proto.output if name), "")
 
 
-def _shown(proto: AttributeProto) -> str:
+def _format_attribute(proto: AttributeProto) -> str:
     try:
         return repr(decode_attribute(proto))[:80]
     except CannotConvertError:

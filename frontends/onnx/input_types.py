@@ -1,4 +1,4 @@
-"""Element types and shapes of the tensors where the graph begins: what the file says, completed by the caller."""
+"""Element types and shapes of the graph inputs: those in the file, completed by the caller's shapes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]
-"""Extents as a file states them: a number, a name, or None where it says nothing."""
+"""Extents in a file: a number, a name, or None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class InputType:
 
 
 def declared_shape(info: ValueInfoProto) -> Declared | None:
-    """The shape in the file; None when there is none. 0, -1 and '?' are how exporters write an open extent."""
+    """Shape in the file, or None. Exporters write a dynamic extent as 0, -1 or '?'."""
     if not info.type.tensor_type.HasField("shape"):
         return None
     extents: list[int | str | None] = []
@@ -43,12 +43,12 @@ def declared_shape(info: ValueInfoProto) -> Declared | None:
 
 
 def declared_element(info: ValueInfoProto) -> Element | None:
-    """The element type in the file, when it is one that can be read."""
+    """Element type in the file, or None if it is not supported."""
     return ELEMENTS.get(info.type.tensor_type.elem_type) if info.type.HasField("tensor_type") else None
 
 
 def infos_of(graph: GraphProto) -> dict[str, ValueInfoProto]:
-    """Everything that the file says about types, by tensor name."""
+    """All type information of the file, by tensor name."""
     return {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
 
 
@@ -57,13 +57,13 @@ _NO_LETTER = r"\W+"
 
 
 class InputTypes:
-    """Finds the types of all inputs of one model; names of open extents mean the same number everywhere.
+    """Determines the types of all inputs of one model; a symbolic extent is the same number everywhere.
 
     Args:
-        infos: what the file says.
-        given: shapes from the caller, by input name; a name in the place of a number leaves that extent open.
-        limits: bounds.
-        file: for messages.
+        infos: type information of the file.
+        given: shapes from the caller, by input name; a name instead of a number keeps the extent symbolic.
+        limits: bounds on sizes.
+        file: name for messages.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class InputTypes:
         self._extents: dict[str, Dim] = {}
 
     def find(self, names: Sequence[str], problems: ProblemList) -> dict[str, InputType]:
-        """Types per input name; what cannot be known becomes a problem.
+        """Return types by input name; an unknown type or shape becomes a problem.
 
         Raises:
-            UsageError: a given shape does not fit the model.
+            UsageError: a given shape does not match the model.
         """
         unknown = [name for name in self._given if name not in names]
         if unknown:
@@ -104,7 +104,7 @@ class InputTypes:
         return found
 
     def shape_in_file(self, info: ValueInfoProto) -> Shape | None:
-        """The shape that the file states of any tensor, in the names of the inputs; None where it says too little."""
+        """Shape of any tensor in the file, with the symbolic extents of the inputs; None if it is incomplete."""
         declared = declared_shape(info)
         if declared is None or len(declared) > self._limits.max_rank:
             return None
@@ -114,7 +114,7 @@ class InputTypes:
     def _element(self, name: str, problems: ProblemList) -> Element | None:
         info = self._infos.get(name)
         if info is None or not info.type.WhichOneof("value"):
-            return FLOAT  # a tensor inside the graph of which the file states no type: weights decide nothing else
+            return FLOAT  # a tensor inside the graph, for which the file states no type
         element = declared_element(info)
         if element is None:
             kind = info.type.WhichOneof("value") or ""
@@ -147,9 +147,9 @@ class InputTypes:
         if not fits:
             text = format_shape("?" if extent is None else extent for extent in declared)
             raise UsageError(
-                f"input_shapes: {name}={format_shape(shape)} does not fit the model's {text}",
+                f"input_shapes: {name}={format_shape(shape)} does not match the model's {text}",
                 file=self._file,
-                hint="as many extents as the model has; only those can be chosen that it leaves open",
+                hint="give as many extents as the model has; only its dynamic extents can be set",
             )
         for said, extent in zip(declared, shape, strict=True):
             if isinstance(said, str) and self._extents.setdefault(said, extent) != extent:
@@ -181,7 +181,7 @@ class InputTypes:
         )
 
     def _open(self, said: str, is_named: bool) -> Dim:
-        """What an open extent is: a number or name that the caller gave, or a name like the file's."""
+        """Value of a dynamic extent: the number or name that the caller gave, or the name in the file."""
         if is_named and said in self._extents:
             return self._extents[said]
         symbol = re.sub(_NO_LETTER, "_", said)

@@ -1,4 +1,4 @@
-"""Quantized operators of ONNX Runtime's own domain, as its quantizer writes them."""
+"""Quantized operators of the domain com.microsoft, as ONNX Runtime's quantizer writes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import average_pool_of
-from tpuconvert.frontends.onnx.quantization import integers, read_params, real_value
+from tpuconvert.frontends.onnx.quantization import dequantized_value, integers, read_params
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -21,11 +21,11 @@ DOMAIN = "com.microsoft"
 
 def _binary(name: str, function: Callable[[Graph, Value, Value], Value]) -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
-        a = real_value(node, g, 0, read_params(node, 1, 2))
-        b = real_value(node, g, 3, read_params(node, 4, 5))
+        a = dequantized_value(node, g, 0, read_params(node, 1, 2))
+        b = dequantized_value(node, g, 3, read_params(node, 4, 5))
         return integers(node, g, function(g, a, b), read_params(node, 6, 7))
 
-    convert.__doc__ = f"{name} on the real numbers, annotated."
+    convert.__doc__ = f"{name} of the dequantized values; the result is annotated."
     onnx_op(name, since=1, domain=DOMAIN)(convert)
 
 
@@ -35,22 +35,22 @@ _binary("QLinearMul", emit.mul)
 
 @onnx_op("QLinearSigmoid", since=1, domain=DOMAIN)
 def sigmoid(node: OnnxNode, g: Graph) -> Result:
-    """Sigmoid on the real numbers."""
-    x = real_value(node, g, 0, read_params(node, 1, 2))
+    """Sigmoid of the dequantized values."""
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     return integers(node, g, formulas.sigmoid(g, x), read_params(node, 3, 4))
 
 
 @onnx_op("QLinearLeakyRelu", since=1, domain=DOMAIN)
 def leaky_relu(node: OnnxNode, g: Graph) -> Result:
-    """LeakyRelu on the real numbers."""
-    x = real_value(node, g, 0, read_params(node, 1, 2))
+    """LeakyRelu of the dequantized values."""
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     return integers(node, g, functions.leaky_relu(g, x, node.attr("alpha", 0.01)), read_params(node, 3, 4))
 
 
 @onnx_op("QLinearSoftmax", since=1, domain=DOMAIN)
 def softmax(node: OnnxNode, g: Graph) -> Result:
-    """Softmax on the real numbers; ``opset`` says which of the two meanings of the axis."""
-    x = real_value(node, g, 0, read_params(node, 1, 2))
+    """Softmax of the dequantized values; the attribute ``opset`` selects the meaning of the axis."""
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     shape = node.shape(0)
     opset = node.required_attr("opset", 13)
     axis = node.axis(node.attr("axis", -1 if opset >= 13 else 1), len(shape))
@@ -64,11 +64,11 @@ def softmax(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("QLinearConcat", since=1, domain=DOMAIN)
 def concat(node: OnnxNode, g: Graph) -> Result:
-    """Tensors of different scales one behind the other."""
+    """Concatenation of tensors with different scales."""
     axis = node.axis(node.required_attr("axis", 0), node.rank(2))
     if len(node.inputs) % 3 != 2:
         raise node.fail(UNSUPPORTED_TYPE, f"{len(node.inputs)} inputs")
-    parts = [real_value(node, g, k, read_params(node, k + 1, k + 2)) for k in range(2, len(node.inputs), 3)]
+    parts = [dequantized_value(node, g, k, read_params(node, k + 1, k + 2)) for k in range(2, len(node.inputs), 3)]
     y_quant = read_params(node, 0, 1)
     return integers(node, g, g.add(Concat(axis), *parts), y_quant)
 
@@ -80,9 +80,9 @@ def _refuse_channels_last(node: OnnxNode) -> None:
 
 @onnx_op("QLinearGlobalAveragePool", since=1, domain=DOMAIN)
 def global_average_pool(node: OnnxNode, g: Graph) -> Result:
-    """Mean of each channel."""
+    """Global average pooling of the dequantized values."""
     _refuse_channels_last(node)
-    x = real_value(node, g, 0, read_params(node, 1, 2))
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     if x.rank == 4:
         op = Pool(kernel_h=1, kernel_w=1, stride_h=1, stride_w=1, pooling_type=PoolType.AVE, is_global_pooling=True)
         y = g.add(op, x)
@@ -93,7 +93,7 @@ def global_average_pool(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("QLinearAveragePool", since=1, domain=DOMAIN)
 def average_pool(node: OnnxNode, g: Graph) -> Result:
-    """Mean of each window."""
+    """Average pooling of the dequantized values."""
     _refuse_channels_last(node)
-    x = real_value(node, g, 0, read_params(node, 1, 2))
+    x = dequantized_value(node, g, 0, read_params(node, 1, 2))
     return integers(node, g, average_pool_of(node, g, x, 1), read_params(node, 3, 4))

@@ -1,4 +1,4 @@
-"""Attention and MultiHeadAttention of ONNX Runtime's own domain."""
+"""Attention and MultiHeadAttention of the domain com.microsoft."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class _Heads:
 
 
 def _split_heads(g: Graph, x: Value, heads: int) -> Value:
-    """[batch, sequence, heads * size] with a head axis."""
+    """Reshape [batch, sequence, heads * size] to [batch, heads, sequence, size]."""
     batch, sequence, width = emit.extents(x)
     return emit.permute(g, emit.reshape(g, x, (batch, sequence, heads, width // heads)), (0, 2, 1, 3))
 
 
-def _attended(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias_at: int) -> Value:
-    """softmax(q k' * scale + mask + bias) v, as [batch, sequence, heads * size]."""
+def _attention(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias_at: int) -> Value:
+    """``softmax(q @ k' * scale + mask + bias) @ v``, as [batch, sequence, heads * size]."""
     batch, count, rows, size = emit.extents(heads.q)
     columns = emit.extents(heads.k)[2]
     masks = [] if mask is None else [mask]
@@ -55,7 +55,7 @@ def _attended(node: OnnxNode, g: Graph, heads: _Heads, mask: Value | None, bias_
 
 
 def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> Value | None:
-    """What is added to the scores of keys that a mask leaves out: one number per key, or how many keys count."""
+    """Return the additive mask for the scores. The input has 0 or 1 per key, or the number of valid keys."""
     if not node.has_input(index):
         return None
     shape, mask = node.shape(index), emit.as_float(g, node.input(index))
@@ -73,13 +73,13 @@ def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> 
     return emit.muls(g, emit.rsubs(g, 1, kept), low)
 
 
-def _joined(g: Graph, past: Value | None, x: Value) -> Value:
+def _append_to_past(g: Graph, past: Value | None, x: Value) -> Value:
     return x if past is None else g.add(Concat(2), past, x)
 
 
 @onnx_op("Attention", since=1, domain=DOMAIN)
 def attention(node: OnnxNode, g: Graph) -> list[Result]:
-    """One product makes query, key and value of the input; then attention per head."""
+    """Multi-head attention whose query, key and value are one matmul of the input."""
     node.refuse_attr("do_rotary", 0)
     node.refuse_attr("past_present_share_buffer", 0)
     if node.attr("rotary_embedding_dim", 0) or node.has_input(6):
@@ -104,9 +104,9 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
         _, _, _, length, size = node.shape(4)
         past = emit.floats(node.input(4))
         old = [emit.reshape(g, emit.cut(g, past, 0, n, n + 1), (batch, heads, length, size)) for n in (0, 1)]
-        k, v = _joined(g, old[0], k), _joined(g, old[1], v)
+        k, v = _append_to_past(g, old[0], k), _append_to_past(g, old[1], v)
     mask = _padding(node, g, 3, batch, emit.extents(k)[2])
-    results = [node.result(_attended(node, g, _Heads(q, k, v), mask, 5))]
+    results = [node.result(_attention(node, g, _Heads(q, k, v), mask, 5))]
     if len(node.outputs_used) > 1 and node.outputs_used[1]:
         parts = [emit.reshape(g, part, (1, *emit.extents(part))) for part in (k, v)]
         results.append(node.result(g.add(Concat(0), *parts)))
@@ -115,7 +115,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
 
 @onnx_op("MultiHeadAttention", since=1, domain=DOMAIN)
 def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
-    """Attention of query, key and value that are given apart."""
+    """Multi-head attention of separate query, key and value."""
     if not (node.has_input(1) and node.has_input(2)) or node.has_input(8) or node.has_input(9):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "packed operands or a shared buffer", "supported: query, key and value")
     if any(node.rank(index) != 3 for index in range(3)):
@@ -135,7 +135,7 @@ def multi_head_attention(node: OnnxNode, g: Graph) -> list[Result]:
     if node.has_input(6) != node.has_input(7):
         raise node.fail(INVALID_NODE, "has only one of past_key and past_value")
     if node.has_input(6):
-        k, v = _joined(g, emit.floats(node.input(6)), k), _joined(g, emit.floats(node.input(7)), v)
+        k, v = _append_to_past(g, emit.floats(node.input(6)), k), _append_to_past(g, emit.floats(node.input(7)), v)
     mask = _padding(node, g, 4, node.shape(0)[0], emit.extents(k)[2])
-    y = _attended(node, g, _Heads(q, k, v), mask, 5)
+    y = _attention(node, g, _Heads(q, k, v), mask, 5)
     return [node.result(x, element_types.FLOAT) for x in (y, k, v)]

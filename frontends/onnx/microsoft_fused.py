@@ -1,4 +1,4 @@
-"""Fused operators of ONNX Runtime's own domain, as its optimizer and model builders write them."""
+"""Fused operators of the domain com.microsoft, as ONNX Runtime's optimizer and model builders write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuconvert.frontends.onnx.matmul import matmul_values, matrix_product
 from tpuconvert.frontends.onnx.microsoft import DOMAIN
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.normalization import normalize_last
-from tpuconvert.frontends.onnx.rotary_embedding import rotated
+from tpuconvert.frontends.onnx.rotary_embedding import rotate
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -23,28 +23,28 @@ from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid,
 from tpuconvert.schema.types import Scalar
 
 
-def _biased(node: OnnxNode, g: Graph, index: int = 1) -> Value:
-    """The first input plus another one, where that is given."""
+def _add_bias(node: OnnxNode, g: Graph, index: int = 1) -> Value:
+    """Add an optional input to the first input."""
     x = emit.floats(node.input(0))
     return emit.add(g, x, emit.floats(node.input(index))) if node.has_input(index) else x
 
 
 @onnx_op("Gelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
 def gelu(node: OnnxNode, g: Graph) -> Result:
-    """0.5 * x * (1 + erf(x / sqrt(2)))."""
+    """``0.5 * x * (1 + erf(x / sqrt(2)))``."""
     return node.elementwise(g.add(Gelu(), emit.floats(node.input(0))))
 
 
 @onnx_op("BiasGelu", since=1, domain=DOMAIN)
 def bias_gelu(node: OnnxNode, g: Graph) -> Result:
-    """Gelu of x + bias."""
-    return node.result(g.add(Gelu(), _biased(node, g)))
+    """``gelu(x + bias)``."""
+    return node.result(g.add(Gelu(), _add_bias(node, g)))
 
 
 @onnx_op("FastGelu", since=1, domain=DOMAIN)
 def fast_gelu(node: OnnxNode, g: Graph) -> Result:
-    """The form of Gelu with tanh, of x + bias."""
-    return node.result(g.add(Gelu(GeluForm.TANH), _biased(node, g)))
+    """``gelu(x + bias)`` with the tanh approximation."""
+    return node.result(g.add(Gelu(GeluForm.TANH), _add_bias(node, g)))
 
 
 @onnx_op("QuickGelu", since=1, domain=DOMAIN, kind=Kind.DIRECT)
@@ -65,7 +65,7 @@ _ACTIVATIONS: dict[str, Callable[[Graph, Value, tuple[float, ...]], Value]] = {
 _PARAMETERS = {"Clip": 2, "HardSigmoid": 2}
 
 
-def _activated(node: OnnxNode, g: Graph, x: Value, parameters: tuple[float, ...]) -> Value:
+def _apply_activation(node: OnnxNode, g: Graph, x: Value, parameters: tuple[float, ...]) -> Value:
     name = node.choice("activation", "", tuple(_ACTIVATIONS))
     if len(parameters) < _PARAMETERS.get(name, 0):
         raise node.fail(INVALID_NODE, f"activation {name} with {len(parameters)} parameters")
@@ -74,17 +74,17 @@ def _activated(node: OnnxNode, g: Graph, x: Value, parameters: tuple[float, ...]
 
 @onnx_op("FusedConv", since=1, domain=DOMAIN)
 def fused_conv(node: OnnxNode, g: Graph) -> Result:
-    """activation(Conv(x, w) + bias + z)."""
+    """``activation(conv(x, w) + bias + z)``."""
     x, w = emit.floats(node.input(0)), emit.floats(node.input(1))
     y = conv_values(node, g, x, w, node.optional(2), 0, 1)
     if node.has_input(3):
         y = emit.add(g, y, emit.floats(node.input(3)))
-    return node.result(_activated(node, g, y, node.attr("activation_params", (0.0,)[:0])))
+    return node.result(_apply_activation(node, g, y, node.attr("activation_params", (0.0,)[:0])))
 
 
 @onnx_op("FusedGemm", since=1, domain=DOMAIN)
 def fused_gemm(node: OnnxNode, g: Graph) -> Result:
-    """activation(alpha * a * b + beta * c)."""
+    """``activation(alpha * a @ b + beta * c)``."""
     a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
     a = emit.permute(g, a, (1, 0)) if node.attr("transA", 0) else a
     b = emit.permute(g, b, (1, 0)) if node.attr("transB", 0) else b
@@ -95,12 +95,12 @@ def fused_gemm(node: OnnxNode, g: Graph) -> Result:
         c = emit.floats(node.input(2))
         y = emit.add(g, y, emit.muls(g, c, beta) if beta != 1 else c)
     numbers = [node.optional_attr(f"activation_{name}") for name in ("alpha", "beta", "gamma")]
-    return node.result(_activated(node, g, y, tuple(float(x) for x in numbers if x is not None)))
+    return node.result(_apply_activation(node, g, y, tuple(float(x) for x in numbers if x is not None)))
 
 
 @onnx_op("FusedMatMul", "TransposeMatMul", since=1, domain=DOMAIN)
 def fused_matmul(node: OnnxNode, g: Graph) -> Result:
-    """Alpha * a * b, with the last two axes of either exchanged."""
+    """``alpha * a @ b``, with optional transposes of the last two axes."""
     node.refuse_attr("transBatchA", 0)
     node.refuse_attr("transBatchB", 0)
     operands = []
@@ -118,8 +118,8 @@ def fused_matmul(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
 
 
-def _skipped(node: OnnxNode, g: Graph, bias_at: int) -> Value:
-    """Input plus skip plus bias."""
+def _add_skip(node: OnnxNode, g: Graph, bias_at: int) -> Value:
+    """``input + skip + bias``."""
     x = emit.add(g, emit.floats(node.input(0)), emit.floats(node.input(1)))
     return emit.add(g, x, emit.floats(node.input(bias_at))) if node.has_input(bias_at) else x
 
@@ -131,31 +131,31 @@ def _refuse_statistics(node: OnnxNode) -> None:
         )
 
 
-def _normalized(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
-    """Result and, as the fourth output, the sum; the two between them are refused where they are used."""
+def _normalize(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
+    """Return the result and, as the fourth output, the sum. The outputs between them are not supported."""
     _refuse_statistics(node)
     return [node.result(x) for x in (y, total, total, total)]
 
 
 @onnx_op("SkipLayerNormalization", since=1, domain=DOMAIN)
 def skip_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
-    """LayerNormalization of input + skip + bias along the last axis."""
-    x = _skipped(node, g, 4)
+    """Layer normalization of ``input + skip + bias`` over the last axis."""
+    x = _add_skip(node, g, 4)
     op = LayerNorm(x.rank - 1, node.attr("epsilon", 1e-12))
-    return _normalized(node, g, normalize_last(g, op, x, node.input(2), node.optional(3)), x)
+    return _normalize(node, g, normalize_last(g, op, x, node.input(2), node.optional(3)), x)
 
 
 @onnx_op("SkipSimplifiedLayerNormalization", since=1, domain=DOMAIN)
 def skip_simplified_layer_normalization(node: OnnxNode, g: Graph) -> list[Result]:
-    """X / sqrt(mean(x * x) + epsilon) of input + skip + bias, scaled."""
-    x = _skipped(node, g, 3)
+    """``x / sqrt(mean(x * x) + epsilon) * scale`` of ``x = input + skip + bias``."""
+    x = _add_skip(node, g, 3)
     op = RmsNorm(x.rank - 1, node.attr("epsilon", 1e-12))
-    return _normalized(node, g, normalize_last(g, op, x, node.input(2)), x)
+    return _normalize(node, g, normalize_last(g, op, x, node.input(2)), x)
 
 
 @onnx_op("SimplifiedLayerNormalization", since=1, kind=Kind.DIRECT)
 def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
-    """X / sqrt(mean(x * x) + epsilon), scaled; ONNX Runtime puts it into the default domain."""
+    """``x / sqrt(mean(x * x) + epsilon) * scale``; ONNX Runtime has this operator in the default domain."""
     node.refuse_attr("stash_type", 1)
     x = emit.floats(node.input(0))
     op = RmsNorm(node.axis(node.attr("axis", -1), node.rank(0)), node.attr("epsilon", 1e-5))
@@ -164,7 +164,7 @@ def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("RotaryEmbedding", since=1, domain=DOMAIN)
 def rotary_embedding(node: OnnxNode, g: Graph) -> Result:
-    """As RotaryEmbedding-23, with the positions in front of the caches; one position is that of the first token."""
+    """RotaryEmbedding-23 with the positions before the caches; a single position is that of the first token."""
     node.refuse_attr("is_packed_batching", 0)
     node.refuse_attr("scale", 1.0)
-    return rotated(node, g, cos_at=2, sin_at=3, positions_at=1)
+    return rotate(node, g, cos_at=2, sin_at=3, positions_at=1)

@@ -1,4 +1,4 @@
-"""Mod in its two forms, also for an infinite divisor."""
+"""Mod with and without ``fmod``, also for an infinite divisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpuconvert.schema.types import Scalar
 
 @onnx_op("Mod", since=10)
 def modulo(node: OnnxNode, g: Graph) -> Result:
-    """``x - y * floor(x / y)``; with fmod the quotient is truncated. Integers go through FLOAT32."""
+    """``x - y * floor(x / y)``; with ``fmod`` the division truncates. Integers are cast to FLOAT32."""
     a, b = operands(node)
     x, y = (as_float_operand(g, value) for value in (a, b))
     quotient = emit.div(g, x, y)
@@ -34,13 +34,13 @@ def modulo(node: OnnxNode, g: Graph) -> Result:
 
 
 def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Value:
-    """The remainder also for an infinite y, where the product of the formula is not a number."""
+    """Replace the remainder for infinite ``y``, where the formula gives NaN."""
     x, y, rest = emit.align(g, x, y, rest)
     shape = emit.broadcast_shape(emit.extents(x), emit.extents(y))
     wide = widened_to(g, x, shape)
     is_infinite = g.add(Eqs(Scalar.f32(math.inf)), formulas.absolute(g, widened_to(g, y, shape)))
     other = wide
-    if not is_truncated:  # of different signs: y itself
+    if not is_truncated:  # y itself if the signs differ
         is_other_sign = g.add(Lts(Scalar.f32(0)), emit.mul(g, wide, y))
         other = g.add(ConditionSelect(), is_other_sign, widened_to(g, y, shape), wide)
     is_finite = g.add(Eq(), emit.sub(g, wide, wide), emit.muls(g, wide, 0))
@@ -49,5 +49,5 @@ def _rest(g: Graph, x: Value, y: Value, rest: Value, is_truncated: bool) -> Valu
 
 
 def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
-    """A value in the full shape, no constant: the choice takes none."""
+    """Return a computed value in the full shape: ``condition_select`` does not accept a constant there."""
     return emit.expand(g, g.add(Constdata(), x) if x.is_constant else x, shape)

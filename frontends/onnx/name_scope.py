@@ -1,4 +1,4 @@
-"""Which tensors the nodes of a source graph can read by name."""
+"""Tensors that are visible to the nodes of a source graph, by name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 
 @dataclass()
 class Scope:
-    """Names that nodes may read: those of one graph, then those of the graph around it.
+    """Names visible in one graph: its own, then those of the enclosing graph.
 
-    ``tensors`` holds None for the result of a node that could not be converted.
+    ``tensors`` has None for the output of a node that could not be converted.
     """
 
     opsets: Mapping[str, int]
@@ -26,24 +26,24 @@ class Scope:
     depth: int = 0
 
     def holds(self, name: str) -> bool:
-        """Whether anything makes, or could not make, a tensor of this name."""
+        """Return True if there is a tensor of this name, converted or not."""
         if name in self.tensors or name in self.constants:
             return True
         return self.parent is not None and self.parent.holds(name)
 
     def is_constant(self, name: str) -> bool:
-        """Whether the name is a constant of the file."""
+        """Return True if the name is a constant of the file."""
         return name in self.constants or (self.parent is not None and self.parent.is_constant(name))
 
     def lookup(self, name: str, reader: TensorReader) -> OnnxTensor | None:
-        """A tensor by name; constants of the file are read when they are first needed."""
+        """Return a tensor by name; constants of the file are read at their first use."""
         around: Scope | None = self
         while around is not None:
             if name in around.tensors:
                 return around.tensors[name]
             proto = around.constants.get(name)
             if proto is not None:
-                element, array = reader.typed(proto)
+                element, array = reader.read_typed(proto)
                 found = OnnxTensor(around.prefix + name, element, array.shape, array)
                 around.tensors[name] = found
                 return found

@@ -1,4 +1,4 @@
-"""What a converter sees: one source node with its inputs and attributes, and the decorators that register it."""
+"""Interface of a converter: the source node with its inputs and attributes, and the decorators for registration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ onnx_op = registry("onnx")
 """Decorator of a converter: ``@onnx_op("Softmax", since=13)``."""
 
 folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
-"""Decorator of a constant evaluator, with the same arguments. It gets the node and returns arrays."""
+"""Decorator of a constant evaluator, with the same arguments. The evaluator gets the node and returns arrays."""
 
 onnx_op.evaluators = folds
 
@@ -39,18 +39,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OnnxTensor:
-    """One tensor of the source file, while it is imported.
+    """One tensor of the source file during the import.
 
     Attributes:
         name: in the file.
         element: element type in the file.
-        shape: in the file; () for rank 0, which the graph holds as [1].
-        array: the elements of a constant, in the file's type (64-bit integers stay 64-bit); objects where they are
-            extents of which one is open.
-        value: the graph value that carries it; None as long as a constant is not used in the graph.
-        quant: set where the file has integers and ``value`` carries the real numbers that they stand for.
-        roots: inputs of the model that a tensor which is no constant is computed from.
-        items: the tensors of a sequence, which itself has neither elements nor a value.
+        shape: in the file; () for rank 0, which is [1] in the graph.
+        array: elements of a constant, in the type of the file (64-bit integers stay 64-bit). They are Python objects if
+            they are extents of which one is symbolic.
+        value: the graph value; None for a constant that the graph does not use yet.
+        quant: set if the file has integers and ``value`` has the dequantized values.
+        roots: inputs of the model that the tensor is computed from; empty for a constant.
+        items: tensors of a sequence; a sequence has neither elements nor a value.
     """
 
     name: str
@@ -65,7 +65,7 @@ class OnnxTensor:
 
 @dataclass(frozen=True)
 class Result:
-    """A converter's result where it is not simply a value whose element type is that of the first input."""
+    """Result of a converter: a value with an element type, rank or quantization other than the default."""
 
     value: Value
     element: Element | None = None
@@ -75,25 +75,25 @@ class Result:
 
 @dataclass(frozen=True)
 class Folded:
-    """A constant evaluator's result where the array alone does not tell the element type."""
+    """Result of a constant evaluator whose element type does not follow from the array."""
 
     array: Array
     element: Element
 
 
 Converted = Value | Result | OnnxTensor | Folded | Array
-"""What a converter or constant evaluator may return per result."""
+"""Types that a converter or constant evaluator may return for one output."""
 
 
 class Materializer:
-    """Makes graph constants of source constants, once per tensor."""
+    """Adds source constants to the graph, once per tensor."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._made: dict[int, tuple[OnnxTensor, Value]] = {}
 
     def value(self, tensor: OnnxTensor) -> Value:
-        """The graph value of a tensor."""
+        """Return the graph value of a tensor."""
         if tensor.value is not None:
             return tensor.value
         known = self._made.get(id(tensor))
@@ -112,7 +112,7 @@ def _narrow(array: Array, name: str) -> Array:
         return element_types.narrow(array)
     except OverflowError as error:
         raise CannotConvertError(
-            UNSUPPORTED_TYPE, f"constant '{name}' has 64-bit integers: {error}", "the operator set has 32-bit integers"
+            UNSUPPORTED_TYPE, f"constant '{name}' has 64-bit integers: {error}", "TPU operators have 32-bit integers"
         ) from error
 
 
@@ -121,8 +121,8 @@ class OnnxNode:
 
     Attributes:
         op_type: the source operator.
-        output_names: names of the result tensors; empty where the model does not want one.
-        read, read_inputs: attributes and inputs that a converter has looked at.
+        output_names: names of the output tensors; an empty string for an unused output.
+        read, read_inputs: attributes and inputs that a converter has read.
     """
 
     def __init__(
@@ -157,20 +157,20 @@ class OnnxNode:
 
     @property
     def outputs_used(self) -> tuple[bool, ...]:
-        """Which results the model wants."""
+        """One Boolean per output: True if the model uses it."""
         return tuple(map(bool, self.output_names))
 
     # Inputs
 
     def has_input(self, index: int) -> bool:
-        """Whether an optional input is given."""
+        """Return True if an optional input is given."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def tensor(self, index: int) -> OnnxTensor:
-        """An input as the file has it."""
+        """Source tensor of an input."""
         found = self.inputs[index] if index < len(self.inputs) else None
         if found is None:
-            raise CannotConvertError(INVALID_NODE, f"lacks its input {index}")
+            raise CannotConvertError(INVALID_NODE, f"input {index} is missing")
         self.read_inputs.add(index)
         if found.items is not None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"input {index} is a sequence", "supported: a tensor")
@@ -181,29 +181,29 @@ class OnnxNode:
         found = self.inputs[index] if index < len(self.inputs) else None
         self.read_inputs.add(index)
         if found is None or found.items is None:
-            raise CannotConvertError(INVALID_NODE, f"input {index} is no sequence")
+            raise CannotConvertError(INVALID_NODE, f"input {index} is not a sequence")
         return found.items
 
     def input(self, index: int) -> Value:
-        """An input as a graph value; integers that stand for real numbers are refused (see ``carried``)."""
+        """An input as a graph value; a quantized one is an error (see ``dequantized_input``)."""
         tensor = self.tensor(index)
         if tensor.quant is not None:
             raise CannotConvertError(
                 UNSUPPORTED_TYPE,
-                f"input {index} is quantized ({tensor.element}), which this operator has no form for",
+                f"input {index} is quantized ({tensor.element}), which this operator does not support",
                 "put DequantizeLinear before it",
             )
         return self.materializer.value(tensor)
 
     def float_input(self) -> Value:
-        """The first input as a graph value, which has to be floating point."""
+        """The first input as a graph value; it must be floating point."""
         x = self.input(0)
         if x.dtype is not DType.FLOAT32:
             raise self.fail(UNSUPPORTED_TYPE, f"its input is {self.element(0)}", "supported: floating point")
         return x
 
-    def carried(self, index: int) -> Value:
-        """An input as a graph value, also where it carries the real numbers of a quantized tensor."""
+    def dequantized_input(self, index: int) -> Value:
+        """An input as a graph value; of a quantized tensor its dequantized values."""
         return self.materializer.value(self.tensor(index))
 
     def optional(self, index: int) -> Value | None:
@@ -211,11 +211,11 @@ class OnnxNode:
         return self.input(index) if self.has_input(index) else None
 
     def is_constant(self, index: int) -> bool:
-        """Whether an input is given and its elements are known now."""
+        """Return True if an input is given and constant."""
         return self.has_input(index) and self.tensor(index).array is not None
 
     def constant(self, index: int) -> Array:
-        """The elements of an input that has to be constant, in the file's type."""
+        """Elements of an input that must be constant, in the type of the file."""
         tensor = self.tensor(index)
         if tensor.array is None:
             raise CannotConvertError(
@@ -249,7 +249,7 @@ class OnnxNode:
         return self.tensor(index).element
 
     def shape(self, index: int) -> tuple[int, ...]:
-        """Extents of an input in the file: () for rank 0. One may be open (see ``open_extents``)."""
+        """Extents of an input in the file: () for rank 0. One may be symbolic (see ``open_extents``)."""
         shape = self.tensor(index).shape
         if str in map(type, shape) and any("?" in str(extent) for extent in shape):
             raise CannotConvertError(
@@ -262,7 +262,7 @@ class OnnxNode:
         return len(self.tensor(index).shape)
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front.
+        """Return a nonnegative axis.
 
         Raises:
             CannotConvertError: it is outside the rank.
@@ -272,7 +272,7 @@ class OnnxNode:
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Several different axes counted from the front, in the order given."""
+        """Return nonnegative axes in the given order; they must differ."""
         found = tuple(self.axis(axis, rank) for axis in axes)
         if len(set(found)) != len(found):
             raise CannotConvertError(INVALID_NODE, f"axes {list(found)} repeat one")
@@ -281,10 +281,10 @@ class OnnxNode:
     # Attributes
 
     def attr(self, name: str, default: T) -> T:
-        """An attribute, or the default where it is not given. Lists are tuples.
+        """Return an attribute, or the default if it is not given. Lists are tuples.
 
         Raises:
-            CannotConvertError: its type is not the default's.
+            CannotConvertError: its type is not that of the default.
         """
         found = self.optional_attr(name)
         if found is None:
@@ -293,35 +293,35 @@ class OnnxNode:
         return cast(T, found)
 
     def required_attr(self, name: str, example: T) -> T:
-        """An attribute that has to be there; ``example`` gives its type."""
+        """Return a required attribute; ``example`` has the expected type."""
         found = self.optional_attr(name)
         if found is None:
-            raise CannotConvertError(INVALID_NODE, f"lacks its attribute {name}")
+            raise CannotConvertError(INVALID_NODE, f"attribute {name} is missing")
         self._check_kind(name, found, example)
         return cast(T, found)
 
     def ints_attr(self, name: str) -> tuple[int, ...] | None:
-        """An optional list of integers."""
+        """Return an optional attribute that is a list of integers."""
         found = self.optional_attr(name)
         if found is not None:
             self._check_kind(name, found, (0,))
         return cast("tuple[int, ...] | None", found)
 
     def optional_attr(self, name: str) -> Any:
-        """An attribute of any type, or None."""
+        """Return an attribute of any type, or None."""
         self.read.add(name)
         proto = self.attributes.get(name)
         return None if proto is None else decode_attribute(proto)
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
-        """A string attribute out of a list."""
+        """Return a string attribute; it must be one of ``allowed``."""
         found = self.attr(name, default)
         if found not in allowed:
             raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}='{found}'", f"supported: {', '.join(allowed)}")
         return found
 
     def refuse_attr(self, name: str, allowed: Any, hint: str = "") -> None:
-        """Accept an attribute only with its harmless value."""
+        """Raise an error if an attribute is given with a value other than ``allowed``."""
         found = self.optional_attr(name)
         if found is not None and found != allowed:
             raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
@@ -339,30 +339,30 @@ class OnnxNode:
     def result(
         self, value: Value, element: Element | None = None, *, scalar: bool = False, quant: QuantParams | None = None
     ) -> Result:
-        """A result whose element type or rank is not that of the value.
+        """Return a result whose element type or rank is not that of the value.
 
         Args:
-            value: with rank 1 where ``scalar`` is set.
-            element: in the source's terms; by default the first input's.
-            scalar: the source has rank 0 here.
-            quant: for integers that are carried as real numbers.
+            value: has rank 1 if ``scalar`` is set.
+            element: ONNX element type; by default that of the first input.
+            scalar: True if the output has rank 0 in the source.
+            quant: quantization parameters if the value has the dequantized values of integers.
         """
         return Result(value, element, scalar, quant)
 
     def elementwise(self, value: Value, element: Element | None = None) -> Result:
-        """A result of an element-wise operator: rank 0 when every input has rank 0."""
+        """Return the result of an element-wise operator: rank 0 if every input has rank 0."""
         is_scalar = all(tensor.shape == () for tensor in self.inputs if tensor is not None)
         return Result(value, element, is_scalar)
 
     def budget(self, shape: Sequence[int], item_bytes: int, what: str = "result") -> None:
-        """Refuse a constant that is larger than the limit before it is made.
+        """Check the size of a constant before it is computed.
 
         Raises:
-            CannotConvertError: it is.
+            CannotConvertError: it is larger than the limit.
         """
         size = item_bytes
         for extent in shape:
-            size *= int(extent)  # an open one has no number
+            size *= int(extent)  # raises an error for a symbolic extent
         given = sum(t.array.nbytes for t in self.inputs if t is not None and t.array is not None)
         if size > max(self.limits.max_folded_bytes, given):
             raise CannotConvertError(
@@ -374,18 +374,18 @@ class OnnxNode:
     def fail(
         self, kind: ProblemKind, message: str, hint: str = "", *, needs: OnnxTensor | None = None
     ) -> CannotConvertError:
-        """The error that a converter raises: ``raise node.fail(...)``; ``needs`` is the tensor it wants constant."""
+        """Return the error to raise: ``raise node.fail(...)``; ``needs`` is the tensor that must be constant."""
         return CannotConvertError(kind, message, hint, needs.roots if needs is not None else ())
 
 
 def decode_attribute(proto: AttributeProto) -> Any:
-    """The value of an attribute: numbers, str, tuples of them, or the message of a tensor or graph.
+    """Value of an attribute: a number, str, tuple of them, or the message of a tensor or graph.
 
-    Files of the first versions have no type in the attribute; the field that is set tells.
+    Files of the first versions do not store the type of an attribute; it follows from the field that is set.
     """
     if proto.ref_attr_name:
         raise CannotConvertError(
-            INVALID_NODE, f"attribute {proto.name} refers to '{proto.ref_attr_name}' of no function"
+            INVALID_NODE, f"attribute {proto.name} refers to '{proto.ref_attr_name}', but the node is not in a function"
         )
     kind = proto.type
     if kind == AttributeProto.UNDEFINED:
@@ -400,7 +400,7 @@ def decode_attribute(proto: AttributeProto) -> Any:
     try:
         return decode(getattr(proto, name))
     except UnicodeDecodeError as error:
-        raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} is no text") from error
+        raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} is not valid UTF-8") from error
 
 
 def _is_set(proto: AttributeProto, name: str) -> bool:
@@ -423,7 +423,7 @@ _ATTRIBUTE_FIELDS: dict[int, tuple[str, Callable[[Any], Any]]] = {
     AttributeProto.TENSOR: ("t", lambda tensor: tensor),
     AttributeProto.GRAPH: ("g", lambda graph: graph),
     AttributeProto.SPARSE_TENSOR: ("sparse_tensor", lambda sparse: sparse),
-    AttributeProto.FLOATS: ("floats", lambda items: tuple(items[:])),  # a copy is quicker to walk over
+    AttributeProto.FLOATS: ("floats", lambda items: tuple(items[:])),  # iterating over a copy is faster
     AttributeProto.INTS: ("ints", lambda items: tuple(items[:])),
     AttributeProto.STRINGS: ("strings", lambda items: tuple(_text(item) for item in items)),
 }
@@ -442,7 +442,7 @@ def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
 
 
 def default_element(node: OnnxNode, value: Value) -> Element:
-    """Element type of a result for which the converter named none: the first input's that the value can carry."""
+    """Element type of a result if the converter gave none: that of the first input with the dtype of the value."""
     for tensor in node.inputs:
         if tensor is not None and tensor.quant is None and tensor.element.graph is value.dtype:
             return tensor.element
@@ -450,8 +450,8 @@ def default_element(node: OnnxNode, value: Value) -> Element:
 
 
 def graph_attribute(node: OnnxNode, name: str) -> GraphProto:
-    """A subgraph attribute that has to be there."""
+    """Return a required attribute that is a subgraph."""
     found = node.optional_attr(name)
     if not isinstance(found, GraphProto):
-        raise CannotConvertError(INVALID_NODE, f"lacks its subgraph {name}")
+        raise CannotConvertError(INVALID_NODE, f"subgraph {name} is missing")
     return found

@@ -1,4 +1,4 @@
-"""Softmax and the normalizations whose statistics are computed."""
+"""Softmax and normalizations with computed statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.pooling import powered, rooted
+from tpuconvert.frontends.onnx.pooling import power_of_magnitude, root
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -23,21 +23,21 @@ from tpuconvert.schema.types import Scalar, Shape
 
 @onnx_op("Softmax", since=13, kind=Kind.DIRECT)
 def softmax(node: OnnxNode, g: Graph) -> Result:
-    """exp(x) / sum(exp(x)) along one axis."""
+    """``exp(x) / sum(exp(x))`` along one axis."""
     axis = node.axis(node.attr("axis", -1), node.rank(0))
     return node.elementwise(g.add(Softmax(axis), emit.floats(node.input(0))))
 
 
 @onnx_op("Softmax", since=1, kind=Kind.DIRECT)
 def softmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """Before opset 13 all axes from ``axis`` on are one flattened axis."""
-    x, target = _flattened(node, g)
+    """Softmax before opset 13: flatten all axes from ``axis`` to the last."""
+    x, target = _flatten(node, g)
     y = g.add(Softmax(1), emit.reshape(g, x, target)) if target else g.add(Softmax(x.rank - 1), x)
     return emit.reshape(g, y, emit.extents(x))
 
 
-def _flattened(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]:
-    """The input and the two extents it is flattened to, None where the last axis alone is meant."""
+def _flatten(node: OnnxNode, g: Graph) -> tuple[Value, tuple[int, int] | None]:
+    """Flatten the input to two axes. Return it with the two extents, or with None if the axis is the last one."""
     x = emit.floats(node.input(0))
     shape = node.shape(0)
     axis = node.axis(node.attr("axis", 1), len(shape)) if len(shape) > 1 else 0
@@ -54,8 +54,8 @@ def log_softmax(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LogSoftmax", since=1)
 def log_softmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """Before opset 13 all axes from ``axis`` on are one flattened axis."""
-    x, target = _flattened(node, g)
+    """LogSoftmax before opset 13: flatten all axes from ``axis`` to the last."""
+    x, target = _flatten(node, g)
     y = functions.log_softmax(g, emit.reshape(g, x, target), 1) if target else functions.log_softmax(g, x, x.rank - 1)
     return emit.reshape(g, y, emit.extents(x))
 
@@ -158,7 +158,7 @@ def _per_channel(g: Graph, x: Value, channels: int) -> Value:
 
 @onnx_op("MeanVarianceNormalization", since=9)
 def mean_variance_normalization(node: OnnxNode, g: Graph) -> Value:
-    """(x - mean) / standard deviation."""
+    """``(x - mean) / (standard deviation + 1e-9)``."""
     x = emit.floats(node.input(0))
     axes = node.axes(node.attr("axes", (0, 2, 3)), node.rank(0))
     return functions.standardize(g, x, axes, 1e-9)
@@ -166,10 +166,10 @@ def mean_variance_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LpNormalization", since=1)
 def lp_normalization(node: OnnxNode, g: Graph) -> Value:
-    """The tensor x divided by its norm along one axis."""
+    """``x / norm(x)`` along one axis."""
     x = emit.floats(node.input(0))
     axis, p = node.axis(node.attr("axis", -1), node.rank(0)), float(node.attr("p", 2))
-    norm = rooted(g, emit.total(g, powered(node, g, x, p), (axis,)), p)
+    norm = root(g, emit.total(g, power_of_magnitude(node, g, x, p), (axis,)), p)
     return emit.div(g, x, emit.add(g, norm, g.add(Eqs(Scalar.f32(0)), norm)))
 
 
@@ -180,5 +180,5 @@ def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
     size = node.required_attr("size", 1)
     if len(shape) < 3 or size < 1:
         raise node.fail(INVALID_NODE, f"an input of rank {len(shape)} with size={size}")
-    node.budget((shape[1], shape[1]), 4, "banded matrix")  # of the operator's expansion
+    node.budget((shape[1], shape[1]), 4, "banded matrix")  # the operator may be expanded
     return g.add(Lrn(size, node.attr("alpha", 1e-4), node.attr("beta", 0.75), node.attr("bias", 1.0)), x)

@@ -1,4 +1,4 @@
-"""Initializers and constants of an ONNX file that a constant of the graph is computed from."""
+"""Find the initializers and Constant nodes of an ONNX file that a constant of the graph is computed from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.types import Array
 def find_origin(
     source: str | os.PathLike[str] | ModelProto, name: str, allow_root: str | os.PathLike[str] | None = None
 ) -> Origin | None:
-    """Find the tensor of the main graph that makes a constant not finite."""
+    """Find the source tensor because of which a constant is not finite."""
     model = read_model(source, DEFAULT_LIMITS, allow_root)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = {output: node for node in model.graph.node for output in node.output if output}
@@ -37,7 +37,7 @@ def find_origin(
 
 
 def _constant(node: NodeProto, reader: TensorReader) -> Array | None:
-    """The value of a node ``Constant``."""
+    """Value of a ``Constant`` node."""
     for attribute in node.attribute if node.op_type == "Constant" else ():
         if attribute.name == "value":
             return reader.read(attribute.t)

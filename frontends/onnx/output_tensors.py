@@ -1,4 +1,4 @@
-"""What converters return, as source tensors: their element types, and the names that graph values take from them."""
+"""Convert the results of converters to source tensors, and name graph values after them."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from tpuconvert.schema.types import Array, format_shape
 
 
 class Results:
-    """Turns results into source tensors. A value keeps the first source name that it gets.
+    """Converts results to source tensors. A value keeps the first source name that it gets.
 
     Args:
-        graph: holds the values.
-        most_elements: of one tensor.
+        graph: graph of the values.
+        most_elements: largest number of elements of one tensor.
     """
 
     def __init__(self, graph: Graph, most_elements: int) -> None:
         self._graph = graph
         self._most_elements = most_elements
-        self._named: set[int] = set()  # ids of values that already carry the name of a source tensor
+        self._named: set[int] = set()  # ids of values with the name of a source tensor
 
     def keep_name(self, value: Value) -> None:
-        """Note that a value has the name of a source tensor."""
+        """Record that a value has the name of a source tensor."""
         self._named.add(id(value))
 
     def rename(self, value: Value, name: str) -> None:
-        """Give a value the name of a source tensor, even where it has another's."""
+        """Name a value after a source tensor, even if it has the name of another one."""
         self._named.discard(id(value))
         self._claim(value, name)
 
     def tensor(self, node: OnnxNode, name: str, item: Converted) -> OnnxTensor:
-        """The source tensor that a result stands for, under its name.
+        """Return the source tensor of a result.
 
         Raises:
-            CannotConvertError: it would have too many elements.
+            CannotConvertError: it has too many elements.
 
         """
         if isinstance(item, OnnxTensor):
             if name and item.value is not None and item.value.name.startswith(f"{node.name}/"):
-                self.rename(item.value, name)  # made inside the node: the outer name is the one that is known
+                self.rename(item.value, name)  # a value of a subgraph or function gets the name of the outer tensor
             return item
         if isinstance(item, Folded):
             return OnnxTensor(name, item.element, item.array.shape, item.array)
@@ -72,7 +72,7 @@ class Results:
         return OnnxTensor(name, element, () if is_scalar else value.shape, None, value, quant, roots_of(node.inputs))
 
     def _claim(self, value: Value, name: str) -> None:
-        """Give a new value the name of the source tensor that it carries, whoever has that name by chance."""
+        """Name a new value after its source tensor; another value with that name is renamed."""
         if id(value) in self._named:
             return
         other = self._graph.find(name)
@@ -90,7 +90,7 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:
-    """Element type of an evaluated constant: the first input's where the array has its NumPy type."""
+    """Element type of an evaluated constant: that of the first input if the array has its NumPy type."""
     for tensor in node.inputs[:1]:
         if tensor is not None and tensor.element.numpy == array.dtype:
             return tensor.element

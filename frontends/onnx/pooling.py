@@ -46,9 +46,9 @@ def _window(node: OnnxNode, dilations_since: int) -> Window:
 def pool(
     g: Graph, kind: PoolType, x: Value, window: Window, *, ceil_mode: bool = False, count_padding: bool = False
 ) -> Value:
-    """A pooling without dilations, over one to three axes.
+    """Add a pooling without dilations over one to three axes.
 
-    Three axes are pooled in two steps: windows are boxes, so maximum, sum and the number of elements all factor.
+    Three axes are pooled in two steps: the maximum, the sum and the number of elements of a box are separable.
     """
     axes = len(window.kernel)
     if axes == 1:
@@ -94,9 +94,9 @@ def max_pool(node: OnnxNode, g: Graph) -> Result:
             UNSUPPORTED_ATTRIBUTE, "its output Indices is used", "only the maxima themselves can be computed"
         )
     tensor = node.tensor(0)
-    x = emit.as_float(g, node.carried(0))
+    x = emit.as_float(g, node.dequantized_input(0))
     if node.version >= 8:
-        node.optional_attr("storage_order")  # orders Indices only
+        node.optional_attr("storage_order")  # only changes the order of the output Indices
     window, ceil_mode = _window(node, 10), _ceil_mode(node, 10)
     if set(window.dilations) == {1}:
         y = pool(g, PoolType.MAX, x, window, ceil_mode=ceil_mode)
@@ -108,7 +108,7 @@ def max_pool(node: OnnxNode, g: Graph) -> Result:
 
 
 def _count(extent: int, pads: tuple[int, int], reach: int, stride: int, ceil_mode: bool) -> int:
-    """How many windows an axis has; with ``ceil_mode`` the last one may stand over, but not begin behind the data."""
+    """Number of windows on an axis; with ``ceil_mode`` the last one may extend past the data, but not begin there."""
     room = extent + sum(pads) - reach
     if room < 0:
         raise CannotConvertError(INVALID_NODE, f"a window of {reach} elements over {extent + sum(pads)}")
@@ -119,13 +119,13 @@ def _count(extent: int, pads: tuple[int, int], reach: int, stride: int, ceil_mod
 
 
 def _dilated_max(g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
-    """The largest of shifted copies, one per element of the window, axis by axis."""
-    for axis, (size, stride, dilation, (before, behind)) in enumerate(
+    """Compute a dilated max pooling, axis by axis, as the maximum of shifted slices: one per element of the window."""
+    for axis, (size, stride, dilation, (before, after)) in enumerate(
         zip(window.kernel, window.strides, window.dilations, window.pads, strict=True)
     ):
         extent = emit.extents(x)[2 + axis]
         reach = (size - 1) * dilation + 1
-        count = _count(extent, (before, behind), reach, stride, ceil_mode)
+        count = _count(extent, (before, after), reach, stride, ceil_mode)
         needed = max((count - 1) * stride + reach - extent - before, 0)
         if before or needed:
             paddings = [0] * (2 * x.rank)
@@ -147,7 +147,7 @@ def average_pool(node: OnnxNode, g: Graph) -> Value:
 
 
 def average_pool_of(node: OnnxNode, g: Graph, x: Value, version: int) -> Value:
-    """As above for an input that is given; a node of another domain has every attribute from the start."""
+    """Pool ``x`` with the attributes of the node as in opset ``version``."""
     is_own_domain = not node.proto.domain
     window = _window(node, 19)
     ceil_mode = _ceil_mode(node, 10 if is_own_domain else 1)
@@ -158,12 +158,12 @@ def average_pool_of(node: OnnxNode, g: Graph, x: Value, version: int) -> Value:
 
 
 def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool, count_padding: bool) -> Value:
-    """The sum of each window divided by the number of elements that count."""
+    """Dilated average pooling: the sum of each window divided by its number of elements."""
     sums = _window_sums(node, g, x, window, ceil_mode)
     counts = np.ones((), np.float32)
     for axis, extent in enumerate(emit.extents(x)[2:]):
-        before, behind = window.pads[axis]
-        low, high = (-before, extent + behind) if count_padding else (0, extent)
+        before, after = window.pads[axis]
+        low, high = (-before, extent + after) if count_padding else (0, extent)
         starts = np.arange(emit.extents(sums)[2 + axis])[:, None] * window.strides[axis] - before
         taps = starts + np.arange(window.kernel[axis]) * window.dilations[axis]
         counts = np.multiply.outer(counts, ((taps >= low) & (taps < high)).sum(1).astype(np.float32))
@@ -171,7 +171,7 @@ def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mo
 
 
 def _window_sums(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
-    """The sum of each window, as a depthwise convolution with ones."""
+    """Sum of each window, as a depthwise convolution with ones."""
     channels, *extents = emit.extents(x)[1:]
     weight = np.ones((channels, 1, *window.kernel), np.float32)
     node.budget(weight.shape, 4, "weight")
@@ -184,8 +184,8 @@ def _window_sums(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: 
     return convolve(g, x, g.constant(weight, name="window"), None, window, tuple(pads), channels)
 
 
-def powered(node: OnnxNode, g: Graph, x: Value, p: float) -> Value:
-    """|x| to the power p for the norms that models use."""
+def power_of_magnitude(node: OnnxNode, g: Graph, x: Value, p: float) -> Value:
+    """``|x| ** p``."""
     if x.dtype is not DType.FLOAT32 or p < 1:
         raise node.fail(UNSUPPORTED_TYPE, f"p={p}", "supported: p of 1 and more")
     if p == 1:
@@ -195,8 +195,8 @@ def powered(node: OnnxNode, g: Graph, x: Value, p: float) -> Value:
     return formulas.exp(g, emit.muls(g, formulas.ln(g, formulas.absolute(g, x)), p))
 
 
-def rooted(g: Graph, x: Value, p: float) -> Value:
-    """The p-th root of what ``powered`` made."""
+def root(g: Graph, x: Value, p: float) -> Value:
+    """``x ** (1 / p)``, the inverse of ``power_of_magnitude``."""
     if p == 1:
         return x
     return formulas.sqrt(g, x) if p == 2 else formulas.exp(g, emit.muls(g, formulas.ln(g, x), 1 / p))
@@ -207,16 +207,16 @@ def lp_pool(node: OnnxNode, g: Graph) -> Value:
     """p-norm of each window."""
     p = float(node.attr("p", 2))
     window, ceil_mode = _window(node, 18), _ceil_mode(node, 18)
-    powers = powered(node, g, emit.floats(node.input(0)), p)
+    powers = power_of_magnitude(node, g, emit.floats(node.input(0)), p)
     if set(window.dilations) != {1} or ceil_mode:
-        return rooted(g, _window_sums(node, g, powers, window, ceil_mode), p)
+        return root(g, _window_sums(node, g, powers, window, ceil_mode), p)
     means = pool(g, PoolType.AVE, powers, window, count_padding=True)
-    return rooted(g, emit.muls(g, means, math.prod(window.kernel)), p)
+    return root(g, emit.muls(g, means, math.prod(window.kernel)), p)
 
 
 @onnx_op("GlobalLpPool", since=2)
 def global_lp_pool(node: OnnxNode, g: Graph) -> Value:
     """p-norm of each channel."""
     p = float(node.attr("p", 2))
-    powers = powered(node, g, emit.floats(node.input(0)), p)
-    return rooted(g, emit.total(g, powers, range(2, node.rank(0))), p)
+    powers = power_of_magnitude(node, g, emit.floats(node.input(0)), p)
+    return root(g, emit.total(g, powers, range(2, node.rank(0))), p)

@@ -1,4 +1,4 @@
-"""Pow: squares, roots, products, and the general form by exponential and logarithm."""
+"""Pow as square, root, reciprocal, repeated multiplication, or ``exp(y * ln(x))``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tpuconvert.schema.types import Array, DType
 
 @onnx_op("Pow", since=1)
 def power(node: OnnxNode, g: Graph) -> Result:
-    """Power: square, root, reciprocal or products where y is such a constant, else exp(y * ln(x))."""
+    """``x ** y``: square, root, reciprocal or repeated multiplication by constant ``y``, else ``exp(y * ln(x))``."""
     x = node.input(0)
     exponent = _exponent(node)
     whole = _whole_exponents(node)
@@ -32,15 +32,15 @@ def power(node: OnnxNode, g: Graph) -> Result:
     y = as_float_operand(g, node.input(1))
     if base is not None:
         if (base <= 0).any():
-            raise node.fail(UNSUPPORTED_TYPE, "a constant base that is not positive", "supported: positive")
+            raise node.fail(UNSUPPORTED_TYPE, "a constant base that is zero or negative", "supported: positive")
         logarithm = emit.float_constant(g, np.log(base.astype(np.float64)), "ln_base")
         return node.elementwise(formulas.exp(g, emit.mul(g, y, logarithm)))
-    g.notes.append(f"Pow '{node.name}' is exp(y * ln(x)): its base has to be positive")
+    g.notes.append(f"Pow '{node.name}' is computed as exp(y * ln(x)): its base must be positive")
     return node.elementwise(formulas.exp(g, emit.mul(g, y, formulas.ln(g, x))))
 
 
 def _exponent(node: OnnxNode) -> float | None:
-    """The exponent, when it is one constant number whose rank does not matter."""
+    """Return the exponent if it is a constant with one element that does not change the rank, else None."""
     if not node.is_constant(1):
         return None
     found = node.constant(1)
@@ -54,7 +54,7 @@ def _exponent(node: OnnxNode) -> float | None:
 
 
 def _whole_exponents(node: OnnxNode) -> Array | None:
-    """Constant exponents that are whole numbers from 0 to 64."""
+    """Return constant exponents if they are integers from 0 to 64, else None."""
     if not node.is_constant(1):
         return None
     found = node.constant(1)
@@ -63,7 +63,7 @@ def _whole_exponents(node: OnnxNode) -> Array | None:
 
 
 def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
-    """A power of its own for every element: a factor for each binary digit of the exponents, 1 where it is 0."""
+    """Raise each element to its own power: multiply by one factor per bit of the exponents, 1 if the bit is 0."""
     shape = emit.broadcast_shape(emit.extents(x), exponents.shape)
     base, result = emit.expand(g, x, shape), None
     for digit in range(int(exponents.max()).bit_length()):
@@ -76,7 +76,7 @@ def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
 
 
 def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
-    """The base where the constant is 1, else 1."""
+    """``where(bits == 1, base, 1)``."""
     if base.dtype is DType.INT32:
         kept = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
         return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))

@@ -1,7 +1,7 @@
-"""QuantizeLinear, DequantizeLinear and the integer operators of the standard: real numbers with annotations.
+"""QuantizeLinear, DequantizeLinear and the integer operators of the standard, as annotated float values.
 
-A quantized activation is carried as the FLOAT32 value that its integers stand for, annotated with scale and zero
-point; quantizing and dequantizing are no nodes. Which integer operators this becomes is decided for a chip, later.
+A quantized activation is a FLOAT32 value with the dequantized values, annotated with scale and zero point.
+QuantizeLinear and DequantizeLinear do not become nodes. Legalization for a chip selects the integer operators later.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tpuconvert.schema.types import Array, DType, QuantParams, Scalar
 RESCALE = "onnx"
 
 _FAR = float(1 << 17)
-"""Beyond the range of 16-bit integers around any zero point; unlike infinity it has an integer next to it."""
+"""A bound outside the range of 16-bit integers for every zero point. Unlike infinity it can be cast to an integer."""
 
 
 def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = None) -> QuantParams:
-    """Scale and zero point of a node, which have to be constant."""
+    """Read the scale and zero point of a node, which must be constant."""
     scale = node.constant(scale_at)
     zero = node.constant(zero_at) if node.has_input(zero_at) else np.zeros(1, np.uint8)
     found = params_from(scale, zero, axis)
@@ -45,8 +45,8 @@ def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = 
     return found
 
 
-def annotated(g: Graph, value: Value, quant: QuantParams) -> Value:
-    """A new value, annotated; behind a reshape the value in front of it is, too."""
+def annotate(g: Graph, value: Value, quant: QuantParams) -> Value:
+    """Annotate a new value; the operand of a reshape gets the same annotation."""
     g.rescale = RESCALE
     value.quant = quant
     producer = value.producer
@@ -58,13 +58,13 @@ def annotated(g: Graph, value: Value, quant: QuantParams) -> Value:
 
 
 def integers(node: OnnxNode, g: Graph, value: Value, quant: QuantParams) -> Result:
-    """The result of an operator whose output is integers in the file."""
+    """Return the result of an operator whose output has integers in the file."""
     element = element_types.element_of(quant.dtype.numpy)
-    return node.result(annotated(g, value, quant), element, quant=quant)
+    return node.result(annotate(g, value, quant), element, quant=quant)
 
 
-def dequantized_constant(g: Graph, tensor: OnnxTensor, quant: QuantParams) -> OnnxTensor:
-    """A constant as real numbers that remember their integers."""
+def dequantize_constant(g: Graph, tensor: OnnxTensor, quant: QuantParams) -> OnnxTensor:
+    """Dequantize a constant; the result keeps its integers as an annotation."""
     assert tensor.array is not None, "not a constant"
     stored = np.ascontiguousarray(tensor.array).astype(quant.dtype.numpy, copy=False)
     data = _dequantize(stored, quant)
@@ -74,7 +74,7 @@ def dequantized_constant(g: Graph, tensor: OnnxTensor, quant: QuantParams) -> On
 
 
 def _dequantize(stored: Array, quant: QuantParams) -> Array:
-    """(q - zero_point) * scale in binary32, as the standard computes it."""
+    """Compute ``(q - zero_point) * scale`` in float32, as the standard defines it."""
     shape = [1] * stored.ndim
     if quant.axis is not None:
         shape[quant.axis] = -1
@@ -83,31 +83,32 @@ def _dequantize(stored: Array, quant: QuantParams) -> Array:
     return np.asarray((stored.astype(np.int64) - zero).astype(np.float32) * scale, np.float32).reshape(stored.shape)
 
 
-def real_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams) -> Value:
-    """The real numbers that an integer input stands for."""
+def dequantized_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams) -> Value:
+    """Return the dequantized values of an integer input."""
     tensor = node.tensor(data_at)
     g.rescale = RESCALE
     if tensor.array is not None:
-        constant = dequantized_constant(g, tensor, quant).value
+        constant = dequantize_constant(g, tensor, quant).value
         assert constant is not None, "just made"
         return constant
     if tensor.quant is not None:
         if tensor.quant != quant:
             raise node.fail(
-                UNSUPPORTED_TYPE, f"reads '{tensor.name}' with another scale or zero point than it was written with"
+                UNSUPPORTED_TYPE,
+                f"input '{tensor.name}' was quantized with another scale or zero point than it is dequantized with",
             )
-        return node.carried(data_at)
+        return node.dequantized_input(data_at)
     x = emit.as_float(g, node.input(data_at))
     if quant.axis is not None:
         shape = [-1 if axis == quant.axis else 1 for axis in range(x.rank)]
         scale, zero = (np.array(items, np.float32).reshape(shape) for items in (quant.scale, quant.zero_point))
-        return _scaled(g, x, scale, zero)
+        return _dequantize_computed(g, x, scale, zero)
     x = emit.adds(g, x, -quant.zero_point[0]) if quant.zero_point[0] else x
     return emit.muls(g, x, quant.scale[0])
 
 
-def _scaled(g: Graph, x: Value, scale: Array, zero: Array) -> Value:
-    """(x - zero) * scale with constants that broadcast."""
+def _dequantize_computed(g: Graph, x: Value, scale: Array, zero: Array) -> Value:
+    """``(x - zero) * scale`` with constants that broadcast."""
     x = emit.sub(g, x, emit.float_constant(g, zero, "zero_point")) if zero.any() else x
     return emit.mul(g, x, emit.float_constant(g, scale, "scale"))
 
@@ -116,17 +117,17 @@ def _scaled(g: Graph, x: Value, scale: Array, zero: Array) -> Value:
 
 
 def _axis(node: OnnxNode, scale_at: int) -> int | None:
-    """The axis of a scale per channel; before opset 13 there was none but 1."""
+    """Axis of per-channel scales, or None for one scale; before opset 13 the axis is 1."""
     axis = node.attr("axis", 1) if node.version >= 13 or node.proto.domain else 1
     return node.axis(axis, node.rank(0)) if node.constant(scale_at).size > 1 else None
 
 
 @onnx_op("QuantizeLinear", since=10)
 def quantize_linear(node: OnnxNode, g: Graph) -> Result:
-    """The input, annotated. A copy keeps the annotation from other readers; it goes when there are none."""
+    """The input with an annotation. A copy separates it from other users of the input, and is removed without any."""
     _read_type_attributes(node)
-    if _axis(node, 1) is not None or _block_size(node) or _spread_params(node)[2].bits < 8:
-        return _written_out(node, g)
+    if _axis(node, 1) is not None or _block_size(node) or _broadcastable_params(node)[2].bits < 8:
+        return _quantize_explicitly(node, g)
     if (
         not node.has_input(2)
         and node.version >= 21
@@ -141,7 +142,7 @@ def quantize_linear(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(UNSUPPORTED_TYPE, "an activation in 32 bits", "supported: 8 and 16 bits")
     x = emit.floats(node.input(0))
     return node.result(
-        annotated(g, g.add(Copy(), x), quant),
+        annotate(g, g.add(Copy(), x), quant),
         element_types.element_of(quant.dtype.numpy),
         quant=quant,
         scalar=node.tensor(0).shape == (),
@@ -152,9 +153,9 @@ def _block_size(node: OnnxNode) -> int:
     return node.attr("block_size", 0) if node.version >= 21 else 0
 
 
-def _written_out(node: OnnxNode, g: Graph) -> Result:
-    """Integers by the formula of the standard, where an annotation cannot hold the scales: one per channel or block."""
-    scale, zero, element = _spread_params(node)
+def _quantize_explicitly(node: OnnxNode, g: Graph) -> Result:
+    """Compute the integers by the formula of the standard: annotations have no scales per channel or block."""
+    scale, zero, element = _broadcastable_params(node)
     if element.bits > 16 or not element.is_integer:
         raise node.fail(UNSUPPORTED_TYPE, f"an activation in {element}", "supported: integers of up to 16 bits")
     x = emit.div(g, emit.floats(node.input(0)), emit.float_constant(g, scale, "scale"))
@@ -165,20 +166,20 @@ def _written_out(node: OnnxNode, g: Graph) -> Result:
     return node.result(emit.cast(g, y, element.graph), element, scalar=node.tensor(0).shape == ())
 
 
-def _spread_params(node: OnnxNode) -> tuple[Array, Array, Element]:
-    """Scale and zero point in shapes that broadcast to the data, and the type of the integers."""
+def _broadcastable_params(node: OnnxNode) -> tuple[Array, Array, Element]:
+    """Return scale and zero point in shapes that broadcast to the data, and the type of the integers."""
     scale = node.constant(1).astype(np.float32)
     if node.has_input(2):
         element, zero = node.element(2), node.constant(2).astype(np.int64)
     else:
         given = node.version >= 21 and node.attr("output_dtype", 0)
         element, zero = _output_element(node) if given else element_types.UINT8, np.zeros(1, np.int64)
-    return _spread(node, scale), _spread(node, zero), element
+    return _broadcast_params(node, scale), _broadcast_params(node, zero), element
 
 
 def _read_type_attributes(node: OnnxNode) -> None:
     if node.version >= 19:
-        node.optional_attr("saturate")  # concerns float8, which is refused
+        node.optional_attr("saturate")  # applies to float8 only, which is not supported
     if node.version >= 23:
         node.refuse_attr("precision", 0)
     if node.version >= 21:
@@ -194,27 +195,27 @@ def _output_element(node: OnnxNode) -> Element:
 
 @onnx_op("DequantizeLinear", since=10)
 def dequantize_linear(node: OnnxNode, g: Graph) -> OnnxTensor | Result:
-    """The real numbers that integers stand for: no node."""
+    """The dequantized values; no node is added."""
     if node.version >= 23:
         node.refuse_attr("output_dtype", 0)
     tensor = node.tensor(0)
     if _block_size(node) or tensor.element.is_float:
         if tensor.quant is not None:
             raise node.fail(UNSUPPORTED_TYPE, "blocks of a tensor with another scale", "supported: plain integers")
-        node.optional_attr("axis")  # without a meaning for one scale
+        node.optional_attr("axis")  # has no effect with one scale
         zero = node.constant(2) if node.has_input(2) else np.zeros(1, np.int64)
-        scale = _spread(node, node.constant(1).astype(np.float32))
-        y = _scaled(g, emit.as_float(g, node.input(0)), scale, _spread(node, zero))
+        scale = _broadcast_params(node, node.constant(1).astype(np.float32))
+        y = _dequantize_computed(g, emit.as_float(g, node.input(0)), scale, _broadcast_params(node, zero))
         return node.result(y, node.element(1), scalar=tensor.shape == ())
     quant = _dequantize_params(node)
     if tensor.array is not None:
         g.rescale = RESCALE
-        return dequantized_constant(g, tensor, quant)
-    return node.result(real_value(node, g, 0, quant), node.element(1), scalar=tensor.shape == ())
+        return dequantize_constant(g, tensor, quant)
+    return node.result(dequantized_value(node, g, 0, quant), node.element(1), scalar=tensor.shape == ())
 
 
 def _dequantize_params(node: OnnxNode) -> QuantParams:
-    """As ``read_params``; without a zero point it is 0 in the type of the data."""
+    """Read the parameters like ``read_params``; the default zero point is 0 in the type of the data."""
     axis = _axis(node, 1)
     scale = node.constant(1)
     zero = node.constant(2) if node.has_input(2) else np.zeros(1, node.element(0).numpy)
@@ -226,10 +227,10 @@ def _dequantize_params(node: OnnxNode) -> QuantParams:
 
 @folds("QuantizeLinear", since=10)
 def quantize_constant(node: OnnxNode, _: Graph) -> Folded:
-    """round_half_even(x / scale) + zero_point, saturated, of a constant."""
+    """``saturate(round_half_even(x / scale) + zero_point)`` of a constant."""
     _read_type_attributes(node)
     x = node.constant(0).astype(np.float32)
-    scale, zero, element = _spread_params(node)
+    scale, zero, element = _broadcastable_params(node)
     if not element.is_integer:
         raise node.fail(UNSUPPORTED_TYPE, f"quantizes to {element}", "supported: integers")
     low, high = element.integer_range
@@ -248,20 +249,20 @@ def _narrow_cast(array: Array, element: Element) -> Array:
 
 @folds("DequantizeLinear", since=21)
 def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor | Array:
-    """A constant with a scale per block of elements; with one per tensor or channel it stays annotated."""
+    """A constant with one scale per block; with one scale per tensor or channel the constant is annotated instead."""
     if not node.attr("block_size", 0):
         found = dequantize_linear(node, g)
         assert isinstance(found, OnnxTensor), "a constant"
         return found
     if node.version >= 23:
         node.refuse_attr("output_dtype", 0)
-    data, scale = node.constant(0), _spread(node, node.constant(1).astype(np.float32))
-    zero = _spread(node, node.constant(2).astype(np.int64)) if node.has_input(2) else 0
+    data, scale = node.constant(0), _broadcast_params(node, node.constant(1).astype(np.float32))
+    zero = _broadcast_params(node, node.constant(2).astype(np.int64)) if node.has_input(2) else 0
     return np.asarray((data.astype(np.int64) - zero) * scale, np.float32)
 
 
-def _spread(node: OnnxNode, array: Array) -> Array:
-    """Scales or zero points in a shape that broadcasts to the data."""
+def _broadcast_params(node: OnnxNode, array: Array) -> Array:
+    """Reshape or repeat scales or zero points so that they broadcast to the data."""
     if array.size == 1:
         return array.reshape(())
     rank = node.rank(0)
@@ -278,34 +279,34 @@ def _spread(node: OnnxNode, array: Array) -> Array:
 
 @onnx_op("QLinearConv", since=10)
 def qlinear_conv(node: OnnxNode, g: Graph) -> Result:
-    """Convolution of integers; the bias has the scale of the products."""
+    """Convolution of integers; the scale of the bias is the product of the scales of input and weight."""
     x_quant = read_params(node, 1, 2)
     w_quant = read_params(node, 4, 5, axis=0)
     y_quant = read_params(node, 6, 7)
-    x, w = real_value(node, g, 0, x_quant), real_value(node, g, 3, w_quant)
+    x, w = dequantized_value(node, g, 0, x_quant), dequantized_value(node, g, 3, w_quant)
     bias = None
     if node.has_input(8):
         scales = tuple(x_quant.scale[0] * scale for scale in w_quant.scale)
         b_quant = QuantParams(scales, (0,) * len(scales), DType.INT32, 0 if len(scales) > 1 else None)
-        bias = real_value(node, g, 8, b_quant)
+        bias = dequantized_value(node, g, 8, b_quant)
     return integers(node, g, conv_values(node, g, x, w, bias, 0, 3), y_quant)
 
 
 @onnx_op("QLinearMatMul", since=10)
 def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
-    """Matrix product of integers."""
+    """Matrix multiplication of integers."""
     a_quant = read_params(node, 1, 2)
     b_quant = read_params(node, 4, 5, axis=node.rank(3) - 1)
     y_quant = read_params(node, 6, 7)
-    a, b = real_value(node, g, 0, a_quant), real_value(node, g, 3, b_quant)
+    a, b = dequantized_value(node, g, 0, a_quant), dequantized_value(node, g, 3, b_quant)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(3))
     return integers(node, g, emit.reshape(g, y, shape or (1,)), y_quant)
 
 
-def centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
-    """Integers minus their zero point, of which there may be one per entry of an axis, as FLOAT32."""
+def subtract_zero_point(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
+    """Return integers minus their zero point as FLOAT32; there may be one zero point per index of an axis."""
     tensor, rank = node.tensor(data_at), node.rank(data_at)
-    if node.has_input(zero_at) and not node.is_constant(zero_at):  # as DynamicQuantizeLinear makes it
+    if node.has_input(zero_at) and not node.is_constant(zero_at):  # the zero point of DynamicQuantizeLinear is computed
         x = node.input(data_at)
         x = emit.float_constant(g, x.array, x.name) if x.is_constant else emit.as_float(g, x)
         offset = emit.as_float(g, node.input(zero_at))
@@ -328,8 +329,8 @@ def centred(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> 
 
 @onnx_op("MatMulInteger", since=10)
 def matmul_integer(node: OnnxNode, g: Graph) -> Result:
-    """Matrix product with 32-bit results, through FLOAT32: exact below 2^24."""
-    a, b = centred(node, g, 0, 2, -2), centred(node, g, 1, 3, -1)
+    """Matrix multiplication with 32-bit results, computed in FLOAT32: exact below 2^24."""
+    a, b = subtract_zero_point(node, g, 0, 2, -2), subtract_zero_point(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
@@ -338,15 +339,18 @@ def matmul_integer(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("ConvInteger", since=10)
 def conv_integer(node: OnnxNode, g: Graph) -> Result:
-    """Convolution with 32-bit results, through FLOAT32: exact below 2^24."""
-    x, w = centred(node, g, 0, 2, 1), centred(node, g, 1, 3, 0)
+    """Convolution with 32-bit results, computed in FLOAT32: exact below 2^24."""
+    x, w = subtract_zero_point(node, g, 0, 2, 1), subtract_zero_point(node, g, 1, 3, 0)
     y = conv_values(node, g, x, w, None, 0, 1)
     g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
     return node.result(emit.cast(g, y, DType.INT32), element_types.INT32)
 
 
-def quantized_to_its_range(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Value, Value, Value]:
-    """The integers 0 to 255 of a tensor, their scale and zero point, all as FLOAT32; the scale of zeros alone is 1."""
+def quantize_dynamically(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Value, Value, Value]:
+    """Quantize a tensor to UINT8 by its own range. Return integers, scale and zero point as FLOAT32.
+
+    The scale of a tensor that contains only zeros is 1.
+    """
     axes = range(x.rank)
     high = emit.maxs(g, emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes, keep_dims=keep_dims), 0)
     low = emit.mins(g, emit.reduce(g, ReduceMethodType.REDUCE_MIN, x, axes, keep_dims=keep_dims), 0)
@@ -360,8 +364,8 @@ def quantized_to_its_range(g: Graph, x: Value, *, keep_dims: bool) -> tuple[Valu
 
 @onnx_op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize(node: OnnxNode, g: Graph) -> list[Result]:
-    """Scale and zero point from the input's own range, then UINT8 integers."""
-    y, scale, zero = quantized_to_its_range(g, emit.floats(node.input(0)), keep_dims=False)
+    """Compute scale and zero point from the range of the input, then quantize to UINT8."""
+    y, scale, zero = quantize_dynamically(g, emit.floats(node.input(0)), keep_dims=False)
     return [
         node.result(g.add(Cast(DType.UINT8), y), element_types.UINT8),
         node.result(scale, element_types.FLOAT, scalar=True),

@@ -1,4 +1,4 @@
-"""Scale and zero point of ONNX as quantization parameters of the graph."""
+"""Convert scale and zero point of ONNX to quantization parameters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tpuconvert.schema.types import Array, DType, QuantParams
 
 
 def params_from(scale: Array, zero_point: Array, axis: int | None) -> QuantParams | None:
-    """Parameters for 8- and 16-bit integers; None where the graph has no such integers.
+    """Return parameters for 8- and 16-bit integers, or None for other types.
 
-    A scale per channel whose entries are all alike is still one per channel: the file says so.
+    Per-channel scales stay per-channel if all are equal.
 
     Raises:
-        ValueError: lengths that differ, or scales that are not positive and finite.
+        ValueError: the lengths differ, or a scale is not positive and finite.
     """
     if zero_point.dtype.kind not in "iu" or zero_point.itemsize > 4:
         return None

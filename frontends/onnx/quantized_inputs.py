@@ -1,4 +1,4 @@
-"""Graph inputs of a narrow integer type that the model only ever reads as real numbers."""
+"""Integer graph inputs that all users dequantize."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpuconvert.frontends.onnx.quantization_params import params_from
 from tpuconvert.schema.types import Array, QuantParams
 
 Triple = tuple[int, int, int]
-"""Positions of integers, their scale and their zero point among the inputs of an operator."""
+"""Indices of the data, its scale and its zero point among the inputs of an operator."""
 
 _ONE: tuple[Triple, ...] = ((0, 1, 2),)
 _TWO: tuple[Triple, ...] = ((0, 1, 2), (3, 4, 5))
@@ -28,17 +28,17 @@ _READERS: dict[str, tuple[Triple, ...]] = {
     "QLinearSigmoid": _ONE,
     "QLinearSoftmax": _ONE,
 }
-"""Operators whose data inputs are real numbers in integers."""
+"""Operators with quantized inputs -> the indices of data, scale and zero point."""
 
 
 def _triples(node: NodeProto) -> tuple[Triple, ...]:
-    if node.op_type == "QLinearConcat":  # scale and zero point of the result come first
+    if node.op_type == "QLinearConcat":  # scale and zero point of the output come first
         return tuple((k, k + 1, k + 2) for k in range(2, len(node.input), 3))
     return _READERS.get(node.op_type, ())
 
 
 def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], Array | None]) -> QuantParams | None:
-    """What the integers of an input mean, when every reader says the same with constants; else None."""
+    """Return the quantization parameters of an input if all its users have the same constant ones, else None."""
     found: set[QuantParams] = set()
     for node in nodes:
         for position, key in enumerate(node.input):
@@ -52,7 +52,7 @@ def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], 
 
 
 def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | None]) -> QuantParams | None:
-    """What a node takes the integers at one of its inputs for."""
+    """Return the quantization parameters that a node has for one of its inputs."""
     triple = next((triple for triple in _triples(node) if triple[0] == position), None)
     if triple is None or len(node.input) <= triple[2]:
         return None

@@ -1,9 +1,9 @@
-"""Takes large tensors out of an ONNX file before protobuf sees it, so that their bytes are never copied.
+"""Replace large tensors of an ONNX file by references before protobuf parses it, so that their bytes are not copied.
 
-Protobuf copies every tensor when it parses, and once more when it is asked for. Here the file is walked as far as its
-initializers, and of those that store much in ``raw_data`` only a reference to the place in the file is left, written as
-external data in the file ``OWN_FILE``, a name that no file system knows. Everything else, and whatever looks
-unusual, stays as it is for protobuf to judge.
+protobuf copies every tensor when it parses, and again when ``raw_data`` is read. This module scans the file down to its
+initializers and replaces a large ``raw_data`` by external data with the offset in the model file itself. The location
+is ``OWN_FILE``, which cannot be the name of a file. All other bytes, and tensors with an unusual encoding, are passed
+to protobuf unchanged.
 
 Source: https://protobuf.dev/programming-guides/encoding/
 """
@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Pieces = list[bytes | memoryview]
-"""A message that is to be joined."""
+"""Parts of a message, to be joined."""
 
 Shortener = Callable[[memoryview, int, int], Pieces]
-"""Gives the pieces of the shorter form of a message that lies between two bytes of a file."""
+"""Returns the parts of the shortened form of a message, given the file and the message's first and last offset."""
 
 OWN_FILE = "\0"
-"""Location of external data that lie in the model file itself. One that a model states itself gets the same bytes."""
+"""Location of external data in the model file itself. It is harmless if a file contains this location already."""
 
 LEAST_BYTES = 1 << 12
-"""Shorter data are copied faster than they are referred to."""
+"""Shorter data are copied: this is faster than a reference."""
 
 _GRAPH = 7  # of ModelProto
 _INITIALIZER = 5  # of GraphProto
@@ -32,11 +32,11 @@ _LONGEST_VARINT = 10
 
 
 class _UnusualError(Exception):
-    """Something that is better left to protobuf."""
+    """An encoding that this module leaves to protobuf."""
 
 
 def without_raw_data(file: memoryview) -> bytes | memoryview:
-    """The file with references in the place of large raw data; the file itself where it cannot be walked."""
+    """Return the file with references in place of large raw data, or the file itself if it cannot be scanned."""
     try:
         return b"".join(_parts(file, 0, len(file), _GRAPH, _graph))
     except (_UnusualError, IndexError):
@@ -50,7 +50,7 @@ def _graph(file: memoryview, start: int, end: int) -> Pieces:
 def _parts(
     file: memoryview, start: int, end: int, field: int, shortened: Callable[[memoryview, int, int], Pieces]
 ) -> Pieces:
-    """A message with all submessages of one field shortened, as pieces to be joined."""
+    """Return a message with all submessages of one field shortened."""
     parts: Pieces = []
     kept = position = start
     wanted = field << 3 | _BYTES
@@ -67,7 +67,7 @@ def _parts(
 
 
 def _tensor(file: memoryview, start: int, end: int) -> Pieces:
-    """A tensor with a reference in the place of its raw data, if it is large and in no way unusual."""
+    """Return a tensor with a reference in place of its raw data, if it is large and has the usual encoding."""
     position = start
     raw: tuple[int, int, int] | None = None
     while position < end:
@@ -85,7 +85,7 @@ def _tensor(file: memoryview, start: int, end: int) -> Pieces:
 
 
 def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:
-    """Tag of the field at a position, where its value begins (of one with a length: behind that) and where it ends."""
+    """Return the tag of the field at a position, and the offsets where its value begins (after the length) and ends."""
     tag = file[position]
     position += 1
     if tag >= 0x80:
@@ -95,7 +95,7 @@ def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:
     if kind == _BYTES:
         length = file[position]
         position += 1
-        if length >= 0x80:  # else it is the number itself, as tags are: most fields are read without another call
+        if length >= 0x80:  # a smaller byte is the length itself
             length, position = _read_varint(file, position - 1)
         after = position + length
     elif kind == _VARINT:
@@ -132,10 +132,10 @@ def _varint(value: int) -> bytes:
 
 
 def _entry(key: str, value: str) -> bytes:
-    """One entry of ``external_data``: a message with the two strings, each of which has less than 60 bytes."""
-    content = b"\n%c%b\x12%c%b" % (len(key), key.encode(), len(value), value.encode())  # the fields 1 and 2
+    """Encode one entry of ``external_data``: a message with two strings of less than 60 bytes each."""
+    content = b"\n%c%b\x12%c%b" % (len(key), key.encode(), len(value), value.encode())  # fields 1 and 2
     return b"%c%c%b" % (_EXTERNAL_DATA << 3 | _BYTES, len(content), content)
 
 
 _IN_OWN_FILE = _entry("location", OWN_FILE) + bytes((_DATA_LOCATION << 3 | _VARINT, 1))
-"""Fields of a tensor whose data are external, and lie in the model file."""
+"""Fields of a tensor whose data are external, with the model file as location."""

@@ -1,4 +1,4 @@
-"""Reads an ONNX file into messages, by protobuf parsing alone, and checks what every later step relies on.
+"""Parse an ONNX file with protobuf, and check the assumptions of all later steps.
 
 The native parts of the ``onnx`` package (checker, shape inference, version converter) can end the process on a
 malformed model, so they are never called here.
@@ -30,25 +30,25 @@ from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.mapped_pages import map_file
 
 NEWEST_OPSET = 28
-"""The newest opset of the default domain whose meaning is known here."""
+"""The newest supported opset of the default domain."""
 NEWEST_IR = 14
 MAPPED_BYTES = 1 << 20
-"""Larger files are mapped: most bytes are looked at once. Who keeps a graph for long calls ``own_constants``."""
+"""Larger files are memory-mapped. Call ``own_constants`` to keep a graph after the file may change."""
 FIRST_IR_WITH_OPSETS = 3
-"""Before this file version there were no opset imports: every operator had the meaning of opset 1."""
+"""First IR version with opset imports. Older files use opset 1."""
 
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """One parsed file.
+    """One parsed model.
 
     Attributes:
         path: of the file, or ``IN_MEMORY``.
         proto: the whole message.
         opsets: version per domain; the default domain is the empty string.
-        tensors: reads its constants.
+        tensors: reader of its constants.
         functions: model-local functions by domain, name and overload.
-        notes: what a reader of the report should know about the file.
+        notes: remarks about the file for the report.
     """
 
     path: str
@@ -94,7 +94,7 @@ def read_model(
     opsets = _opsets(proto.opset_import, path)
     if not opsets:
         opsets = {"": 1}
-        notes.append("the file names no opset; as it is older than opsets, opset 1 is meant")
+        notes.append("the file names no opset; files of its IR version use opset 1")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
     return OnnxModel(path, proto, opsets, tensors, functions, notes)
 
@@ -110,7 +110,7 @@ def _parse(content: memoryview, path: str) -> ModelProto:
 
 
 def _content(path: str, size: int) -> memoryview:
-    """The bytes of a file: in memory, or mapped where copying them there takes longer."""
+    """Content of a file; a large file is memory-mapped."""
     with open(path, "rb") as file:
         if size < MAPPED_BYTES:
             return memoryview(file.read())
@@ -118,11 +118,11 @@ def _content(path: str, size: int) -> memoryview:
 
 
 def _check(proto: ModelProto, path: str, limits: Limits) -> None:
-    """Whether the message is a model that every later step can work with.
+    """Check that the message is a valid model within the limits.
 
     Raises:
-        CorruptInputError: it is none; random bytes and other protobuf files often parse without an error.
-        ResourceLimitError: it is larger than the limits.
+        CorruptInputError: it is not a model; random bytes and other protobuf files often parse without an error.
+        ResourceLimitError: it exceeds a limit.
     """
     missing = _missing_part(proto)
     if missing:
@@ -152,22 +152,22 @@ def _corrupt(path: str, found: str) -> CorruptInputError:
 
 
 def _missing_part(proto: ModelProto) -> str:
-    """What makes the message no model."""
+    """Return the reason why the message is not a model, or an empty string."""
     if not proto.HasField("graph"):
-        return "it holds no graph"
+        return "it has no graph"
     if not proto.graph.output:
         return "its graph has no outputs"
     if not (0 <= proto.ir_version < 1000):
         return f"its IR version is {proto.ir_version}"
     if proto.ir_version >= FIRST_IR_WITH_OPSETS and not proto.opset_import:
-        return "it names no opset, which every ONNX file since IR version 3 does"
+        return "it names no opset, which is required since IR version 3"
     if not all(value.name for value in (*proto.graph.input, *proto.graph.output)):
         return "a graph input or output has no name"
     return ""
 
 
 def _contents(graph: GraphProto) -> tuple[list[NodeProto], list[GraphProto], int]:
-    """All nodes of a graph and of the graphs inside it, all these graphs, and how many lie inside each other."""
+    """Return all nodes of a graph and its subgraphs, all these graphs, and the depth of nesting."""
     nodes: list[NodeProto] = []
     graphs: list[GraphProto] = []
     level, depth = [graph], 0
@@ -181,7 +181,7 @@ def _contents(graph: GraphProto) -> tuple[list[NodeProto], list[GraphProto], int
 
 
 def _has_broken_text(proto: ModelProto, nodes: list[NodeProto], graphs: list[GraphProto]) -> bool:
-    """Whether a name is no UTF-8: protobuf hands those out as bytes."""
+    """Return True if a name is not valid UTF-8: protobuf returns such strings as bytes."""
     texts: list[object] = [entry.domain for entry in proto.opset_import]
     nodes, graphs = list(nodes), list(graphs)
     for function in proto.functions:
@@ -217,17 +217,17 @@ def _opsets(imports: Iterable[OperatorSetIdProto], path: str) -> dict[str, int]:
 
 
 def function_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
-    """The opsets that a local function's nodes mean: its own, or the model's where it names none."""
+    """Opsets of the nodes of a local function: those that it imports, else those of the model."""
     return {**model.opsets, **_opsets(function.opset_import, model.path)}
 
 
 def _domain(name: str) -> str:
-    """``ai.onnx`` is the long name of the default domain."""
+    """Return a domain in its short form: ``ai.onnx`` is the long name of the default domain."""
     return "" if name == "ai.onnx" else name
 
 
 def node_domain(node: NodeProto) -> str:
-    """The domain of a node's operator, with the default domain as the empty string."""
+    """Domain of the operator of a node; the default domain is an empty string."""
     return _domain(node.domain)
 
 
@@ -237,12 +237,12 @@ _WITHOUT_GRAPHS = frozenset(
         *(AttributeProto.FLOATS, AttributeProto.INTS, AttributeProto.STRINGS, AttributeProto.TENSORS),
     }
 )
-"""Types of attributes. Before IR version 2 none was stated: graphs are looked for then."""
+"""Attribute types without graphs. Before IR version 2 the type is not stored, and all attributes are searched."""
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs that a node holds as attributes."""
-    for attribute in node.attribute[:]:  # a copy of a repeated field is quicker to walk over than the field itself
+    """Graphs that are attributes of a node."""
+    for attribute in node.attribute[:]:  # iterating over a copy of a repeated field is faster than over the field
         if attribute.type not in _WITHOUT_GRAPHS:
             if attribute.HasField("g"):
                 yield attribute.g
@@ -250,7 +250,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
-    """All nodes of a graph and of the graphs inside it."""
+    """All nodes of a graph and of its subgraphs."""
     pending = [graph]
     while pending:
         for node in pending.pop().node:
@@ -259,7 +259,7 @@ def nodes_of(graph: GraphProto) -> Iterator[NodeProto]:
 
 
 def reads_of(node: NodeProto) -> set[str]:
-    """Names of the tensors that a node reads, including those its subgraphs take from outside."""
+    """Names of the input tensors of a node, including those that its subgraphs use from outside."""
     names = set(node.input[:])
     names.discard("")
     for graph in subgraphs(node):
@@ -272,12 +272,12 @@ def reads_of(node: NodeProto) -> set[str]:
 
 
 def initializers(graph: GraphProto) -> Iterator[TensorProto]:
-    """Dense constants of a graph, and the value parts of sparse ones, which carry the name."""
+    """Dense initializers of a graph, and the values of the sparse ones, which have the name."""
     yield from graph.initializer
     for sparse in graph.sparse_initializer:
         yield sparse.values
 
 
 def sparse_by_name(graph: GraphProto) -> dict[str, SparseTensorProto]:
-    """The sparse constants of a graph by tensor name."""
+    """Sparse initializers of a graph by tensor name."""
     return {sparse.values.name: sparse for sparse in graph.sparse_initializer}

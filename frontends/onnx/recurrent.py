@@ -1,6 +1,6 @@
-"""LSTM, GRU and RNN, unrolled over their static sequence.
+"""LSTM, GRU and RNN, unrolled over a static sequence.
 
-The products with the input are one matrix product for all steps; each step adds the product with its state.
+One matmul multiplies the inputs of all steps by the weights; each step adds the matmul of its state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpuconvert.schema.types import Array, Scalar
 Activation = Callable[[Graph, Value], Value]
 _Factory = Callable[[float, float], Activation]
 
-# Each with its default alpha and beta; None where the function has no such number.
+# Each with its default alpha and beta; None if the function does not have the parameter.
 _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
     "sigmoid": (None, None, lambda a, b: formulas.sigmoid),
     "tanh": (None, None, lambda a, b: formulas.tanh),
@@ -43,9 +43,10 @@ _ACTIVATIONS: dict[str, tuple[float | None, float | None, _Factory]] = {
 
 @dataclass(frozen=True)
 class _Layer:
-    """What the three operators share. ``x`` is [sequence, batch, input]; weights are those of both directions.
+    """Inputs and attributes that the three operators share.
 
-    ``lengths`` has the number of steps of each sequence, where not all take all.
+    ``x`` is [sequence, batch, input]; weights contain both directions. ``lengths`` has the number of steps of each
+    sequence, or is None if all sequences have all steps.
     """
 
     x: Value
@@ -91,14 +92,14 @@ def _read(node: OnnxNode, gates: int, defaults: Sequence[str], ops_per_step: int
     if sequence * ops_per_step * len(reverse) > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{sequence} steps unrolled", f"at most {node.limits.max_unrolled_nodes} nodes")
     if node.version < 7:
-        node.optional_attr("output_sequence")  # whether Y is wanted, which its name tells
+        node.optional_attr("output_sequence")  # states if Y is used; the name of the output states it too
     activations = _activations(node, list(defaults) * len(reverse))
     clip = node.attr("clip", 0.0)
     return _Layer(x, hidden, w, r, b, activations, clip, reverse, batch_first, _lengths(node, emit.extents(x)))
 
 
 def _lengths(node: OnnxNode, shape: Sequence[int]) -> Array | None:
-    """Steps of each sequence; None where all take all."""
+    """Number of steps of each sequence; None if all sequences have all steps."""
     if not node.has_input(4):
         return None
     sequence, batch, _ = shape
@@ -124,10 +125,10 @@ def _activations(node: OnnxNode, defaults: list[str]) -> tuple[Activation, ...]:
 
 
 def _initial(node: OnnxNode, layer: _Layer, index: int, direction: int) -> Value:
-    """A state before the first step, [batch, hidden]."""
+    """Initial state, [batch, hidden]."""
     g, shape = node.graph, (layer.batch, layer.hidden)
     if not node.has_input(index):
-        rows = 1 if is_open(layer.batch) else layer.batch  # the first step broadcasts it
+        rows = 1 if is_open(layer.batch) else layer.batch  # the first step broadcasts the state
         return g.constant(np.zeros((rows, layer.hidden), np.float32), name="initial_state")
     state = emit.floats(node.input(index))
     axis = 1 if layer.batch_first else 0
@@ -141,7 +142,7 @@ def _part(g: Graph, x: Value, axis: int, start: int, end: int) -> Value:
 
 
 def _inputs(g: Graph, layer: _Layer, direction: int, bias: Array) -> Value:
-    """The products of all steps with the input weights, plus a bias: [sequence * batch, gates * hidden]."""
+    """Multiply the inputs of all steps by the weights and add the bias: [sequence * batch, gates * hidden]."""
     steps, batch, size = emit.extents(layer.x)
     flat = emit.reshape(g, layer.x, (steps * batch, size))
     weight = emit.float_constant(g, np.ascontiguousarray(layer.w[direction].T), "input_weight")
@@ -161,7 +162,7 @@ def _columns(g: Graph, x: Value, index: int, hidden: int) -> Value:
     return emit.cut(g, x, 1, index * hidden, (index + 1) * hidden)
 
 
-def _clipped(g: Graph, layer: _Layer, x: Value) -> Value:
+def _clip(g: Graph, layer: _Layer, x: Value) -> Value:
     return emit.clamp(g, x, -layer.clip, layer.clip) if layer.clip > 0 else x
 
 
@@ -169,9 +170,9 @@ Step = Callable[[Value, list[Value]], list[Value]]
 
 
 def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Value], step: Step) -> list[list[Value]]:
-    """What each step shows and all states after it, in the order in which the steps are taken.
+    """Return the output of each step and all states after it, in the order of computation.
 
-    Behind its end a sequence keeps its states and shows zeros.
+    After the end of a sequence its states do not change and its outputs are zeros.
     """
     order = range(layer.sequence)
     found: list[list[Value]] = []
@@ -190,7 +191,7 @@ def _run(g: Graph, layer: _Layer, direction: int, inputs: Value, states: list[Va
 
 
 def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[Value]]], states: int) -> list[Result]:
-    """Y of all steps and the last states, in the source's order of axes; without Y where nobody reads it."""
+    """Return Y of all steps and the last states, in the axis order of ONNX; Y only if it is used."""
     batch, hidden = layer.batch, layer.hidden
     used = [*node.outputs_used, *(False,) * (1 + states)]
     results: list[Result] = []
@@ -203,7 +204,7 @@ def _results(node: OnnxNode, g: Graph, layer: _Layer, runs: Sequence[list[list[V
         y = sides[0] if len(sides) == 1 else g.add(Concat(1), *sides)
         results.append(node.result(emit.permute(g, y, (2, 0, 1, 3)) if layer.batch_first else y))
     else:
-        results.append(node.result(layer.x))  # has no name and no reader
+        results.append(node.result(layer.x))  # unused: it has no name and no user
     for index in range(states):
         last = [emit.reshape(g, run[-1][1 + index], (1, batch, hidden)) for run in runs]
         joined = last[0] if len(last) == 1 else g.add(Concat(0), *last)
@@ -234,15 +235,15 @@ def lstm(node: OnnxNode, g: Graph) -> list[Result]:
             before, cell = states
             sums = emit.add(g, part, matrix_product(g, before, weight))
 
-            def peeked(index: int, peep: int, state: Value) -> Value:
+            def add_peephole(index: int, peep: int, state: Value) -> Value:
                 x, p = _columns(g, sums, index, hidden), peeps[peep]
-                return _clipped(g, layer, x if p is None else emit.add(g, x, emit.mul(g, state, p)))
+                return _clip(g, layer, x if p is None else emit.add(g, x, emit.mul(g, state, p)))
 
-            enter = f(g, peeked(0, 0, cell))
-            forget = emit.rsubs(g, 1, enter) if couple else f(g, peeked(2, 2, cell))
-            candidate = gate(g, _clipped(g, layer, _columns(g, sums, 3, hidden)))
+            enter = f(g, add_peephole(0, 0, cell))
+            forget = emit.rsubs(g, 1, enter) if couple else f(g, add_peephole(2, 2, cell))
+            candidate = gate(g, _clip(g, layer, _columns(g, sums, 3, hidden)))
             cell = emit.add(g, emit.mul(g, forget, cell), emit.mul(g, enter, candidate))
-            leave = f(g, peeked(1, 1, cell))
+            leave = f(g, add_peephole(1, 1, cell))
             return [emit.mul(g, leave, h(g, cell)), cell]
 
         states = [_initial(node, layer, 5, direction), _initial(node, layer, 6, direction)]
@@ -273,13 +274,13 @@ def gru(node: OnnxNode, g: Graph) -> list[Result]:
                  last_bias: Value = last_bias, f: Activation = f, h: Activation = h) -> list[Value]:  # fmt: skip
             (before,) = states
             sums = emit.add(g, emit.cut(g, part, 1, 0, 2 * hidden), matrix_product(g, before, gates))
-            update = f(g, _clipped(g, layer, _columns(g, sums, 0, hidden)))
-            reset = f(g, _clipped(g, layer, _columns(g, sums, 1, hidden)))
+            update = f(g, _clip(g, layer, _columns(g, sums, 0, hidden)))
+            reset = f(g, _clip(g, layer, _columns(g, sums, 1, hidden)))
             if reset_last:
                 recurrent = emit.mul(g, reset, matrix_product(g, before, last, last_bias))
             else:
                 recurrent = matrix_product(g, emit.mul(g, reset, before), last)
-            candidate = h(g, _clipped(g, layer, emit.add(g, _columns(g, part, 2, hidden), recurrent)))
+            candidate = h(g, _clip(g, layer, emit.add(g, _columns(g, part, 2, hidden), recurrent)))
             kept = emit.mul(g, update, before)
             return [emit.add(g, emit.mul(g, emit.rsubs(g, 1, update), candidate), kept)]
 
@@ -299,7 +300,7 @@ def rnn(node: OnnxNode, g: Graph) -> list[Result]:
         f = layer.activations[direction]
 
         def step(part: Value, states: list[Value], weight: Value = weight, f: Activation = f) -> list[Value]:
-            return [f(g, _clipped(g, layer, emit.add(g, part, matrix_product(g, states[0], weight))))]
+            return [f(g, _clip(g, layer, emit.add(g, part, matrix_product(g, states[0], weight))))]
 
         runs.append(_run(g, layer, direction, inputs, [_initial(node, layer, 5, direction)], step))
     return _results(node, g, layer, runs, 1)

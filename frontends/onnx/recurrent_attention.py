@@ -1,4 +1,4 @@
-"""LinearAttention and CausalConvWithState: layers that hand a state from one run to the next."""
+"""LinearAttention and CausalConvWithState: layers with a state that is an input and an output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tpuconvert.schema.ops.smooth_activation import Silu
 from tpuconvert.schema.types import Array
 
 _RULES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
-"""Per update rule: whether the state decays, and whether what it already holds is taken off the value."""
+"""Update rule -> (True if the state decays, True if the retrieved value is subtracted from the new value)."""
 
 
 @onnx_op("LinearAttention", since=27)
 def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
-    """A state [key, value] per head, updated for every token; the query reads it."""
-    node.optional_attr("chunk_size")  # a hint about speed
+    """Linear attention: a state [key, value] per head is updated by every token and multiplied by the query."""
+    node.optional_attr("chunk_size")  # only affects speed
     decays, is_delta = _RULES[node.choice("update_rule", "gated_delta", tuple(_RULES))]
     query_heads, heads = node.required_attr("q_num_heads", 1), node.required_attr("kv_num_heads", 1)
     batch, length, width = node.shape(0)
@@ -39,7 +39,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     rate = _rate(node, g, heads) if is_delta else None
     for index, is_read in ((4, decays), (5, is_delta)):
         if node.has_input(index) and not is_read:
-            node.tensor(index)  # given, but without a part in this rule
+            node.tensor(index)  # given, but not used by this rule
     if node.has_input(3):
         state = emit.floats(node.input(3))
     else:
@@ -64,7 +64,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
 
 
 def _per_head(node: OnnxNode, g: Graph, index: int, heads: int) -> Value:
-    """[batch, length, heads * size] as [batch, heads, length, size]."""
+    """Reshape [batch, length, heads * size] to [batch, heads, length, size]."""
     batch, length, width = node.shape(index)
     if width % heads:
         raise node.fail(INVALID_NODE, f"input {index} has a width of {width} for {heads} heads")
@@ -73,12 +73,12 @@ def _per_head(node: OnnxNode, g: Graph, index: int, heads: int) -> Value:
 
 
 def _rate(node: OnnxNode, g: Graph, heads: int) -> Value:
-    """How much of each token is learnt: per head, or one number for all heads."""
+    """Update rate of each token: one per head, or one for all heads."""
     return _per_head(node, g, 5, heads if node.shape(5)[2] == heads else 1)
 
 
 def _read(node: OnnxNode, g: Graph, query: Value, state: Value, sharing: int) -> Value:
-    """Queries [batch, heads * sharing, 1, key] times the states of the heads that they share."""
+    """Multiply queries [batch, heads * sharing, 1, key] by the states of the heads that they share."""
     batch, all_heads, _, size = emit.extents(query)
     heads = all_heads // sharing
     y = batched_product(node, g, emit.reshape(g, query, (batch, heads, sharing, size)), state)
@@ -87,7 +87,7 @@ def _read(node: OnnxNode, g: Graph, query: Value, state: Value, sharing: int) ->
 
 @onnx_op("CausalConvWithState", since=27)
 def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
-    """A depthwise convolution over what the last run left behind and the input; both ends are handed on."""
+    """Depthwise convolution over the state and the input; the last elements are the new state."""
     x = emit.floats(node.input(0))
     batch, channels, length = node.shape(0)
     size = node.shape(1)[-1]

@@ -1,4 +1,4 @@
-"""Reductions over axes, positions of extremes, running sums."""
+"""Reductions over axes, ArgMax, ArgMin, TopK, cumulative sums and products, determinants."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types, shape_arguments
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -41,7 +41,7 @@ def _reduction(
         shape = shape_arguments.without(node.shape(0), axes, keep)
         return node.result(emit.cast(g, after(g, y), x.dtype), node.element(0), scalar=shape == ())
 
-    convert.__doc__ = f"{name}: {method.name}, with what stands before and behind it."
+    convert.__doc__ = f"{name}: {method.name}, with element-wise operators before and after it where needed."
     kind = Kind.DIRECT if before is after is _same else Kind.DECOMPOSED
     onnx_op(name, since=1, kind=kind, limits="constant axes")(convert)
 
@@ -60,7 +60,7 @@ _reduction("ReduceLogSum", _SUM, after=formulas.ln)
 
 @onnx_op("ReduceLogSumExp", since=1)
 def log_sum_exp(node: OnnxNode, g: Graph) -> Result:
-    """ln(sum(exp(x))), with the largest element taken out first so that nothing overflows."""
+    """``max + ln(sum(exp(x - max)))``, which cannot overflow."""
     x = emit.floats(node.input(0))
     axes = shape_arguments.reduce_axes(node, 18)
     keep = bool(node.attr("keepdims", 1))
@@ -80,14 +80,14 @@ def _arg(name: str, method: ArgMethod) -> None:
         axis = node.axis(node.attr("axis", 0), len(shape))
         last = node.attr("select_last_index", 0) if node.version >= 12 else 0
         if last:
-            x = picked(g, x, axis, np.arange(shape[axis])[::-1])
+            x = gather_slices(g, x, axis, np.arange(shape[axis])[::-1])
         y = g.add(Arg(axis=axis, method=method), x)
         if last:
             y = emit.rsubs(g, shape[axis] - 1, y)
         target = shape_arguments.without(shape, (axis,), bool(node.attr("keepdims", 1)))
         return node.result(emit.reshape(g, y, target or (1,)), element_types.INT64, scalar=target == ())
 
-    convert.__doc__ = f"{name}: index of the first, or of the last, extreme element."
+    convert.__doc__ = f"{name}: index of the first or last extreme element."
     onnx_op(name, since=1, kind=Kind.DIRECT)(convert)
 
 
@@ -97,13 +97,13 @@ _arg("ArgMin", ArgMethod.min)
 
 @onnx_op("TopK", since=1, kind=Kind.DIRECT, limits="a constant k")
 def top_k(node: OnnxNode, g: Graph) -> list[Result]:
-    """The k largest or smallest elements in order, and where they were."""
+    """The k largest or smallest elements in order, and their indices."""
     k = node.required_attr("k", 1) if node.version < 10 else int(node.scalar(1))
     x = node.input(0)
     axis = node.axis(node.attr("axis", -1), node.rank(0))
     largest = bool(node.attr("largest", 1)) if node.version >= 11 else True
     if node.version >= 11:
-        node.optional_attr("sorted")  # a sorted result is one that needs no order, too
+        node.optional_attr("sorted")  # without it the order is unspecified, so that a sorted result is correct
     if not 1 <= k <= node.shape(0)[axis]:
         raise node.fail(INVALID_NODE, f"k={k} of extent {node.shape(0)[axis]}")
     values, indices = g.add_all(Topk(k=k, axis=axis, descending=largest), emit.as_float(g, x))
@@ -115,7 +115,7 @@ def top_k(node: OnnxNode, g: Graph) -> list[Result]:
 
 @onnx_op("CumSum", since=11, kind=Kind.DIRECT, limits="a constant axis; float32, int32, int64")
 def cum_sum(node: OnnxNode, g: Graph) -> Result:
-    """Running sums along an axis, as a product with a triangular matrix."""
+    """Cumulative sum along an axis, as a matmul by a triangular matrix."""
     x = node.input(0)
     shape = node.shape(0)
     axis = node.axis(int(node.scalar(1)), len(shape))
@@ -128,7 +128,7 @@ def cum_sum(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("CumProd", since=26)
 def cum_prod(node: OnnxNode, g: Graph) -> Result:
-    """Running products along an axis: each step doubles how many factors an element holds."""
+    """Cumulative product along an axis, in log2(extent) steps of doubling distance."""
     x, shape = node.input(0), node.shape(0)
     if x.dtype not in (DType.FLOAT32, DType.INT32):
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
@@ -144,7 +144,7 @@ def cum_prod(node: OnnxNode, g: Graph) -> Result:
 
 
 def _moved_on(g: Graph, x: Value, axis: int, count: int, is_reverse: bool) -> Value:
-    """The elements some places further on along an axis, ones where they came from."""
+    """Shift the elements along an axis, and fill with ones."""
     shape = emit.extents(x)
     filler = g.constant(np.ones([count if k == axis else n for k, n in enumerate(shape)], x.dtype.numpy), name="ones")
     if count == shape[axis]:
@@ -186,13 +186,13 @@ def determinant(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Hardmax", since=13)
 def hardmax(node: OnnxNode, g: Graph) -> Value:
-    """1 at the first largest element along the axis, else 0."""
+    """1 at the first maximum along the axis, else 0."""
     return hardmax_of(g, emit.floats(node.input(0)), node.axis(node.attr("axis", -1), node.rank(0)))
 
 
 @onnx_op("Hardmax", since=1)
 def hardmax_flattening(node: OnnxNode, g: Graph) -> Value:
-    """Before opset 13 all axes from ``axis`` on are one flattened axis."""
+    """Hardmax before opset 13: flatten all axes from ``axis`` to the last."""
     x, shape = emit.floats(node.input(0)), node.shape(0)
     axis = node.axis(node.attr("axis", 1), len(shape)) if len(shape) > 1 else 0
     flat = emit.reshape(g, x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
@@ -200,7 +200,7 @@ def hardmax_flattening(node: OnnxNode, g: Graph) -> Value:
 
 
 def hardmax_of(g: Graph, x: Value, axis: int) -> Value:
-    """The position of the first largest element, compared with all positions."""
+    """Compare the index of the first maximum with all indices."""
     shape = emit.extents(x)
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
     kept = shape_arguments.without(shape, (axis,), True)

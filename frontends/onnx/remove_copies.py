@@ -1,4 +1,4 @@
-"""The copies that QuantizeLinear makes, because what it reads may be read unrounded too."""
+"""Remove copies that QuantizeLinear adds because its input may have users that need the unrounded values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tpuconvert.schema.graph import Graph
 
 
 def drop_copies(g: Graph) -> None:
-    """Remove the copies that QuantizeLinear made where nobody else reads the value in front of them.
+    """Remove the copies of a value whose users are all copies with the same annotation.
 
-    The annotation then belongs to that value itself; several copies with the same annotation are one.
+    The value gets the annotation.
     """
     for node in g.nodes:
         if node.op.name != "copy" or node not in g:

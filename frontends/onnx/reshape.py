@@ -1,6 +1,6 @@
-"""Operators that give the same elements another shape or another order of axes.
+"""Reshape, flatten, squeeze, unsqueeze and transpose.
 
-They also move what a quantized tensor carries: the result has the same scale and zero point.
+The result of a quantized tensor has the same scale and zero point.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 
 
-def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
-    """A result with the first input's elements: type and quantization stay."""
+def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
+    """Return the result of a data movement operator: element type and quantization are those of the first input."""
     tensor = node.tensor(0)
     if tensor.quant is not None and tensor.quant.axis is not None:
-        raise node.fail(UNSUPPORTED_TYPE, "moves a tensor that is quantized along an axis")
+        raise node.fail(UNSUPPORTED_TYPE, "its input has per-channel quantization")
     if tensor.quant is not None:
         value.quant = tensor.quant
     return node.result(value, tensor.element, scalar=scalar, quant=tensor.quant)
@@ -28,9 +28,9 @@ def moved(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
 def _reshaping(name: str, target_of: Callable[[OnnxNode], tuple[int, ...]], limits: str = "") -> None:
     def convert(node: OnnxNode, g: Graph) -> Result:
         target = target_of(node)
-        return moved(node, emit.reshape(g, node.carried(0), target), scalar=target == ())
+        return movement_result(node, emit.reshape(g, node.dequantized_input(0), target), scalar=target == ())
 
-    convert.__doc__ = f"{name}: the same elements in another shape."
+    convert.__doc__ = f"{name}: change the shape, keep the order of elements."
     onnx_op(name, since=1, kind=Kind.DIRECT, limits=limits)(convert)
 
 
@@ -42,7 +42,7 @@ _reshaping("Unsqueeze", shape_arguments.unsqueeze_target, "constant axes")
 
 @onnx_op("Transpose", since=1, kind=Kind.DIRECT)
 def transpose(node: OnnxNode, g: Graph) -> Result:
-    """The same elements in another order of axes."""
+    """Reorder axes."""
     order = shape_arguments.transpose_order(node)
-    x = node.carried(0)
-    return moved(node, emit.permute(g, x, order) if order else x, scalar=order == ())
+    x = node.dequantized_input(0)
+    return movement_result(node, emit.permute(g, x, order) if order else x, scalar=order == ())

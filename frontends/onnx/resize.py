@@ -1,8 +1,8 @@
 """Resize and Upsample.
 
-Every output index of an axis is a weighted sum of input indices that is known at conversion time. The weights are
-computed first, as the standard says; then the operator that has exactly these weights is taken: upsample,
-interpolate, picking by index, or a product with the weights themselves.
+Along each axis an output element is a weighted sum of input elements. The weights are computed at conversion time by
+the formulas of the standard. Then the first operator with these weights is used: upsample, interpolate, a gather, or a
+matrix multiplication by the weights.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
@@ -36,12 +36,12 @@ COORDINATES = (
 )
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 _SAME_WEIGHT = 2e-6
-"""Weights computed in binary32 in another order differ by this much at most."""
+"""Largest difference between weights that are computed in float32 in another order."""
 
 
 @dataclass(frozen=True)
 class _AxisResize:
-    """One axis: extents, the scale in binary32, and for cropping the range that is kept."""
+    """One axis: extents, the scale in float32, and the cropped range."""
 
     axis: int
     extent: int
@@ -51,7 +51,7 @@ class _AxisResize:
 
 
 def _coordinates(item: _AxisResize, mode: str) -> Array:
-    """Where each output index lies in the input, in binary32 as runtimes compute it."""
+    """Input coordinate of each output index, computed in float32 like runtimes do."""
     x = np.arange(item.out, dtype=np.float32)
     scale, half = np.float32(item.scale), np.float32(0.5)
     if mode == "asymmetric":
@@ -90,7 +90,7 @@ def _nearest_index(place: Array, mode: str, extent: int) -> Array:
 
 
 def _linear_weights(place: Array, extent: int) -> Array:
-    """[extent, out]: two neighbours per output index; outside, the border."""
+    """Linear weights [extent, out]: two neighbors per output index; the edge element outside the image."""
     place = np.clip(place, 0, extent - 1)
     low = np.floor(place).astype(np.int64)
     part = place - low
@@ -102,7 +102,7 @@ def _linear_weights(place: Array, extent: int) -> Array:
 
 
 def _cubic_weights(place: Array, extent: int, a: float, exclude_outside: bool) -> Array:
-    """[extent, out]: four neighbours per output index."""
+    """Cubic weights [extent, out]: four neighbors per output index."""
     low = np.floor(place).astype(np.int64)
     weights = np.zeros((extent, len(place)), np.float64)
     columns = np.arange(len(place))
@@ -133,7 +133,7 @@ def _cubic(distance: Array, a: float) -> Array:
 def _antialiased_weights(
     place: Array, item: _AxisResize, support: int, weight_of: Callable[[Array], Array], exclude_outside: bool
 ) -> Array:
-    """[extent, out]: where an axis shrinks, the weights reach as much further as it shrinks; their sum is 1."""
+    """Antialiasing weights [extent, out]: on a shrinking axis the kernel is widened by its factor; their sum is 1."""
     scale = min(item.scale, 1.0)
     reach = int(np.ceil(support / scale)) + 1
     taps = np.floor(place).astype(np.int64)[None, :] + np.arange(-reach, reach + 1)[:, None]
@@ -146,8 +146,8 @@ def _antialiased_weights(
     return found
 
 
-def _interpolated(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
-    """What interpolate does on one axis: an index per output, or [extent, out] weights."""
+def _interpolate_weights(item: _AxisResize, method: InterpolateMode, align: bool, half: bool) -> Array:
+    """Result of ``interpolate`` on one axis: an index per output, or weights [extent, out]."""
     one = np.float32(1)
     ratio = np.float32(item.extent) / np.float32(item.out)
     if align and item.out > 1:
@@ -170,14 +170,14 @@ def _is_plane(x: Value, items: Sequence[_AxisResize]) -> bool:
 
 
 def _full_plane(x: Value, items: Sequence[_AxisResize]) -> list[_AxisResize]:
-    """One entry for each of the last two axes, also for the one that keeps its extent."""
+    """Return one entry for each of the last two axes, including an axis that keeps its extent."""
     by_axis = {item.axis: item for item in items}
     shape = emit.extents(x)
     return [by_axis.get(axis, _AxisResize(axis, shape[axis], shape[axis], 1.0)) for axis in (2, 3)]
 
 
 def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequence[Array]) -> Value:
-    """Every output element is one input element."""
+    """Resize by gathering: every output element is one input element."""
     if _is_plane(x, items):
         plane = _full_plane(x, items)
         found = dict(zip((item.axis for item in items), indices, strict=True))
@@ -190,11 +190,11 @@ def _by_index(g: Graph, x: Value, items: Sequence[_AxisResize], indices: Sequenc
         ):
             return g.add(Upsample(scale=factor), x)
         for align, half in _FORMS:
-            made = [_interpolated(item, InterpolateMode.NEAREST, align, half) for item in plane]
+            made = [_interpolate_weights(item, InterpolateMode.NEAREST, align, half) for item in plane]
             if all(np.array_equal(a, b) for a, b in zip(made, wanted, strict=True)):
                 return _interpolate(g, x, plane, InterpolateMode.NEAREST, align, half)
     for item, index in zip(items, indices, strict=True):
-        x = picked(g, x, item.axis, index)
+        x = gather_slices(g, x, item.axis, index)
     return x
 
 
@@ -211,13 +211,13 @@ def _interpolate(
 
 
 def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize], weights: Sequence[Array]) -> Value:
-    """Every output element is a weighted sum of input elements."""
+    """Resize by matrix multiplication: every output element is a weighted sum of input elements."""
     if _is_plane(x, items):
         plane = _full_plane(x, items)
         found = dict(zip((item.axis for item in items), weights, strict=True))
         wanted = [found.get(item.axis, np.eye(item.extent)) for item in plane]
         for align, half in _FORMS:
-            made = [_interpolated(item, InterpolateMode.BILINEAR, align, half) for item in plane]
+            made = [_interpolate_weights(item, InterpolateMode.BILINEAR, align, half) for item in plane]
             if all(np.abs(a - b).max() <= _SAME_WEIGHT * len(a) for a, b in zip(made, wanted, strict=True)):
                 return _interpolate(g, x, plane, InterpolateMode.BILINEAR, align, half)
     for item, weight in zip(items, weights, strict=True):
@@ -226,12 +226,12 @@ def _by_weights(g: Graph, node: OnnxNode, x: Value, items: Sequence[_AxisResize]
     return x
 
 
-def resized(
+def resize_axes(
     node: OnnxNode, g: Graph, items: Sequence[_AxisResize], mode: str, nearest: str, coordinates: str
 ) -> Result:
-    """The result for axes whose extents and scales are known."""
+    """Resize axes with known extents and scales."""
     tensor = node.tensor(0)
-    x = node.carried(0)
+    x = node.dequantized_input(0)
     for item in items:
         if item.out < 1:
             raise node.fail(INVALID_NODE, f"axis {item.axis} would have {item.out} elements")
@@ -263,14 +263,14 @@ def resized(
                 matrices.append(_cubic_weights(place, item.extent, a, exclude))
         y = _by_weights(g, node, x, items, matrices)
     if coordinates == "tf_crop_and_resize":
-        y = _extrapolated(node, g, y, items, places)
-    if tensor.quant is not None:  # the weights of every element sum to 1: scale and zero point stay
+        y = _extrapolate(node, g, y, items, places)
+    if tensor.quant is not None:  # the weights of every element sum to 1, so that scale and zero point stay
         y.quant = tensor.quant
     return node.result(y, tensor.element, quant=tensor.quant)
 
 
-def _extrapolated(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]) -> Value:
-    """The result with one value wherever a place lies beyond the image."""
+def _extrapolate(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResize], places: Sequence[Array]) -> Value:
+    """Replace elements whose coordinates are outside the image by the extrapolation value."""
     shape = emit.extents(y)
     inside = np.ones((1,) * len(shape), bool)
     for item, place in zip(items, places, strict=True):
@@ -287,7 +287,7 @@ def _extrapolated(node: OnnxNode, g: Graph, y: Value, items: Sequence[_AxisResiz
 
 
 def _simple_index(item: _AxisResize) -> Array:
-    """Before opset 11: floor when growing, ceil when shrinking."""
+    """Nearest index before opset 11: floor if the axis grows, ceil if it shrinks."""
     place = _coordinates(item, "asymmetric")
     index = np.ceil(place) if item.scale < 1 else np.floor(place)
     return np.clip(index, 0, item.extent - 1).astype(np.int64)
@@ -312,7 +312,7 @@ def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy:
     shape = node.shape(0)
     if len(sizes) != len(axes) or any(size < 1 for size in sizes):
         raise node.fail(INVALID_NODE, f"sizes {list(sizes)} for {len(axes)} axes")
-    if policy == "stretch":  # an open extent that stays has no ratio
+    if policy == "stretch":  # a symbolic extent has no ratio
         changed = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if str(size) != str(shape[axis])]
         axes, sizes = [axis for axis, _ in changed], [size for _, size in changed]
     outs, scales = list(sizes), [float(np.float32(s) / np.float32(shape[a])) for a, s in zip(axes, sizes, strict=True)]
@@ -326,11 +326,11 @@ def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy:
 
 @onnx_op("Resize", since=11, kind=Kind.DIRECT, limits="constant scales or sizes")
 def resize(node: OnnxNode, g: Graph) -> Result:
-    """Resize along any axes by scales or to sizes."""
+    """Resize any axes by scales or to sizes."""
     mode = node.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     coordinates = node.choice("coordinate_transformation_mode", "half_pixel", COORDINATES)
     nearest = node.choice("nearest_mode", "round_prefer_floor", NEAREST)
-    node.optional_attr("extrapolation_value")  # matters only outside the image
+    node.optional_attr("extrapolation_value")  # only used outside the image
     node.optional_attr("cubic_coeff_a")
     if mode != "cubic":
         node.refuse_attr("exclude_outside", 0)
@@ -348,13 +348,13 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     if node.has_input(1):
         roi = node.constant(1).reshape(-1)
         if coordinates == "tf_crop_and_resize":
-            items = _cropped(node, items, axes, roi)
+            items = _crop(node, items, axes, roi)
     elif coordinates == "tf_crop_and_resize":
         raise node.fail(INVALID_NODE, "tf_crop_and_resize without roi")
-    return resized(node, g, items, mode, nearest, coordinates)
+    return resize_axes(node, g, items, mode, nearest, coordinates)
 
 
-def _cropped(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi: Array) -> list[_AxisResize]:
+def _crop(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], roi: Array) -> list[_AxisResize]:
     if roi.size != 2 * len(axes):
         raise node.fail(INVALID_NODE, f"roi of {roi.size} numbers for {len(axes)} axes")
     bounds = {axis: (float(roi[k]), float(roi[k + len(axes)])) for k, axis in enumerate(axes)}
@@ -365,13 +365,13 @@ def _cropped(node: OnnxNode, items: Sequence[_AxisResize], axes: Sequence[int], 
 
 @onnx_op("Resize", since=10, kind=Kind.DIRECT, limits="constant scales or sizes")
 def resize_scales(node: OnnxNode, g: Graph) -> Result:
-    """The first Resize: scales only, asymmetric."""
+    """Resize of opset 10: scales only, asymmetric coordinates."""
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
 
 
 @onnx_op("Upsample", since=9, kind=Kind.DIRECT, limits="constant scales")
 def upsample(node: OnnxNode, g: Graph) -> Result:
-    """Scales as an input; some exporters still write the attribute of opset 7."""
+    """Upsample with scales as an input; some exporters still write the attribute of opset 7."""
     if not node.has_input(1):
         return upsample_attribute(node, g)
     return _by_scales_only(node, g, node.constant(1).reshape(-1).astype(np.float32).tolist())
@@ -379,13 +379,13 @@ def upsample(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Upsample", since=7, kind=Kind.DIRECT, limits="constant scales")
 def upsample_attribute(node: OnnxNode, g: Graph) -> Result:
-    """Scales as an attribute."""
+    """Upsample with scales as an attribute."""
     return _by_scales_only(node, g, node.required_attr("scales", (1.0,)))
 
 
 @onnx_op("Upsample", since=1, kind=Kind.DIRECT, limits="constant scales")
 def upsample_plane(node: OnnxNode, g: Graph) -> Result:
-    """One scale for the rows and one for the columns."""
+    """Upsample of opset 1: one scale for rows, one for columns."""
     scales = (1.0, 1.0, node.required_attr("height_scale", 1.0), node.required_attr("width_scale", 1.0))
     return _by_scales_only(node, g, scales)
 
@@ -394,5 +394,5 @@ def _by_scales_only(node: OnnxNode, g: Graph, scales: Sequence[float]) -> Result
     mode = node.choice("mode", "nearest", ("nearest", "linear", "bilinear"))
     items = _by_scales(node, scales, range(node.rank(0)))
     if node.op_type == "Upsample" and any(scale < 1 for scale in scales):
-        raise node.fail(INVALID_NODE, f"scales {list(scales)}: the standard allows none below 1", "use Resize")
-    return resized(node, g, items, "linear" if mode == "bilinear" else mode, "simple", "asymmetric")
+        raise node.fail(INVALID_NODE, f"scales {list(scales)}: the standard requires at least 1", "use Resize")
+    return resize_axes(node, g, items, "linear" if mode == "bilinear" else mode, "simple", "asymmetric")

@@ -1,4 +1,4 @@
-"""Sampling at places that depend on data: RoiAlign, MaxRoiPool, DeformConv, MaxUnpool."""
+"""Sampling at data-dependent coordinates: RoiAlign, MaxRoiPool, DeformConv, MaxUnpool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tpuconvert.frontends.onnx.convolution import Window, read_window, resolved_
 from tpuconvert.frontends.onnx.gather import from_front
 from tpuconvert.frontends.onnx.grid_sample import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.scatter import written
+from tpuconvert.frontends.onnx.scatter import scatter_rows
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
@@ -24,7 +24,7 @@ from tpuconvert.schema.types import DType
 
 @onnx_op("RoiAlign", since=10, kind=Kind.HOST)
 def roi_align(node: OnnxNode, g: Graph) -> Result:
-    """Cells of regions, by bilinear samples; on the host."""
+    """Bilinear samples of the cells of regions; a host operator."""
     images = node.input(2)
     if images.dtype is not DType.INT32:
         raise node.fail(UNSUPPORTED_TYPE, f"its batch indices are {node.element(2)}", "supported: int32, int64")
@@ -45,7 +45,7 @@ def roi_align(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("MaxRoiPool", since=1, kind=Kind.HOST)
 def max_roi_pool(node: OnnxNode, g: Graph) -> Result:
-    """The largest pixel of every cell of a region; on the host."""
+    """Maximum of each cell of a region; a host operator."""
     height, width = node.required_attr("pooled_shape", (1, 1))
     op = RoiMaxPool(output_height=height, output_width=width, spatial_scale=node.attr("spatial_scale", 1.0))
     return node.result(g.add(op, emit.floats(node.input(0)), emit.floats(node.input(1))))
@@ -53,7 +53,7 @@ def max_roi_pool(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("DeformConv", since=19)
 def deform_conv(node: OnnxNode, g: Graph) -> Result:
-    """A convolution whose taps are moved by offsets: bilinear samples of every tap, then a 1 x 1 convolution."""
+    """Deformable convolution: bilinear samples of each tap at its offset, then a 1x1 convolution."""
     if node.rank(0) != 4 or node.rank(1) != 4:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"an input of rank {node.rank(0)}", "supported: images")
     batch, channels, *extents = node.shape(0)
@@ -77,9 +77,9 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
         or node.shape(2) != (batch, offset_groups * taps * 2, *sizes)
         or (node.has_input(4) and node.shape(4) != (batch, offset_groups * taps, *sizes))
     ):
-        raise node.fail(INVALID_NODE, f"offsets {list(node.shape(2))}, weight {list(node.shape(1))}: shapes do not fit")
+        raise node.fail(INVALID_NODE, f"offsets {list(node.shape(2))} do not match the weight {list(node.shape(1))}")
     count = taps * math.prod(sizes)
-    node.budget((batch, count), 8, "places")
+    node.budget((batch, count), 8, "coordinates")
     image = emit.permute(g, emit.floats(node.input(0)), (0, 2, 3, 1))
     offsets = _open(g, emit.floats(node.input(2)))
     moved = emit.reshape(g, offsets, (batch, offset_groups, taps, 2, math.prod(sizes)))
@@ -90,17 +90,17 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
     columns = []
     for group in range(offset_groups):
         own = emit.cut(g, moved, 1, group, group + 1)
-        places = [
+        coordinates = [
             emit.add(
                 g,
                 emit.reshape(g, emit.cut(g, own, 3, axis, axis + 1), (batch * count,)),
-                emit.float_constant(g, np.tile(_base(axis, kernel, sizes, window, pads), batch), "places"),
+                emit.float_constant(g, np.tile(_base(axis, kernel, sizes, window, pads), batch), "coordinates"),
             )
             for axis in range(2)
         ]
         lines = [
-            SampledAxis(extent, True, "zeros").taps(g, place, "linear")
-            for extent, place in zip(extents, places, strict=True)
+            SampledAxis(extent, True, "zeros").taps(g, coordinate, "linear")
+            for extent, coordinate in zip(extents, coordinates, strict=True)
         ]
         rows = weighted_picks(g, emit.cut(g, image, 3, group * width, (group + 1) * width), lines, start)
         if mask is not None:
@@ -117,14 +117,14 @@ def deform_conv(node: OnnxNode, g: Graph) -> Result:
 
 
 def _open(g: Graph, x: Value) -> Value:
-    """The value as one that is no constant: what is computed from it is of many kinds."""
+    """Return the value as a computed one: several of the following operators do not accept a constant."""
     return g.add(Constdata(), x) if x.is_constant else x
 
 
 def _base(
     axis: int, kernel: list[int], sizes: list[int], window: Window, pads: tuple[tuple[int, int], ...]
 ) -> np.ndarray:
-    """Where the taps lie along an axis before they are moved: [taps * rows * columns]."""
+    """Coordinates of the taps along an axis without offsets: [taps * rows * columns]."""
     grids = np.indices((*kernel, *sizes)).reshape(4, -1)
     return np.asarray(
         grids[2 + axis] * window.strides[axis] + grids[axis] * window.dilations[axis] - pads[axis][0], np.float32
@@ -133,7 +133,7 @@ def _base(
 
 @onnx_op("MaxUnpool", since=9, limits="constant indices")
 def max_unpool(node: OnnxNode, g: Graph) -> Result:
-    """Elements put back to known places of a larger tensor; the rest is 0."""
+    """Scatter the maxima to constant indices of a larger tensor; other elements are 0."""
     shape = node.shape(0)
     kernel = node.required_attr("kernel_shape", (1,))
     axes = len(kernel)
@@ -147,7 +147,7 @@ def max_unpool(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(INVALID_NODE, f"output_shape {list(target)} is smaller than {list(made)}")
     node.budget(target, 8)
     index = from_front(node, node.constant(1), math.prod(made)).reshape(-1)
-    places = np.ravel_multi_index(np.unravel_index(index, made), target)
+    coordinates = np.ravel_multi_index(np.unravel_index(index, made), target)
     x = emit.reshape(g, emit.floats(node.input(0)), (math.prod(shape), 1))
     zeros = emit.float_constant(g, np.zeros((math.prod(target), 1)), "zeros")
-    return node.result(emit.reshape(g, written(node, g, zeros, places, x, "none"), target))
+    return node.result(emit.reshape(g, scatter_rows(node, g, zeros, coordinates, x, "none"), target))

@@ -1,9 +1,9 @@
-"""RotaryEmbedding: pairs of elements are turned by angles that depend on the position."""
+"""RotaryEmbedding: rotate pairs of elements by angles that depend on the position."""
 
 from __future__ import annotations
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.gather import computed_index, from_front, select_by
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.errors import INVALID_NODE
@@ -13,12 +13,12 @@ from tpuconvert.schema.ops.concat import Concat
 
 @onnx_op("RotaryEmbedding", since=23)
 def rotary_embedding(node: OnnxNode, g: Graph) -> Result:
-    """(x1, x2) becomes (x1 cos - x2 sin, x1 sin + x2 cos), per head, on the first elements of each head."""
-    return rotated(node, g, cos_at=1, sin_at=2, positions_at=3)
+    """``(x1 cos - x2 sin, x1 sin + x2 cos)`` of pairs of the first elements of each head."""
+    return rotate(node, g, cos_at=1, sin_at=2, positions_at=3)
 
 
-def rotated(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int) -> Result:
-    """The operator, whose variants order their inputs differently."""
+def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int) -> Result:
+    """Convert a rotary embedding; the variants of the operator have their inputs in different orders."""
     x = emit.floats(node.input(0))
     shape = node.shape(0)
     heads = node.attr("num_heads", 0)
@@ -44,7 +44,7 @@ def rotated(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: in
         first, second = emit.cut(g, x, 3, 0, half), emit.cut(g, x, 3, half, turned)
     real = emit.sub(g, emit.mul(g, first, cos), emit.mul(g, second, sin))
     imaginary = emit.add(g, emit.mul(g, first, sin), emit.mul(g, second, cos))
-    parts = [_interleaved(g, real, imaginary)] if is_interleaved else [real, imaginary]
+    parts = [_interleave(g, real, imaginary)] if is_interleaved else [real, imaginary]
     if turned < size:
         parts.append(emit.cut(g, x, 3, turned, size))
     y = g.add(Concat(3), *parts) if len(parts) > 1 else parts[0]
@@ -53,19 +53,19 @@ def rotated(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: in
 
 
 def _heads_of(node: OnnxNode, width: int, cos_at: int) -> int:
-    """How many heads there are where the node does not say: as many as whole turned heads fit."""
+    """Number of heads if the node does not state it: the width divided by the rotated width."""
     return width // (2 * node.shape(cos_at)[-1]) if node.proto.domain else 0
 
 
-def _interleaved(g: Graph, a: Value, b: Value) -> Value:
-    """Elements of two tensors by turns, along the last axis."""
+def _interleave(g: Graph, a: Value, b: Value) -> Value:
+    """Interleave the elements of two tensors along the last axis."""
     shape = emit.extents(a)
     pairs = g.add(Concat(len(shape)), *(emit.reshape(g, x, (*shape, 1)) for x in (a, b)))
     return emit.reshape(g, pairs, (*shape[:-1], 2 * shape[-1]))
 
 
 def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tuple[int, int, int]) -> Value:
-    """Sines or cosines as [batch, sequence, 1, half]; with positions the rows are picked by them."""
+    """Sines or cosines as [batch, sequence, 1, half]; positions select the rows."""
     cache = emit.floats(node.input(index))
     batch, sequence, half = wanted
     if node.has_input(positions_at):
@@ -79,7 +79,7 @@ def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tup
         if node.rank(index) != 2 or node.shape(positions_at) != (batch, sequence):
             raise node.fail(INVALID_NODE, f"input {index} or the positions do not fit {list(wanted)}")
         if node.is_constant(positions_at):
-            cache = picked(g, cache, 0, from_front(node, node.constant(positions_at), rows).reshape(-1))
+            cache = gather_slices(g, cache, 0, from_front(node, node.constant(positions_at), rows).reshape(-1))
         else:
             cache = select_by(g, cache, 0, computed_index(node, g, positions_at, rows))
         cache = emit.reshape(g, cache, (batch, sequence, emit.extents(cache)[-1]))

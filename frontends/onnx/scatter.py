@@ -1,7 +1,7 @@
-"""Writing at known places: ScatterND, ScatterElements, TensorScatter, ReverseSequence.
+"""Scatter with constant indices: ScatterND, ScatterElements, TensorScatter, ReverseSequence.
 
-Data and updates are flattened to rows, and every row of the result is picked from one of them. A reduction picks what
-is to be combined with the data, in as many rounds as there are updates of one place.
+Data and updates are flattened to rows, and each row of the result is gathered from one of them. A reduction gathers the
+updates to combine with the data, in as many rounds as one row has updates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import picked
+from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
@@ -21,7 +21,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import Array, DType
 
 _NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
-"""Per reduction, what changes nothing."""
+"""Reduction -> its neutral element."""
 
 
 def _reduction(node: OnnxNode) -> str:
@@ -29,30 +29,30 @@ def _reduction(node: OnnxNode) -> str:
     return node.choice("reduction", "none", [name for name, version in since.items() if version <= node.version])
 
 
-def written(node: OnnxNode, g: Graph, data: Value, position: Array, updates: Value, reduction: str) -> Value:
-    """Flat data [M, R] with the rows of ``updates`` [K, R] written at, or combined with those at, known positions."""
-    if reduction == "none":  # later ones win
+def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates: Value, reduction: str) -> Value:
+    """Write the rows of ``updates`` [K, R] to constant positions of ``data`` [M, R], or combine them."""
+    if reduction == "none":  # the last update of a row is kept
         rows = emit.extents(data)[0]
         source = np.arange(rows)
         source[position] = rows + np.arange(position.size)
-        return picked(g, g.add(Concat(0), data, updates), 0, source)
+        return gather_slices(g, g.add(Concat(0), data, updates), 0, source)
     if data.dtype is not DType.FLOAT32 and reduction in ("max", "min"):
         raise node.fail(UNSUPPORTED_TYPE, f"reduction='{reduction}' of {node.element(0)}", "supported: floating point")
     rounds = _rounds(position)
     if len(rounds) > node.limits.max_unrolled_nodes:
-        raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one place")
+        raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one element")
     rows, width = emit.extents(data)
     neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
     joined = g.add(Concat(0), g.constant(neutral, name="neutral"), updates)
     for number in rounds:
         source = np.zeros(rows, np.int64)
         source[position[number]] = 1 + number
-        data = emit.binary(g, reduction, data, picked(g, joined, 0, source))
+        data = emit.binary(g, reduction, data, gather_slices(g, joined, 0, source))
     return data
 
 
 def _rounds(position: Array) -> list[Array]:
-    """Numbers of updates, so that no place occurs twice in a round and those of one place keep their order."""
+    """Divide the updates into rounds: a position occurs at most once per round, and its updates keep their order."""
     order = np.argsort(position, kind="stable")
     sorted_places = position[order]
     first = np.searchsorted(sorted_places, sorted_places, side="left")
@@ -63,7 +63,7 @@ def _rounds(position: Array) -> list[Array]:
 
 @onnx_op("ScatterND", since=11, limits="constant indices")
 def scatter_nd(node: OnnxNode, g: Graph) -> Result:
-    """A copy of the data with slices at known indices replaced, or combined with updates."""
+    """Replace slices at constant indices by updates, or combine them."""
     reduction = _reduction(node) if node.version >= 16 else "none"
     shape, index = node.shape(0), node.constant(1)
     depth = index.shape[-1]
@@ -77,13 +77,13 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     width = math.prod(shape[depth:])
     data = emit.reshape(g, node.input(0), (math.prod(shape[:depth]), width))
     updates = emit.reshape(g, node.input(2), (len(table), width))
-    y = written(node, g, data, np.asarray(position), updates, reduction)
+    y = scatter_rows(node, g, data, np.asarray(position), updates, reduction)
     return node.result(emit.reshape(g, y, shape))
 
 
 @onnx_op("ScatterElements", "Scatter", since=9, limits="constant indices")
 def scatter_elements(node: OnnxNode, g: Graph) -> Result:
-    """A copy of the data with single elements at known indices replaced, or combined with updates."""
+    """Replace elements at constant indices by updates, or combine them."""
     reduction = _reduction(node) if node.version >= 16 else "none"
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
@@ -96,11 +96,11 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     position = np.ravel_multi_index(tuple(grids), shape)
     data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
     updates = emit.reshape(g, node.input(2), (index.size, 1))
-    return node.result(emit.reshape(g, written(node, g, data, position, updates, reduction), shape))
+    return node.result(emit.reshape(g, scatter_rows(node, g, data, position, updates, reduction), shape))
 
 
 def _as_rows(g: Graph, x: Value, first: int, second: int) -> Value:
-    """[rows of the two axes, elements of the others]."""
+    """Permute and reshape to [rows of the two axes, elements of the others]."""
     shape = emit.extents(x)
     order = [first, second, *(k for k in range(len(shape)) if k not in (first, second))]
     count = shape[first] * shape[second]
@@ -116,7 +116,7 @@ def _from_rows(g: Graph, rows: Value, shape: tuple[int, ...], first: int, second
 
 @onnx_op("TensorScatter", since=24)
 def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
-    """A cache with new entries, written from a known place on in every sample."""
+    """Write new entries to a cache, from a constant index in every sample."""
     shape, new = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", -2), len(shape))
     if (
@@ -130,15 +130,15 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
     if node.choice("mode", "linear", ("linear", "circular")) == "circular":
         place %= shape[axis]
     if starts.size != shape[0] or place.min(initial=0) < 0 or place.max(initial=0) >= shape[axis]:
-        raise node.fail(INVALID_NODE, f"writes at {starts.tolist()[:8]} beyond the {shape[axis]} entries")
+        raise node.fail(INVALID_NODE, f"writes at {starts.tolist()[:8]}, past the end of the {shape[axis]} entries")
     position = (place + np.arange(shape[0])[:, None] * shape[axis]).reshape(-1)
     cache, update = (_as_rows(g, node.input(index), 0, axis) for index in (0, 1))
-    return node.result(_from_rows(g, written(node, g, cache, position, update, "none"), shape, 0, axis))
+    return node.result(_from_rows(g, scatter_rows(node, g, cache, position, update, "none"), shape, 0, axis))
 
 
 @onnx_op("ReverseSequence", since=10, kind=Kind.DIRECT, limits="constant lengths")
 def reverse_sequence(node: OnnxNode, g: Graph) -> Result:
-    """The first entries of every sample backwards, as many as its known length says."""
+    """Reverse the first entries of every sample; the lengths are constant."""
     shape, lengths = node.shape(0), node.ints(1)
     batch, time = node.attr("batch_axis", 1), node.attr("time_axis", 0)
     if {batch, time} != {0, 1} or len(shape) < 2 or len(lengths) != shape[batch]:
@@ -149,4 +149,4 @@ def reverse_sequence(node: OnnxNode, g: Graph) -> Result:
     steps, ends = np.arange(shape[time])[None, :], np.array(lengths)[:, None]
     index = np.where(steps < ends, ends - 1 - steps, steps) + np.arange(shape[batch])[:, None] * shape[time]
     rows = _as_rows(g, node.input(0), batch, time)
-    return node.result(_from_rows(g, picked(g, rows, 0, index.reshape(-1)), shape, batch, time))
+    return node.result(_from_rows(g, gather_slices(g, rows, 0, index.reshape(-1)), shape, batch, time))

@@ -1,4 +1,4 @@
-"""Sequences and optional values whose contents are known at conversion time: they are resolved to plain tensors."""
+"""Sequences and optionals with a length known at conversion time; they are resolved to tensors."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ def _sequence(node: OnnxNode, items: tuple[OnnxTensor, ...]) -> OnnxTensor:
     )
 
 
-def _place(node: OnnxNode, index: int, count: int, past_end: bool = False) -> int:
-    """A position in a sequence, counted from the front."""
-    place = int(node.scalar(index))
-    if not -count <= place < count + past_end:
-        raise node.fail(INVALID_NODE, f"position {place} in a sequence of {count} tensors")
-    return place + count if place < 0 else place
+def _index(node: OnnxNode, index: int, count: int, past_end: bool = False) -> int:
+    """Return a nonnegative index into a sequence."""
+    at = int(node.scalar(index))
+    if not -count <= at < count + past_end:
+        raise node.fail(INVALID_NODE, f"position {at} in a sequence of {count} tensors")
+    return at + count if at < 0 else at
 
 
 @onnx_op("SequenceEmpty", since=11, kind=Kind.FOLDED)
 def sequence_empty(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """No tensors."""
+    """Create an empty sequence."""
     node.optional_attr("dtype")
     return _sequence(node, ())
 
 
 @onnx_op("SequenceConstruct", since=11, kind=Kind.FOLDED)
 def sequence_construct(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """All inputs."""
+    """Create a sequence of all inputs."""
     return _sequence(node, tuple(node.tensor(index) for index in range(len(node.inputs))))
 
 
 @onnx_op("SequenceInsert", since=11, kind=Kind.FOLDED)
 def sequence_insert(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """One tensor more, at the end or at a place."""
+    """Insert a tensor at the end or at an index."""
     items = node.sequence(0)
-    place = _place(node, 2, len(items), True) if node.has_input(2) else len(items)
-    return _sequence(node, (*items[:place], node.tensor(1), *items[place:]))
+    at = _index(node, 2, len(items), True) if node.has_input(2) else len(items)
+    return _sequence(node, (*items[:at], node.tensor(1), *items[at:]))
 
 
 @onnx_op("SequenceErase", since=11, kind=Kind.FOLDED)
 def sequence_erase(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """One tensor less, the last or that at a place."""
+    """Remove the last tensor, or the one at an index."""
     items = node.sequence(0)
-    place = _place(node, 1, len(items)) if node.has_input(1) else len(items) - 1
-    return _sequence(node, (*items[:place], *items[place + 1 :]))
+    at = _index(node, 1, len(items)) if node.has_input(1) else len(items) - 1
+    return _sequence(node, (*items[:at], *items[at + 1 :]))
 
 
 @onnx_op("SequenceAt", since=11, kind=Kind.FOLDED)
 def sequence_at(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """The tensor at a place."""
+    """Return the tensor at an index."""
     items = node.sequence(0)
-    return items[_place(node, 1, len(items))]
+    return items[_index(node, 1, len(items))]
 
 
 @onnx_op("SequenceLength", since=11, kind=Kind.FOLDED)
 def sequence_length(node: OnnxNode, _: Graph) -> Array:
-    """How many tensors there are."""
+    """Number of tensors."""
     return np.array(len(node.sequence(0)), np.int64)
 
 
 @onnx_op("ConcatFromSequence", since=11, kind=Kind.DIRECT)
 def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
-    """All tensors one behind the other, or as slices of a new axis."""
+    """Concatenate all tensors, or stack them along a new axis."""
     items = node.sequence(0)
     if not items or any(item.element is not items[0].element or item.quant is not None for item in items):
-        raise node.fail(INVALID_NODE, "joins no tensors, or tensors of different types")
+        raise node.fail(INVALID_NODE, "its sequence is empty, or has tensors of different types")
     is_new = bool(node.attr("new_axis", 0))
     shapes = [tuple(int(extent) for extent in item.shape) for item in items]
     axis = node.axis(node.required_attr("axis", 0), len(shapes[0]) + is_new)
@@ -88,7 +88,7 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
         if 0 not in shape
     ]
     if not values:
-        raise node.fail(INVALID_NODE, "joins no elements at all")
+        raise node.fail(INVALID_NODE, "all tensors of its sequence are empty")
     value = g.add(Concat(axis), *values) if len(values) > 1 else values[0]
     roots = frozenset[str]().union(*(item.roots for item in items))
     return OnnxTensor(node.output_names[0], items[0].element, value.shape, None, value, None, roots)
@@ -96,7 +96,7 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
 
 @onnx_op("SplitToSequence", since=11, kind=Kind.FOLDED)
 def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
-    """Parts of a tensor along an axis: of one size, of given sizes, or single slices."""
+    """Split along an axis into parts of one size, of given sizes, or into single slices."""
     shape = node.shape(0)
     axis = node.axis(node.attr("axis", 0), len(shape))
     extent, keeps_axis = shape[axis], True
@@ -129,7 +129,7 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
 
 @onnx_op("SequenceMap", since=17, kind=Kind.FOLDED)
 def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
-    """The body once per tensor of the first sequence; other sequences are read alongside, tensors as they are."""
+    """Inline the body once per tensor of the first sequence; other sequences are indexed too, tensors passed whole."""
     body, first = graph_attribute(node, "body"), node.sequence(0)
     rows: list[list[OnnxTensor]] = []
     for number in range(len(first)):
@@ -148,7 +148,7 @@ def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
 
 @onnx_op("OptionalHasElement", since=15, kind=Kind.FOLDED)
 def optional_has_element(node: OnnxNode, _: Graph) -> Array:
-    """True for whatever is given."""
+    """True if the optional has a value."""
     if node.has_input(0):
         node.read_inputs.add(0)
     return np.array(node.has_input(0))
@@ -156,7 +156,7 @@ def optional_has_element(node: OnnxNode, _: Graph) -> Array:
 
 @onnx_op("Optional", "OptionalGetElement", since=15, kind=Kind.FOLDED)
 def optional_value(node: OnnxNode, _: Graph) -> OnnxTensor:
-    """The tensor or sequence itself."""
+    """The value of the optional."""
     found = node.inputs[0] if node.inputs else None
     if found is None:
         raise node.fail(INVALID_NODE, "has no value", "supported: optional values that are there")

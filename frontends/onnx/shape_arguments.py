@@ -1,7 +1,6 @@
-"""How operators that change shapes read their attributes and inputs; shared by converters and constant evaluators.
+"""Arguments of Reshape, Squeeze, Transpose, reductions and others, for converters and constant evaluators.
 
-Several attributes became inputs in later opsets. The functions here take whichever a node has, in the version that its
-opset means.
+Several attributes became inputs in later opsets. These functions read the form that the opset of the node has.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
 
 
 def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
-    """Integers that are an attribute before opset ``input_since`` and an optional input from then on."""
+    """Read integers that are an attribute before opset ``input_since``, and an optional input since then."""
     if node.version < input_since:
         return node.ints_attr(name)
     return node.ints(index) if node.has_input(index) else None
@@ -58,7 +57,7 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
     shape = node.shape(0)
     axes = attr_or_input(node, "axes", 1, 13)
     if axes is None:
-        return tuple(extent for extent in shape if extent != 1)  # whether an open one goes, its number decides
+        return tuple(extent for extent in shape if extent != 1)  # raises an error for a symbolic extent
     removed = node.axes(axes, len(shape))
     if any(shape[axis] != 1 for axis in removed):
         raise node.fail(INVALID_NODE, f"axes {list(removed)} of shape {list(shape)} do not all have extent 1")
@@ -66,7 +65,7 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
 
 
 def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
-    """Result shape of Unsqueeze; its axes count in the result."""
+    """Result shape of Unsqueeze; the axes are those of the result."""
     shape = node.shape(0)
     axes = attr_or_input(node, "axes", 1, 13)
     if axes is None:
@@ -78,7 +77,7 @@ def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
 
 
 def transpose_order(node: OnnxNode) -> tuple[int, ...]:
-    """Axis order of Transpose; reversed when not given."""
+    """Axis order of Transpose; reversed by default."""
     rank = node.rank(0)
     order = node.ints_attr("perm")
     if order is None:
@@ -89,7 +88,7 @@ def transpose_order(node: OnnxNode) -> tuple[int, ...]:
 
 
 def reduce_axes(node: OnnxNode, input_since: int) -> tuple[int, ...]:
-    """Axes of a reduction; none given means all, or none with ``noop_with_empty_axes``."""
+    """Axes of a reduction; by default all, or none with ``noop_with_empty_axes``."""
     rank = node.rank(0)
     axes = attr_or_input(node, "axes", 1, input_since)
     no_op = node.attr("noop_with_empty_axes", 0) if node.version >= input_since else 0
@@ -99,14 +98,14 @@ def reduce_axes(node: OnnxNode, input_since: int) -> tuple[int, ...]:
 
 
 def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int, ...]:
-    """A shape after a reduction."""
+    """Shape after a reduction."""
     if keep:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape))
     return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
 
 
 def target_extents(node: OnnxNode, index: int) -> tuple[int, ...]:
-    """A constant input that is a shape."""
+    """Read a shape from a constant input."""
     found = node.ints(index)
     if any(extent < 0 for extent in found):
         raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(found)}")

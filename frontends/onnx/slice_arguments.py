@@ -1,7 +1,6 @@
-"""How operators that join, cut and pad read their attributes and inputs; shared by converters and constant evaluators.
+"""Arguments of Concat, Split, Slice and Pad, for converters and constant evaluators.
 
-Several attributes became inputs in later opsets. The functions here take whichever a node has, in the version that its
-opset means.
+Several attributes became inputs in later opsets. These functions read the form that the opset of the node has.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from tpuconvert.schema.errors import INVALID_NODE
 
 
 def concat_axis(node: OnnxNode) -> int:
-    """Axis of Concat; the first opset had a default."""
+    """Axis of Concat; opset 1 has a default."""
     axis = node.attr("axis", 1) if node.version < 4 else node.required_attr("axis", 0)
     return node.axis(axis, node.rank(0))
 
 
 def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
-    """Axis and extents of the parts of Split.
+    """Axis of Split, and the extent of each output.
 
-    Without sizes the parts are equal; from opset 18 the last one may be smaller.
+    By default all outputs have the same extent; from opset 18 the last one may be smaller.
     """
     shape = node.shape(0)
     axis = node.axis(node.attr("axis", 0), len(shape))
@@ -33,21 +32,21 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
     extent = shape[axis]
     if sizes is not None:
         if sum(sizes) != extent or any(size < 0 for size in sizes):
-            raise node.fail(INVALID_NODE, f"parts {list(sizes)} of extent {extent}")
+            raise node.fail(INVALID_NODE, f"sizes {list(sizes)} do not add up to the extent {extent}")
         return axis, list(sizes)
     count = node.attr("num_outputs", len(node.output_names)) if node.version >= 18 else len(node.output_names)
     if count < 1 or (extent % count and node.version < 18):
-        raise node.fail(INVALID_NODE, f"extent {extent} cannot be cut into {count} equal parts")
+        raise node.fail(INVALID_NODE, f"extent {extent} cannot be split into {count} equal parts")
     size = -(-extent // count)
     parts = [size] * (count - 1)
     if extent - sum(parts) < 0:
-        raise node.fail(INVALID_NODE, f"extent {extent} cannot be cut into {count} parts")
+        raise node.fail(INVALID_NODE, f"extent {extent} cannot be split into {count} parts")
     return axis, [*parts, extent - sum(parts)]
 
 
 @dataclass(frozen=True)
 class AxisSlice:
-    """Elements start, start+step, ... of one axis, ``count`` of them; the step may be negative."""
+    """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative."""
 
     axis: int
     start: int
@@ -56,21 +55,21 @@ class AxisSlice:
 
     @property
     def last(self) -> int:
-        """The last index that is taken."""
+        """Last selected index."""
         return self.start + self.step * (self.count - 1)
 
     @property
     def indices(self) -> range:
-        """The indices that are taken."""
+        """Selected indices."""
         return range(self.start, self.start + self.step * self.count, self.step)
 
 
 _TO_THE_END = 2**31 - 1
-"""From this bound on a slice takes an axis to its end, however long it is."""
+"""A slice end from this bound on is the end of the axis, also for a symbolic extent."""
 
 
 def slices(node: OnnxNode) -> list[AxisSlice]:
-    """What Slice takes, one entry per sliced axis; bounds are clamped as in NumPy."""
+    """Slices of Slice, one entry per sliced axis; bounds are clamped as in NumPy."""
     shape = node.shape(0)
     if node.version < 10:
         starts: tuple[int, ...] = node.required_attr("starts", (0,))
@@ -99,7 +98,7 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
 
 
 def pads_per_axis(node: OnnxNode) -> list[tuple[int, int]]:
-    """Elements that Pad adds before and behind each axis; negative ones cut."""
+    """Elements that Pad adds before and after each axis; negative ones crop."""
     rank = node.rank(0)
     if node.version < 11:
         name = "paddings" if node.version < 2 else "pads"

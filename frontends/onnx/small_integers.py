@@ -1,7 +1,7 @@
-"""Arithmetic of 8- and 16-bit integers that wraps around, as the standard's operators do, in INT32.
+"""Arithmetic of 8- and 16-bit integers with wrap-around, as the ONNX standard defines it, computed in INT32.
 
-The operators of the set saturate. Every intermediate result here stays below 2^24, so that it is exact also on chips
-that compute INT32 in binary32.
+TPU operators saturate. All intermediate results stay below 2^24, so that they are exact on chips that compute INT32 in
+float32.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.types import DType, Scalar
 
 
-def widened(g: Graph, x: Value) -> Value:
-    """The same integers as INT32."""
+def widen_to_int32(g: Graph, x: Value) -> Value:
+    """Cast small integers to INT32."""
     if x.is_constant:
         return g.constant(x.array.astype(np.int32), name=x.name)
     return emit.cast(g, x, DType.INT32)
 
 
-def wrapped(g: Graph, x: Value, dtype: DType) -> Value:
-    """INT32 numbers modulo the range of a small type, in that type."""
+def wrap_to_range(g: Graph, x: Value, dtype: DType) -> Value:
+    """Reduce INT32 values modulo the range of a small type, and cast to it."""
     half = 1 << (dtype.bits - 1) if dtype.is_signed else 0
     shifted = emit.adds(g, x, half) if half else x
     rest = _low(g, shifted, dtype.bits)
@@ -30,20 +30,20 @@ def wrapped(g: Graph, x: Value, dtype: DType) -> Value:
 
 
 def _low(g: Graph, x: Value, bits: int) -> Value:
-    """The lowest bits of INT32 numbers."""
+    """Low-order bits of INT32 values."""
     return g.add(BitAnds(Scalar(DType.INT32, (1 << bits) - 1)), x)
 
 
 def small_sum(g: Graph, function: str, a: Value, b: Value) -> Value:
-    """Sum or difference (``add``, ``sub``) of small integers."""
-    return wrapped(g, emit.binary(g, function, widened(g, a), widened(g, b)), a.dtype)
+    """Add or subtract (``add``, ``sub``) small integers."""
+    return wrap_to_range(g, emit.binary(g, function, widen_to_int32(g, a), widen_to_int32(g, b)), a.dtype)
 
 
 def small_product(g: Graph, a: Value, b: Value) -> Value:
-    """Product of small integers; one factor of 16 bits is taken in two halves."""
-    x, y, dtype = widened(g, a), widened(g, b), a.dtype
+    """Multiply small integers; one 16-bit operand is split into two bytes."""
+    x, y, dtype = widen_to_int32(g, a), widen_to_int32(g, b), a.dtype
     if dtype.bits == 8:
-        return wrapped(g, emit.mul(g, x, y), dtype)
+        return wrap_to_range(g, emit.mul(g, x, y), dtype)
     if x.is_constant:
         x, y = y, x
     x = _low(g, x, 16)
@@ -54,9 +54,9 @@ def small_product(g: Graph, a: Value, b: Value) -> Value:
         low = _low(g, y, 8)
         high = _high_byte(g, _low(g, y, 16), low)
     upper = _low(g, emit.muls(g, _low(g, emit.mul(g, x, high), 8), 256), 16)
-    return wrapped(g, emit.add(g, _low(g, emit.mul(g, x, low), 16), upper), dtype)
+    return wrap_to_range(g, emit.add(g, _low(g, emit.mul(g, x, low), 16), upper), dtype)
 
 
 def _high_byte(g: Graph, x: Value, low: Value) -> Value:
-    """(x - low) / 256 of numbers below 2^16: exact in FLOAT32."""
+    """``(x - low) / 256`` of values below 2^16; exact in FLOAT32."""
     return emit.cast(g, emit.muls(g, emit.as_float(g, emit.sub(g, x, low)), 1 / 256), DType.INT32)

@@ -1,7 +1,7 @@
-"""Operators that the standard itself defines by other operators, for those without a converter of their own.
+"""Functions of the ONNX standard: operators that it defines by other operators, used if there is no converter.
 
-The bodies come with the ``onnx`` package and do not depend on a user's file; only names and numbers are looked up.
-Functions whose body the standard builds for a particular node are not among them.
+The bodies are part of the ``onnx`` package; nothing of a user's file is passed to it but names and versions. Functions
+whose body depends on the attributes or types of a node are not included.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tpuconvert.frontends.onnx.unsupported_operators import REASONS
 from tpuconvert.frontends.registry import Kind, Registration
 
 DOMAINS = ("",)
-"""Where operators are looked up; functions of machine learning and of previews are none of ours."""
+"""Domains with supported functions; those of ai.onnx.ml and ai.onnx.preview are not supported."""
 
 
 @lru_cache(maxsize=256)
 def standard_function(operator: str, domain: str, version: int) -> FunctionProto | None:
-    """The body of an operator in the meaning of an opset, with the default values of its attributes filled in."""
+    """Return the body of an operator in an opset, with default values for its attributes, or None."""
     if domain not in DOMAINS or not 1 <= version <= NEWEST_OPSET:
         return None
-    from onnx import defs  # takes its time, and most models need none of it
+    from onnx import defs  # 75 ms, needed only for operators without a converter
 
     try:
         schema = defs.get_schema(operator, version, domain)
@@ -43,7 +43,7 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
 
 
 def registrations() -> list[Registration]:
-    """An entry for every operator that has such a body, for the tables."""
+    """Return an entry for every operator with a function body, for the tables of operators."""
     from onnx import defs
 
     found: dict[str, int] = {}
@@ -51,7 +51,7 @@ def registrations() -> list[Registration]:
         is_ours = schema.domain in DOMAINS and schema.name not in REASONS and not schema.deprecated
         if is_ours and standard_function(schema.name, schema.domain, schema.since_version) is not None:
             found[schema.name] = min(schema.since_version, found.get(schema.name, schema.since_version))
-    how = "as the standard defines it by other operators"
+    how = "expanded to its function body in the ONNX standard"
     return [
         Registration(name, "", since, standard_function, Kind.DECOMPOSED, how) for name, since in sorted(found.items())
     ]

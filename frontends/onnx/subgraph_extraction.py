@@ -1,4 +1,4 @@
-"""Which nodes of a source graph are needed, in an order in which they can be converted."""
+"""Select the nodes between given inputs and outputs of a source graph, in topological order."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from tpuconvert.schema.spelling import did_you_mean
 
 
 def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
-    """Index of the node that makes each tensor.
+    """Map each tensor to the index of its producer.
 
     Raises:
-        CorruptInputError: a tensor is made twice.
+        CorruptInputError: two nodes have the same output.
     """
     made: dict[str, int] = {}
     given = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
     for index, node in enumerate(graph.node):
         for name in node.output[:]:
             if name and (name in made or name in given):
-                raise CorruptInputError(f"tensor '{name}' is made more than once", file=file)
+                raise CorruptInputError(f"tensor '{name}' is the output of more than one node", file=file)
             if name:
                 made[name] = index
     return made
 
 
 def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str], file: str) -> list[NodeProto]:
-    """The nodes that ``outputs`` depend on when the graph begins at ``inputs``, each after those it reads from.
+    """Return the nodes that ``outputs`` depend on if the graph begins at ``inputs``, in topological order.
 
-    Nodes keep the file's order where that is one in which they can run.
+    The order of the file is kept if it is topological.
 
     Raises:
-        CorruptInputError: the nodes form a cycle, or a tensor is made twice.
+        CorruptInputError: the nodes form a cycle, or two nodes have the same output.
     """
     made = producers_of(graph, file)
     stop = set(inputs)
@@ -48,20 +48,20 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
             pending.extend(waiting[index])
     if all(max(sources, default=-1) < index for index, sources in waiting.items()):
         return [node for index, node in enumerate(graph.node) if index in waiting]
-    readers: dict[int, list[int]] = {index: [] for index in waiting}
+    users: dict[int, list[int]] = {index: [] for index in waiting}
     for index, sources in waiting.items():
         for source in sources:
-            readers[source].append(index)
+            users[source].append(index)
     ready = [index for index, sources in waiting.items() if not sources]
     heapq.heapify(ready)
     order: list[int] = []
     while ready:
         index = heapq.heappop(ready)
         order.append(index)
-        for reader in readers[index]:
-            waiting[reader].discard(index)
-            if not waiting[reader]:
-                heapq.heappush(ready, reader)
+        for user in users[index]:
+            waiting[user].discard(index)
+            if not waiting[user]:
+                heapq.heappush(ready, user)
     if len(order) != len(waiting):
         stuck = graph.node[min(waiting.keys() - set(order))]
         raise CorruptInputError("its nodes form a cycle", file=file, node=stuck.name or stuck.output[0])
@@ -69,10 +69,10 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
 
 
 def check_names(graph: GraphProto, names: Sequence[str], what: str, file: str) -> None:
-    """Whether tensors named by the caller exist.
+    """Check that tensors named by the caller exist.
 
     Raises:
-        UsageError: naming the ones that do not, and what exists.
+        UsageError: one does not exist, or is named twice.
     """
     known = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
     known |= {tensor.name for tensor in initializers(graph)}

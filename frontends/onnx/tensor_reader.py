@@ -1,7 +1,8 @@
-"""Constants of an ONNX file as NumPy arrays, whichever of the format's four ways of storing them was used.
+"""Read constants of an ONNX file as NumPy arrays.
 
-A tensor's elements stand in ``raw_data`` (little endian), in the typed field of their type, in a file of their own
-(external data), or as indices and values (sparse). Sizes are compared before anything is allocated.
+The elements of a tensor are stored in ``raw_data`` (little endian), in the field of their type (such as
+``float_data``), in a separate file (external data), or as indices and values (sparse). Sizes are checked before any
+memory is allocated.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ class TensorReader:
 
     Args:
         path: the model file; external data must be in or below its folder. None for a message without a file.
-        limits: bounds.
-        content: of the model file, for what stands in it as external data (``raw_data.py``).
-        allow_root: a directory that external data may be in besides.
+        limits: bounds on sizes.
+        content: of the model file, for tensors that refer to it (``raw_data.py``).
+        allow_root: another directory that may contain external data.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class TensorReader:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The external files that constants were read from, by name."""
+        """Paths of the external files that were read, sorted."""
         return tuple(sorted(self._maps))
 
     def shape(self, tensor: TensorProto) -> tuple[int, ...]:
-        """The extents, checked to be a shape and to stay below the limits.
+        """Return the shape of a tensor after checking it against the limits.
 
         Raises:
             CorruptInputError: a negative extent, or too many axes.
             ResourceLimitError: too many bytes.
         """
-        shape = tuple(tensor.dims[:])  # a copy of a repeated field is quicker to walk over than the field itself
+        shape = tuple(tensor.dims[:])  # iterating over a copy of a repeated field is faster than over the field
         if shape and min(shape) < 0:
             raise self._corrupt(tensor, f"has a negative extent in its shape {list(shape)}")
         if len(shape) > 64:
@@ -82,10 +83,10 @@ class TensorReader:
         return shape
 
     def element(self, tensor: TensorProto) -> Element:
-        """The element type.
+        """Return the element type of a tensor.
 
         Raises:
-            CorruptInputError: the type is unknown or not readable (strings, complex numbers).
+            CorruptInputError: the type is unknown or not supported (strings, complex numbers).
         """
         element = ELEMENTS.get(tensor.data_type)
         if element is None:
@@ -95,17 +96,17 @@ class TensorReader:
         return element
 
     def read(self, tensor: TensorProto) -> Array:
-        """The elements; those of NumPy's own types in external files stay memory-mapped.
+        """Return the elements of a tensor; those in external files stay memory-mapped if NumPy has the type.
 
         Raises:
-            CorruptInputError: the data do not fit type and shape, or the external file is missing, too short or
-                outside the model's folder.
+            CorruptInputError: the data do not match type and shape, or the external file is missing, too short or
+                outside the folder of the model.
             ResourceLimitError: larger than the limits.
         """
-        return self.typed(tensor)[1]
+        return self.read_typed(tensor)[1]
 
-    def typed(self, tensor: TensorProto) -> tuple[Element, Array]:
-        """Element type and elements; errors as ``read``."""
+    def read_typed(self, tensor: TensorProto) -> tuple[Element, Array]:
+        """Return the element type and the elements of a tensor; raises the errors of ``read``."""
         element, shape = self.element(tensor), self.shape(tensor)
         if tensor.HasField("segment"):
             raise self._corrupt(tensor, "is stored in segments, which no ONNX version defines for models")
@@ -117,12 +118,12 @@ class TensorReader:
         data = self._external(tensor, expected) if is_external else np.frombuffer(tensor.raw_data, np.uint8)
         if data.size != expected:
             raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
-        if element is element_types.FLOAT and count and _IS_LITTLE:  # as most are
+        if element is element_types.FLOAT and count and _IS_LITTLE:  # the most common case
             return element, np.ndarray(shape, element.numpy, data)
         return element, _from_bytes(element, data, count).reshape(shape)
 
     def read_sparse(self, sparse: SparseTensorProto) -> Array:
-        """A sparse constant as a dense array.
+        """Return a sparse constant as a dense array.
 
         Raises:
             CorruptInputError: indices outside the shape, or lengths that differ.
@@ -144,7 +145,7 @@ class TensorReader:
         return result.reshape(shape)
 
     def _decode_typed(self, tensor: TensorProto, element: Element, shape: tuple[int, ...]) -> Array:
-        """Typed fields: int32_data also carries every type of up to 16 bits, as bit patterns."""
+        """Decode the field of a type: ``int32_data`` contains all types of up to 16 bits, as bit patterns."""
         count = math.prod(shape)
         field = {
             element_types.FLOAT.code: "float_data",
@@ -185,12 +186,13 @@ class TensorReader:
             length = expected if expected <= mapped.size - offset else mapped.size - offset
         if length < 0 or offset + length > mapped.size:
             raise self._corrupt(
-                tensor, f"wants bytes {offset} to {offset + max(length, 0)} of '{location}', which has {mapped.size}"
+                tensor,
+                f"refers to bytes {offset} to {offset + max(length, 0)} of '{location}', which has {mapped.size} bytes",
             )
         return mapped[offset : offset + length]
 
     def _map(self, tensor: TensorProto, location: str) -> Array:
-        """The external file, memory-mapped once."""
+        """Return an external file, which is memory-mapped at its first use."""
         if self._path is None:
             raise self._corrupt(
                 tensor,
@@ -202,7 +204,7 @@ class TensorReader:
             if not os.path.isfile(resolved):
                 raise self._corrupt(
                     tensor,
-                    f"needs the external file '{location}', which is not there",
+                    f"needs the external file '{location}', which does not exist",
                     hint="copy it next to the model file",
                 )
             size = os.path.getsize(resolved)
@@ -217,7 +219,7 @@ class TensorReader:
 
     def _number(self, tensor: TensorProto, text: str, key: str) -> int:
         if not text.isascii() or not text.isdigit() or len(text) > 19:
-            raise self._corrupt(tensor, f"has external data with {key} '{text[:40]}', which is no number")
+            raise self._corrupt(tensor, f"has external data with {key} '{text[:40]}', which is not a number")
         return int(text)
 
     def _corrupt(self, tensor: TensorProto, found: str, hint: str = "") -> CorruptInputError:
@@ -225,7 +227,7 @@ class TensorReader:
 
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:
-    """Elements from little-endian bytes of exactly the right length."""
+    """Convert little-endian bytes to elements. The length has been checked."""
     if element.bits < 8:
         return _unpack(element, data)[:count]
     if element is element_types.BOOL:
@@ -243,7 +245,7 @@ def _view(data: Array, numpy_type: Any) -> Array:
 
 
 def _unpack(element: Element, data: Array) -> Array:
-    """Two- and four-bit integers: the lowest bits of a byte are the first element."""
+    """Unpack 2- and 4-bit integers: the first element is in the low-order bits of a byte."""
     per_byte = 8 // element.bits
     shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(element.bits)
     unsigned: Array = ((data[:, None] >> shifts) & np.uint8((1 << element.bits) - 1)).reshape(-1)
@@ -255,7 +257,7 @@ def _unpack(element: Element, data: Array) -> Array:
 
 
 def _float8_values(element: Element) -> Array:
-    """All 256 values of a float8 type: sign, exponent, mantissa; what NaN and infinity look like differs by type."""
+    """Values of all 256 codes of a float8 type. The codes for NaN and infinity depend on the type."""
     mantissa_bits = 3 if "e4m3" in element.name else 2
     unsigned_zero = element.name.endswith("uz")
     bias = (1 << (6 - mantissa_bits)) - (0 if unsigned_zero else 1)

@@ -1,7 +1,7 @@
-"""ConvTranspose, one-, two- and three-dimensional.
+"""ConvTranspose with one to three spatial axes.
 
-One spatial axis runs as two with a height of 1. Three spread the input with zeros and then are an ordinary convolution
-with flipped weights.
+One spatial axis is converted as two with height 1. With three axes, zeros are inserted between the elements of the
+input, and a convolution with flipped weights follows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.convolution import (
     Window,
+    add_convolution,
     as_line,
     as_plane,
     bias_of,
     check_channels,
     convolve,
     kernel_of,
-    product_of,
     read_window,
     split_total,
 )
@@ -36,7 +36,7 @@ from tpuconvert.schema.types import Scalar
 def conv_transpose(node: OnnxNode, g: Graph) -> Value:
     """Transposed convolution; weight [ic, oc/groups, ...].
 
-    ``output_padding`` becomes a negative padding behind; ``output_shape`` decides the padding.
+    ``output_padding`` becomes a negative pad after the data; ``output_shape`` determines the pads.
     """
     x, w = emit.floats(node.input(0)), emit.floats(node.input(1), "its weight")
     groups = node.attr("group", 1)
@@ -46,12 +46,12 @@ def conv_transpose(node: OnnxNode, g: Graph) -> Value:
     bias = bias_of(node, g, node.optional(2), weight[1] * groups)
     pads = _transposed_pads(node, window, extents)
     if len(extents) == 3:
-        return _spread_and_convolve(node, g, x, w, bias, window, pads, groups)
+        return _insert_zeros_and_convolve(node, g, x, w, bias, window, pads, groups)
     line = len(extents) == 1
     (top, bottom), (left, right) = ((0, 0), pads[0]) if line else pads
     stride_h, stride_w = (1, window.strides[0]) if line else window.strides
     dh, dw = (1, window.dilations[0]) if line else window.dilations
-    # The operator accepts a negative padding only behind, and only less than one stride of it.
+    # The TPU operator accepts negative pads only after the data, and only smaller than one stride.
     beyond = (max(-top, 0), max(-bottom - (stride_h - 1), 0), max(-left, 0), max(-right - (stride_w - 1), 0))
     op = Deconv(
         dh=dh,
@@ -69,12 +69,12 @@ def conv_transpose(node: OnnxNode, g: Graph) -> Value:
         y = g.add(Pad(Scalar.f32(0), (0, 0, 0, 0, *beyond)), y)
         y = y if bias is None else emit.add(g, y, bias)
     else:
-        y = product_of(g, op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
+        y = add_convolution(g, op, as_plane(g, x) if line else x, as_plane(g, w) if line else w, bias)
     return as_line(g, y) if line else y
 
 
 def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Elements to cut before and behind each axis of the full result; negative behind: elements to add."""
+    """Elements to crop before and after each axis of the full result; a negative number after adds elements."""
     axes = len(extents)
     extra = node.ints_attr("output_padding") or (0,) * axes
     wanted = node.ints_attr("output_shape")
@@ -91,16 +91,16 @@ def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> 
         elif window.auto_pad.startswith("SAME"):
             total = max(full + extra[axis] - extent * stride, 0)
         else:
-            before, behind = window.pads[axis]
-            found.append((before, behind - extra[axis]))
+            before, after = window.pads[axis]
+            found.append((before, after - extra[axis]))
             continue
-        before, behind = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
-        before, behind = (max(before, 0), total - max(before, 0)) if total < 0 else (before, behind)
-        found.append((before, behind - extra[axis]))
+        before, after = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
+        before, after = (max(before, 0), total - max(before, 0)) if total < 0 else (before, after)
+        found.append((before, after - extra[axis]))
     return tuple(found)
 
 
-def _spread_and_convolve(
+def _insert_zeros_and_convolve(
     node: OnnxNode,
     g: Graph,
     x: Value,
@@ -110,11 +110,11 @@ def _spread_and_convolve(
     pads: tuple[tuple[int, int], ...],
     groups: int,
 ) -> Value:
-    """Transposed convolution with three axes: zeros between the elements, then conv3d with flipped weights."""
+    """Convert three spatial axes: insert zeros between the elements, then conv3d with flipped weights."""
     if not node.is_constant(1):
         raise node.fail(
             UNSUPPORTED_ATTRIBUTE,
-            "a three-dimensional weight that is computed",
+            "a computed weight with three spatial axes",
             "supported: constant",
             needs=node.tensor(1),
         )
@@ -124,16 +124,16 @@ def _spread_and_convolve(
     flipped = np.flip(w.array, (2, 3, 4)).reshape(groups, ic // groups, oc, *kernel)
     flipped = flipped.transpose(0, 2, 1, 3, 4, 5).reshape(groups * oc, ic // groups, *kernel)
     weight = g.constant(np.ascontiguousarray(flipped), name=w.name)
-    borders = tuple(
-        ((k - 1) * d - before, (k - 1) * d - behind)
-        for k, d, (before, behind) in zip(window.kernel, window.dilations, pads, strict=True)
+    padding = tuple(
+        ((k - 1) * d - before, (k - 1) * d - after)
+        for k, d, (before, after) in zip(window.kernel, window.dilations, pads, strict=True)
     )
-    plain = Window(window.kernel, (1, 1, 1), window.dilations, borders, "NOTSET")
-    return convolve(g, x, weight, bias, plain, borders, groups)
+    plain = Window(window.kernel, (1, 1, 1), window.dilations, padding, "NOTSET")
+    return convolve(g, x, weight, bias, plain, padding, groups)
 
 
 def spread(g: Graph, x: Value, axis: int, stride: int) -> Value:
-    """Put ``stride - 1`` zeros between neighbours along an axis."""
+    """Insert ``stride - 1`` zeros between the elements of an axis."""
     if stride == 1:
         return x
     shape = emit.extents(x)

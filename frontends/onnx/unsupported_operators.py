@@ -1,4 +1,4 @@
-"""Operators of the standard that have no place in the operator set, and why."""
+"""ONNX operators that cannot be expressed as TPU operators, with the reasons."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _REASONS = {
         "TfIdfVectorizer",
     ),
     "image decoding is outside of the graph": ("ImageDecoder",),
-    "the number of distinct values depends on the data": ("Unique",),
+    "the number of distinct values is data-dependent": ("Unique",),
 }
 REASONS = {operator: reason for reason, operators in _REASONS.items() for operator in operators}
-"""Per operator of the default domain, why it cannot be converted."""
+"""Operator of the default domain -> the reason why it cannot be converted."""
 
 registry("onnx").refuse(REASONS)
 
@@ -35,9 +35,9 @@ DOMAINS = {
     "ai.onnx.ml": "an operator of classical machine learning",
     "ai.onnx.preview": "a preview operator, whose meaning may still change",
 }
-"""Per domain of the standard, why none of its operators can be converted."""
+"""Domain of the standard -> the reason why none of its operators can be converted."""
 
 
 def reason(operator: str, domain: str) -> str:
-    """Why an operator cannot be converted, where that is known; else an empty text."""
+    """Return the reason why an operator cannot be converted, or an empty string."""
     return REASONS.get(operator, "") if domain == "" else DOMAINS.get(domain, "")

@@ -263,7 +263,7 @@ SECRET = b"a secret of this machine"
         ("{root}/secret.bin", "at the absolute path"),
         ("/proc/self/environ", "at the absolute path"),
         ("link.bin", "outside the model's folder"),
-        ("fifo.bin", "which is not there"),
+        ("fifo.bin", "which does not exist"),
     ],
 )
 def test_external_data_are_read_only_where_a_conversion_may(

@@ -44,7 +44,7 @@ def test_names_the_message_in_errors() -> None:
     proto.graph.node[0].op_type = "NoSuchOperator"
     with pytest.raises(tc.UnsupportedError, match=r"<ModelProto>: 1 problem.*\n.*NoSuchOperator"):
         tc.convert(proto)
-    with pytest.raises(tc.CorruptInputError, match="<ModelProto>: not a valid ONNX model: it holds no graph"):
+    with pytest.raises(tc.CorruptInputError, match="<ModelProto>: not a valid ONNX model: it has no graph"):
         tc.convert(onnx.ModelProto())
 
 

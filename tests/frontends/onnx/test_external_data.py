@@ -69,7 +69,7 @@ def test_command_line_and_a_file_that_is_missing(tmp_path: Path, monkeypatch: py
     assert main(["convert", "model.onnx", "--verify"]) == 0
     (tmp_path / "deeper" / "second.bin").unlink()
     assert main(["convert", "model.onnx"]) == 4
-    with pytest.raises(CorruptInputError, match=r"needs the external file 'deeper/second.bin', which is not there"):
+    with pytest.raises(CorruptInputError, match=r"needs the external file 'deeper/second.bin', which does not exist"):
         load(tmp_path / "model.onnx")
 
 

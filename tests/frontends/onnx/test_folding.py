@@ -147,7 +147,7 @@ def test_constant_nodes(attributes: dict[str, Any], expected: Array, tmp_path: P
 
 def test_text_is_refused(tmp_path: Path) -> None:
     proto = model([one("Constant", value_string="hello")], {"x": ramp(1)}, ["y"])
-    with pytest.raises(UnsupportedError, match="value_string holds text"):
+    with pytest.raises(UnsupportedError, match="value_string contains text"):
         load(saved(proto, tmp_path))
 
 

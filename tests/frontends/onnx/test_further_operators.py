@@ -161,7 +161,7 @@ def test_functions_of_the_standard_are_expanded(tmp_path: Path) -> None:
     [
         ("RandomNormalLike", {}, "random numbers"),
         ("StringNormalizer", {}, "string data"),
-        ("Unique", {}, "depends on the data"),
+        ("Unique", {}, "data-dependent"),
         ("ImageDecoder", {}, "image decoding"),
         ("BitShift", {"direction": "UP"}, "LEFT or RIGHT"),
         ("Det", {}, "up to 3"),

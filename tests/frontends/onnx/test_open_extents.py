@@ -246,7 +246,7 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.chdir(tmp_path)
     saved(opened([node("Conv", "x w", "y")], {"w": ramp(2, 3, 3, 3)}, "N", 3, "H", "W"), tmp_path, "net.onnx")
     assert main(["check", "net.onnx"]) == 0
-    assert "extents of the inputs that stay open: N, H, W" in capsys.readouterr().out
+    assert "extents of the inputs that stay symbolic: N, H, W" in capsys.readouterr().out
     assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,H,16", "--verify"]) == 2  # H needs samples
     assert main(["convert", "net.onnx", "--input-shapes", "x=N,3,9,16", "--verify"]) == 0
     assert main(["inspect", "net.tpum"]) == 0
@@ -283,7 +283,7 @@ def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> 
     ]
     assert "'T' has to be a number: 'r' has the shape [N, 3, T]" in str(error)
     assert "'N' has to be a number: 'u' has the shape [N, 3, T]" in str(error)
-    assert str(error).count("with numbers for what is in angle brackets:  --input-shapes x=1,3,<T>") == 3
+    assert str(error).count("replace what is in angle brackets by numbers:  --input-shapes x=1,3,<T>") == 3
     graph = graph_of(proto, tmp_path, input_shapes={"x": (2, 3, 4)})
     assert graph.outputs[0].shape == (2, 3, 4)
     one_left = refused(proto, tmp_path, input_shapes={"x": ("N", 3, 4)})

@@ -130,7 +130,7 @@ def test_nearest_positions_are_computed_in_binary32(tmp_path: Path) -> None:
         ("Sum", np.zeros(3, np.uint8), [np.ones(3, np.uint8)], {}, "its inputs"),
         ("Reshape", ramp(6), [i64(4, 2)], {}, r"shape \[6\] does not fit \[4, 2\]"),
         ("Reshape", ramp(6), [i64(-1, -1)], {}, "target shape"),
-        ("Conv", ramp(1, 3, 4, 4), [ramp(2, 2, 3, 3)], {}, "do not fit together"),
+        ("Conv", ramp(1, 3, 4, 4), [ramp(2, 2, 3, 3)], {}, "do not match"),
         ("Conv", ramp(1, 2, 4, 4), [ramp(2, 2, 3, 3)], {"strides": [0, 1]}, "strides"),
         ("Conv", ramp(1, 2, 4, 4), [ramp(2, 2, 3, 3)], {"auto_pad": "SOME"}, "auto_pad='SOME'"),
         ("Gather", ramp(3), [i64(3)], {}, "outside -3 to 2"),

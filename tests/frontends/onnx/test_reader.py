@@ -73,7 +73,7 @@ def test_random_bytes_and_flipped_bits_never_escape(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda m: m.ClearField("graph"), "it holds no graph"),
+        (lambda m: m.ClearField("graph"), "it has no graph"),
         (lambda m: m.graph.ClearField("output"), "its graph has no outputs"),
         (lambda m: m.ClearField("opset_import"), "it names no opset"),
         (lambda m: setattr(m, "ir_version", -5), "its IR version is -5"),
@@ -81,8 +81,8 @@ def test_random_bytes_and_flipped_bits_never_escape(tmp_path: Path) -> None:
         (lambda m: setattr(m.graph.output[0], "name", ""), "a graph input or output has no name"),
         (lambda m: setattr(m.opset_import[0], "version", -1), "opset version -1"),
         (lambda m: m.opset_import.append(helper.make_opsetid("", 3)), "two opset versions"),
-        (lambda m: m.graph.node[1].output.append("c"), "tensor 'c' is made more than once"),
-        (lambda m: m.graph.node[1].output.append("w"), "tensor 'w' is made more than once"),
+        (lambda m: m.graph.node[1].output.append("c"), "tensor 'c' is the output of more than one node"),
+        (lambda m: m.graph.node[1].output.append("w"), "tensor 'w' is the output of more than one node"),
         (lambda m: m.graph.node[0].input.__setitem__(0, "y"), "its nodes form a cycle"),
         (lambda m: setattr(m.graph.initializer[0], "raw_data", b"123"), "constant 'w' holds 3 bytes, but float32"),
         (lambda m: m.graph.initializer[0].dims.__setitem__(0, -3), "negative extent"),
@@ -117,7 +117,7 @@ def test_models_older_than_opsets(tmp_path: Path) -> None:
 
     graph = graph_of(changed(first_version), tmp_path)
     assert ops(graph) == ["conv", "active"]
-    assert any("opset 1 is meant" in note for note in graph.notes)
+    assert any("files of its IR version use opset 1" in note for note in graph.notes)
 
 
 def test_opset_and_ir_of_the_future(tmp_path: Path) -> None:
