@@ -17,8 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: without the program's name; those of the process when None, which then ends here.
 
     """
-    # Matrix products here are many and small: threads wait for each other more than they work. And what they compute
-    # does not depend on how many cores a machine has. Read when NumPy is first imported; whoever sets it is heard.
+    # Matmuls here are many and small, so that threads mostly wait for each other. With one thread results do not depend
+    # on the number of cores. NumPy reads the variable when it is imported; a value of the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with reduced_gc_frequency():
         try:
@@ -28,14 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 130
         code = run(sys.argv[1:] if arguments is None else list(arguments))
         if arguments is None:
-            _leave(code)  # here: behind the block all the objects that were not looked at would be
+            _leave(code)  # inside the block: at its end the garbage collector would visit all objects
     return code
 
 
 def _leave(code: int) -> None:
     """End the process without freeing every object first, which takes a sixth of a conversion.
 
-    Returns where something cannot be written any more: Python says so when it ends in its own way.
+    Return if the output cannot be flushed: Python reports it at its regular exit.
     """
     atexit._run_exitfuncs()
     try:

@@ -1,4 +1,4 @@
-"""How long a model takes: times of whole runs, and of every step of the plan with what it computes."""
+"""Run time of a model: times of whole runs, and of every step of the plan with its work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """Half of the runs took no longer."""
+        """Median wall time of the runs, in seconds."""
         return statistics.median(self.seconds)
 
     @property

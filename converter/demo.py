@@ -35,7 +35,7 @@ PIXELS = "color=GRAY,scale=0.0625"
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one format: accuracies are shares of the test images."""
+    """Results of one format: accuracies are shares of the test images."""
 
     source_format: str
     float_top1: float
@@ -47,7 +47,7 @@ class Row:
 
 
 def example_folder() -> Path:
-    """Where the example's files are, in a checkout or an installed package.
+    """Return the folder of the example, in a checkout or an installed package.
 
     Raises:
         UsageError: they were left out of this installation.
@@ -63,15 +63,15 @@ def example_folder() -> Path:
 
 
 def load_part(folder: Path, name: str) -> tuple[Array, Array]:
-    """Pictures (uint8 [N, 8, 8]) and labels of one part: ``calibration`` or ``test``."""
+    """Images (uint8 [N, 8, 8]) and labels of one part: ``calibration`` or ``test``."""
     with np.load(folder / "digits.npz") as archive:
         chosen = archive[name]
         return archive["images"][chosen], archive["labels"][chosen]
 
 
-def predict(model: Model, pictures: Array) -> npt.NDArray[np.int64]:
-    """The class with the highest score, for every picture."""
-    feeds = load_feeds(pictures, model.graph.input_ports, model.preprocess)
+def predict(model: Model, images: Array) -> npt.NDArray[np.int64]:
+    """Return the class with the highest score for every image."""
+    feeds = load_feeds(images, model.graph.input_ports, model.preprocess)
     with Session(model) as session:
         scores = [next(iter(session.run(feed).values())) for feed in feeds]
     best: npt.NDArray[np.int64] = np.concatenate(scores).argmax(axis=1)
@@ -97,7 +97,7 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
     folder = example_folder()
     target.mkdir(parents=True, exist_ok=True)
     calibration, _ = load_part(folder, "calibration")
-    pictures, labels = load_part(folder, "test")
+    images, labels = load_part(folder, "test")
     rows, sections = [], []
     for source_format, (source, weights, layout) in SOURCES.items():
         progress.tell(f"{source_format}: {source}")
@@ -111,7 +111,7 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
             path = target / f"digits_{source_format}_{kind}.tpum"
             model.save(path)
             sizes.append(path.stat().st_size)
-        wanted, got = predict(plain, pictures), predict(quantized, pictures)
+        wanted, got = predict(plain, images), predict(quantized, images)
         rows.append(
             Row(
                 source_format,
@@ -150,7 +150,7 @@ def demo_page(rows: list[Row], sections: list[tuple[str, Description]]) -> str:
     """The table, then the report of every INT8 model."""
     lead = (
         "A small network that reads handwritten digits, converted from three formats, in float and in INT8: "
-        f"how many of {rows[0].images} test pictures each of them gets right."
+        f"how many of {rows[0].images} test images each of them gets right."
     )
     accuracy: list[list[Cell]] = [
         [escape(name), *(("n", escape(figure)) for figure in figures)] for name, *figures in map(cells, rows)

@@ -14,7 +14,7 @@ from tpuconvert.model import Model
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_arrays, load_feeds
-from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit, several
@@ -67,14 +67,14 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Samples with the index of their class: arrays by input name, or pictures."""
+    """Samples with the index of their class: arrays by input name, or images."""
 
     samples: Any
     labels: Array
 
 
 def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
-    """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of pictures per class.
+    """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
 
     Folders are classes by their number where all of their names are numbers, else in the order of their names.
 
@@ -105,7 +105,7 @@ def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
 def _from_folders(place: Path, classes: int) -> Labelled:
     folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
     if not folders:
-        raise UsageError(f"{place}: has no folder per class", hint="put the pictures of each class into its own folder")
+        raise UsageError(f"{place}: has no folder per class", hint="put the images of each class into its own folder")
     if all(folder.name.isdecimal() for folder in folders):
         numbers = [int(folder.name) for folder in folders]
     elif len(folders) == classes:
@@ -117,14 +117,14 @@ def _from_folders(place: Path, classes: int) -> Labelled:
         )
     if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
         raise UsageError(f"{place}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
-    pictures, labels = [], []
+    images, labels = [], []
     for number, folder in zip(numbers, folders, strict=True):
-        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
-        pictures += found
+        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+        images += found
         labels += [number] * len(found)
-    if not pictures:
-        raise UsageError(f"{place}: no pictures in its folders", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
-    return Labelled(pictures, np.array(labels))
+    if not images:
+        raise UsageError(f"{place}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
+    return Labelled(images, np.array(labels))
 
 
 @np.errstate(all="ignore")
@@ -143,7 +143,7 @@ def evaluate(
 
     Args:
         model: the model.
-        data: an ``.npz`` file with an array ``labels``, or a folder with a folder of pictures per class.
+        data: an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
         metrics: names of METRICS.
         output: the output with the scores, one per class; the first one when None.
         preprocess: instead of the model's own.
@@ -192,7 +192,7 @@ def _product(extents: Sequence[int | str]) -> int | None:
 
 
 def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
-    """Feeds of the samples; pictures are opened as they are needed."""
+    """Feeds of the samples; images are opened as they are needed."""
     ports = model.graph.input_ports
     if not isinstance(labelled.samples, list):
         source = load_feeds(labelled.samples, ports, rule)
@@ -200,8 +200,8 @@ def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
         return source
 
     def each() -> Any:
-        for picture in labelled.samples:
-            feeds: list[Feed] = list(load_feeds(picture, ports, rule))
+        for image in labelled.samples:
+            feeds: list[Feed] = list(load_feeds(image, ports, rule))
             yield from feeds
 
     return each()

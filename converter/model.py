@@ -64,7 +64,7 @@ class Model:
 
     @cached_property
     def preprocess(self) -> Preprocess | None:
-        """How pictures become the model's input, where that was given."""
+        """How images become the model's input, where that was given."""
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
 
     @property

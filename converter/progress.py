@@ -1,19 +1,19 @@
-"""What a long conversion tells while it runs. The library says nothing; the command line draws it on stderr."""
+"""Progress of a long conversion. The library reports it; the command line shows it on stderr."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """Receives the stages of a conversion. This one keeps silent; others draw."""
+    """Receiver of the stages of a conversion. This one ignores them."""
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """A stage begins; ``total`` is the number of its steps, where that is known."""
+        """Begin a stage; ``total`` is the number of its steps, if known."""
 
     def tell(self, text: str) -> None:
-        """Something worth knowing that no error and no note of the model says, such as which samples were used."""
+        """Report a fact that is neither an error nor a note of the model, such as the samples used."""
 
     def advance(self, done: int) -> None:
-        """So many steps of the stage are done."""
+        """Report the number of finished steps of the stage."""
 
 
 SILENT = Progress()

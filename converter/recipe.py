@@ -1,8 +1,8 @@
-"""How a model was made, as its file says it: enough to make it again, and no name or place of any file.
+"""Recipe of a model in its file: enough to reproduce the conversion, without names or paths of files.
 
-A recipe holds the digests of the source, of the files with its external data and of the samples, and every option that
-is not the default. A model made again from the same source with the same options by the same version has the same
-bytes; ``reproduction.py`` proves it.
+A recipe contains the digests of the source, of its external data and of the samples, and every option that differs from
+its default. The same version converts the same source with the same options to the same bytes; ``reproduction.py``
+compares them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_recipe(
     external: Sequence[str | os.PathLike[str]] = (),
     mapped: Sequence[MappedFile] = (),
 ) -> Callable[[], dict[str, Json]]:
-    """What gives the recipe of a conversion, as plain values.
+    """Return a function that returns the recipe of a conversion, as plain values.
 
     ``external`` are files beside the source that hold its weights. Those of all these files that are ``mapped`` are
     digested while their constants are written, or when the recipe is asked for; no file is looked for by its name then.

@@ -1,4 +1,4 @@
-"""Making a model again from what its file says about how it was made (``recipe.py``), and comparing the bytes."""
+"""Second conversion with the recipe of a model file (``recipe.py``), and comparison of the bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None) -> Options:
-    """The options that a model was made with; ``allow_root`` is a place of this machine, which no file holds.
+    """Return the options of a model's conversion; ``allow_root`` is a path of this machine, which no file stores.
 
     Raises:
         UsageError: the file has no recipe, or one with options that this version does not have.
@@ -49,15 +49,15 @@ def _recipe(model: Model) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of making a model again.
+    """Result of a second conversion.
 
     Args:
-        file: name of the file that was to be made again.
+        file: name of the model file.
         wanted: its SHA-256.
         found: SHA-256 of the file that was made.
         made_by: version of tpuconvert that made the first one.
         version: this version.
-        difference: where both differ first, in words; empty when they are the same.
+        difference: first difference as text; empty if the files are equal.
 
     """
 
@@ -70,7 +70,7 @@ class Reproduction:
 
     @property
     def is_same(self) -> bool:
-        """Whether both files have the same bytes."""
+        """Return True if both files have the same bytes."""
         return self.wanted == self.found
 
     def to_mapping(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Reproduction:
         return {**dataclasses.asdict(self), "is_same": self.is_same}
 
     def check(self) -> None:
-        """Ask for the same bytes.
+        """Check that the bytes are equal.
 
         Raises:
             ThresholdError: saying where the files differ.
@@ -88,8 +88,10 @@ class Reproduction:
             return
         hint = "the same version gives the same bytes from the same files"
         if self.made_by != self.version:
-            hint = f"it was made by tpuconvert {self.made_by}, this is {self.version}"
-        raise ThresholdError(f"made again it is another file: {self.difference}", file=self.file, hint=hint)
+            hint = f"it was converted by tpuconvert {self.made_by}, this is {self.version}"
+        raise ThresholdError(
+            f"the bytes differ from those of the second conversion: {self.difference}", file=self.file, hint=hint
+        )
 
 
 def reproduce(
@@ -103,11 +105,11 @@ def reproduce(
     allow_root: str | os.PathLike[str] | None = None,
     progress: Progress = SILENT,
 ) -> Reproduction:
-    """Make a model file again from its recipe, and compare the bytes.
+    """Convert the source again with the recipe of a model file, and compare the bytes.
 
     Args:
         path: the ``.tpum`` file.
-        source: what it was made from.
+        source: its source.
         weights: the caffemodel of a prototxt.
         calibration: the samples that it was quantized with.
         ranges: those that it was quantized with.
@@ -157,7 +159,7 @@ def reproduce(
 
 
 def _sha256(path: str | os.PathLike[str]) -> str:
-    """What a user can compare with that of a file somewhere else."""
+    """SHA-256, which users can compare with other files."""
     import hashlib
 
     with open(path, "rb") as file:
@@ -171,11 +173,11 @@ def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
         raise CorruptInputError(reason, hint="convert again, or use the tpuconvert that wrote the file")
     if wanted != found:
         shown = f"{ALGORITHM} {found[:16]}..., the recipe says {wanted[:16]}..."
-        raise UsageError(f"{name}: not the {what} that the model was made from: {shown}")
+        raise UsageError(f"{name}: not the {what} of the first conversion: {shown}")
 
 
 def first_difference(first: Model, second: Model) -> str:
-    """Where two models differ first, in words."""
+    """Return the first difference of two models as text."""
     for item in fields(first.content):
         if item.name not in ("graph", "tool_version") and getattr(first.content, item.name) != getattr(
             second.content, item.name
@@ -186,7 +188,7 @@ def first_difference(first: Model, second: Model) -> str:
         (one or _NOTHING, other or _NOTHING) for one, other in pairs
     ):
         if (name, what) != (other_name, other_what):
-            return f"'{name}' is {what}, made again '{other_name}' is {other_what}"
+            return f"'{name}' is {what}, in the second conversion '{other_name}' is {other_what}"
         if array is not None and other_array is not None and array.tobytes() != other_array.tobytes():
             return f"the constant '{name}' has other elements"
     if first.content.tool_version != second.content.tool_version:

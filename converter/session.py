@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuconvert.runtime import batches, session
 from tpuconvert.runtime.session import Runnable
-from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.spelling import did_you_mean
@@ -157,9 +157,9 @@ def _each(images: Images) -> Iterable[Any]:
     if isinstance(images, str | os.PathLike):
         path = Path(images)
         if path.is_dir():
-            found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in PICTURE_SUFFIXES)
+            found = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
             if not found:
-                raise UsageError(f"{path}: no images in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
+                raise UsageError(f"{path}: no images in this folder", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
             return found
         return [path]
     if isinstance(images, np.ndarray) or hasattr(images, "convert"):

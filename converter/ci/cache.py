@@ -2,11 +2,11 @@
 
 The key of a model is the SHA-256 of its source with all files that belong to it, its samples, its options, the program
 itself and installed plugins. Names, places and dates of files do not matter, limits neither: a limit that was changed
-is compared with the stored measures, and nothing is made again.
+is compared with the stored measures, without a conversion.
 
-An entry is a model file and a JSON file with what was measured, the SHA-256 of both, and the key. It is used only if
-all of these fit, and the recipe in the model file is that of the job; otherwise it is made again. This finds damage and
-mistakes. It does not find a forgery: who may write to the folder decides what is delivered.
+An entry is a model file and a JSON file with the measurements, the SHA-256 of both, and the key. It is used only if all
+of these match, and the recipe in the model file is that of the job; otherwise the source is converted again. This finds
+damage and mistakes, but not a forgery: every user with write access to the folder decides what is delivered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
 from tpuconvert.recipe import file_digest, write_options
-from tpuconvert.samples.preprocess import PICTURE_SUFFIXES
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.input_files import note_input
@@ -40,7 +40,7 @@ PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
 _FORM = 2
-"""Of what is kept; another number makes everything anew."""
+"""Version of the entries; another number invalidates all of them."""
 
 _MOST_BYTES = 1 << 20
 """Of the JSON file of an entry."""
@@ -85,7 +85,7 @@ class Cache:
         return folder / f".{key}.{os.urandom(8).hex()}.tpum"
 
     def find(self, key: str, job: Job) -> Entry | None:
-        """The entry of a key; None where there is none.
+        """Return the entry of a key, or None.
 
         Raises:
             DamagedEntry: there is one that cannot be used.
@@ -159,7 +159,7 @@ def _check_model(entry: Entry, job: Job) -> None:
         raise DamagedEntry(f"its model cannot be loaded ({error.message})") from error
     recipe = model.metadata.get("recipe")
     if not isinstance(recipe, Mapping) or recipe_of(job) != {name: recipe.get(name) for name in recipe_of(job)}:
-        raise DamagedEntry("its model was made from another source, or with other options")
+        raise DamagedEntry("its model was converted from another source, or with other options")
     options = Options.of(**job.options)
     if (model.content.tool_version, model.chip) != (tpuconvert.__version__, options.chip):
         raise DamagedEntry("its model was made for another chip, or by another version")
@@ -209,7 +209,7 @@ def content(path: Path) -> bytes:
     """
     if path.is_dir():
         digest = hashlib.sha256()
-        members = (member for member in path.rglob("*") if member.suffix.lower() in PICTURE_SUFFIXES)
+        members = (member for member in path.rglob("*") if member.suffix.lower() in IMAGE_SUFFIXES)
         for member in sorted(member for member in members if member.is_file()):
             digest.update(member.relative_to(path).as_posix().encode() + b"\0" + content(member))
         return digest.digest()

@@ -8,7 +8,7 @@
         output: build/digits.tpum
         limits: {cosine: 0.99, size: 200KB, transposes: 0}
 
-``defaults`` hold for every model that does not say otherwise; limits are merged one by one. Paths are relative to the
+``defaults`` apply to every model that does not override them; limits are merged one by one. Paths are relative to the
 manifest. Every other key is an option of ``tpuconvert.convert``.
 """
 
@@ -30,10 +30,10 @@ from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
-"""Keys that name files. ``calibration`` and ``data`` may also be folders of pictures."""
+"""Keys that name files. ``calibration`` and ``data`` may also be folders of images."""
 
 NUMBERS = ("samples",)
-"""How many samples are compared with the source."""
+"""Number of samples that are compared with the source."""
 
 DEFAULT_SAMPLES = 8
 
@@ -46,9 +46,9 @@ class Limit:
         key: in the manifest.
         measure: what is compared with it, as ``measures.py`` names it.
         is_least: whether smaller is worse.
-        unit: for people.
-        needs: the key of the file without which there is nothing to measure.
-        meaning: for people.
+        unit: for reports.
+        needs: the key of the file that the measurement needs.
+        meaning: for reports.
     """
 
     key: str
@@ -94,7 +94,7 @@ class Job:
         limits: by key.
         samples: how many samples are compared with the source.
         plugins: absolute paths.
-        missing: a file that the manifest names and that does not exist, in words; the model cannot be made.
+        missing: a file that the manifest names and that does not exist, as text; the model cannot be converted.
     """
 
     name: str
@@ -125,8 +125,7 @@ def read_manifest(path: Path) -> list[Job]:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is not YAML: {error}") from error
-    reader = _Reader(path)
-    return reader.jobs(content)
+    return _Reader(path).jobs(content)
 
 
 @dataclass
@@ -184,7 +183,7 @@ class _Reader:
         )
 
     def _missing(self, files: Mapping[str, Path], given: Mapping[str, Any]) -> str:
-        """The first file that a model needs and that does not exist, in words."""
+        """Return a message about the first file that a model needs and that does not exist."""
         places = {key: place for key, place in files.items() if key != "output"}
         if given.get("allow_root") is not None:
             places["allow_root"] = Path(given["allow_root"])

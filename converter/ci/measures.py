@@ -63,11 +63,11 @@ def make(job: Job, target: Path) -> Measures:
 
 
 def _fidelity(job: Job, model: Model, options: Options) -> Measures:
-    """How far the outputs are from the source's, the worst of each measure.
+    """Similarity of the outputs to those of the source, the worst of each measure.
 
     Raises:
         OutputError: an output is NaN or dead.
-        UsageError: integers are limited where there are none.
+        UsageError: a limit for integers, but the model has none.
     """
     data = job.files.get("data") or job.files.get("calibration")
     result = verify_source(

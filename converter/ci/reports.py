@@ -1,4 +1,4 @@
-"""What came of a manifest, for people and for the machines that run it: Markdown, JSON, JUnit XML, SARIF 2.1.0."""
+"""Results of a manifest as text, Markdown, JSON, JUnit XML and SARIF 2.1.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going through a manifest: what is in the cache is taken from there, the rest is made by several processes."""
+"""Run of a manifest: models are taken from the cache, or converted by several processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Miss:
 
 @dataclass(frozen=True)
 class Trouble:
-    """Why there is no model: an error with its id, as one text and in parts."""
+    """Error that prevented a model: its id, exit code and text."""
 
     id: str
     exit_code: int
@@ -52,13 +52,13 @@ class Trouble:
 
     @staticmethod
     def of(error: TpuConvertError) -> Trouble:
-        """What is kept of an error; errors themselves do not travel between processes."""
+        """Return the picklable part of an error."""
         return Trouble(error.id, error.exit_code, str(error))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one model.
+    """Result of one model.
 
     Args:
         name: in the manifest.
@@ -85,7 +85,7 @@ class Outcome:
         for limit in LIMITS:
             if limit.key in self.limits and limit.measure in self.measures:
                 wanted, value = self.limits[limit.key], float(self.measures[limit.measure])
-                # A comparison with NaN is false, and a measure that is none keeps no limit.
+                # A comparison with NaN is false: NaN misses every limit.
                 if not (value >= wanted if limit.is_least else value <= wanted):
                     found.append(Miss(limit, wanted, value))
         return found
@@ -121,7 +121,7 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch) -> list
         jobs: the models.
         cache: where finished models are kept.
         processes: how many are made at once.
-        watch: is told of each outcome when it is known.
+        watch: called with each outcome when it is known.
 
     Returns:
         One outcome per job, in their order.
@@ -175,7 +175,7 @@ def _found(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entry | N
     try:
         entry = cache.find(key, job)
     except DamagedEntry as error:
-        notes[job.name] = f"the cache has an entry that cannot be used: {error}; made again"
+        notes[job.name] = f"the cache has an entry that cannot be used: {error}; converted again"
         return None
     if entry is None or any(limit.measure not in entry.measures for limit in LIMITS if limit.key in job.limits):
         return None
@@ -186,7 +186,7 @@ def _kept(job: Job, key: str, cache: Cache, made: Path, measures: Measures) -> E
     """Put a new model into the cache, unless one of its files changed while it was made."""
     try:
         if key_of(job) != key:
-            raise UsageError("a file that it is made from changed meanwhile", hint="run the command again")
+            raise UsageError("a source file changed during the conversion", hint="run the command again")
         return cache.keep(key, made, measures)
     finally:
         made.unlink(missing_ok=True)

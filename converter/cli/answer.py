@@ -1,4 +1,4 @@
-"""What a command has said on stdout so far: where JSON is asked for, it is one document and never two."""
+"""State of stdout of a command: with ``--json`` it prints exactly one document."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ class Answer:
     """Kept by the context of one command line.
 
     Args:
-        is_json: whether JSON was asked for.
+        is_json: whether the command prints JSON.
 
     """
 
@@ -17,5 +17,5 @@ class Answer:
 
     @property
     def is_missing(self) -> bool:
-        """Whether a document is still owed."""
+        """Return True if the document was not printed yet."""
         return self.is_json and not self.is_given

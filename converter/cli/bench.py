@@ -36,13 +36,13 @@ SECONDS = 2.0
 PROFILED_RUNS = 11
 
 NAMES_SHOWN = 3
-"""So many of the nodes of a step are named in the table."""
+"""Number of nodes of a step that the table names."""
 
 
 @click.command("bench")
 @click.argument("file", type=InputFile())
 @click.option(
-    "--input", "source", type=InputFile(), metavar="INPUT", help="Instead of random numbers: .npz, .npy, a picture."
+    "--input", "source", type=InputFile(), metavar="INPUT", help="Instead of random numbers: .npz, .npy, an image."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
 @engine_options

@@ -32,7 +32,7 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Say whether MODEL can be converted: every problem in one pass, nothing written.
+    """Check whether MODEL can be converted. List every problem, write nothing.
 
     Exit code 0 when it can, 3 when it uses what cannot be represented on the chip, 4 when the file is damaged.
     """

@@ -9,7 +9,7 @@ from tpuconvert.__main__ import main as tpuconvert
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check every file by itself; a prototxt without its weights. The exit code is that of the first that fails."""
+    """Check every file separately; a prototxt without its weights. Return the exit code of the first failure."""
     files = sys.argv[1:] if arguments is None else arguments
     codes = [tpuconvert(["check", file]) for file in files]
     return next((code for code in codes if code), 0)

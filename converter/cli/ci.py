@@ -33,7 +33,7 @@ DEFAULT = "tpuconvert.yaml"
     default=".tpuconvert-cache",
     show_default=True,
     metavar="FOLDER",
-    help="Where finished models are kept, by the content of all that they are made from.",
+    help="Folder of converted models, with the digest of their inputs as key.",
 )
 @click.option("--junit", type=OutputFile(), metavar="FILE", help="Write the outcome as JUnit XML.")
 @click.option("--sarif", type=OutputFile(), metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
@@ -59,7 +59,7 @@ def command(
 ) -> None:
     """Make every model of a MANIFEST that is not in the cache, and hold all of them to their limits.
 
-    Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are looked at in any case.
+    Exit code: that of the first error, else 5 when a limit is not kept, else 0. All models are checked in any case.
     """
     jobs_of_all = read_manifest(Path(manifest))
     for place in (place for job in jobs_of_all for place in job.inputs):

@@ -1,6 +1,6 @@
 """``--config FILE`` and ``--set KEY=VALUE``: options of a command from YAML. The command line wins over both.
 
-One file serves all commands that read a source: what only ``convert`` has an option for is of no concern to the others.
+One file serves all commands that read a source. They ignore options that only ``convert`` has.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ _FILE, _SET = "tpuconvert.config file", "tpuconvert.config set"
 
 def config_options(function: F) -> F:
     """Add --config and --set."""
-    # Both are eager: the defaults have to be there before any other option is looked at.
+    # Both are eager: they set the defaults of the other options.
     function = click.option(
         "--set",
         multiple=True,
         is_eager=True,
         expose_value=False,
         metavar="KEY=VALUE",
-        callback=_take_settings,
-        help="One option as in --config, over what that says: preprocess.color=GRAY. Several: repeat it.",
+        callback=_read_settings,
+        help="One option as in --config, with precedence over the file: preprocess.color=GRAY. Can be repeated.",
     )(function)
     return click.option(
         "--config",
         is_eager=True,
         expose_value=False,
         metavar="FILE.yaml",
-        callback=_take_file,
+        callback=_read_config_file,
         help="Options from a YAML mapping; keys are the options' names. The command line wins.",
     )(function)
 
 
-def _take_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
+def _read_config_file(context: click.Context, _parameter: click.Parameter, path: str | None) -> None:
     if path is not None:
         note_input(path)
         context.meta[_FILE] = _read(context, Path(path))
         _set_defaults(context)
 
 
-def _take_settings(context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> None:
+def _read_settings(context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> None:
     if texts:
         context.meta[_SET] = _parse(texts)
         _set_defaults(context)
 
 
 def _set_defaults(context: click.Context) -> None:
-    """Make defaults of what is there so far; ``--config`` and ``--set`` may come in any order."""
+    """Set the defaults from the options read so far; ``--config`` and ``--set`` may come in any order."""
     known = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
     names = _names(known)
     defaults: dict[str, Any] = {}
@@ -79,7 +79,7 @@ def _set_defaults(context: click.Context) -> None:
         ("--set", context.meta.get(_SET, {}), Path()),
     ):
         for key, value in values.items():
-            name = names.get(_spelled(key))
+            name = names.get(_normalized_key(key))
             if name is None and _is_option_of_convert(context, key):
                 continue
             if name is None:
@@ -87,16 +87,22 @@ def _set_defaults(context: click.Context) -> None:
             if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping):
                 value = {**defaults[name], **value}
             if name in FILES:
-                value = [_placed(each, folder) for each in value] if isinstance(value, list) else _placed(value, folder)
+                value = (
+                    [_resolve_path(each, folder) for each in value]
+                    if isinstance(value, list)
+                    else _resolve_path(value, folder)
+                )
             if name == "fix_inputs" and isinstance(value, Mapping):
-                value = {key: _placed(each, folder) if _is_array_file(each) else each for key, each in value.items()}
+                value = {
+                    key: _resolve_path(each, folder) if _is_array_file(each) else each for key, each in value.items()
+                }
             defaults[name] = value
-    context.default_map = {name: _typed(known[name], value, name) for name, value in defaults.items()}
+    context.default_map = {name: _to_argument(known[name], value, name) for name, value in defaults.items()}
 
 
 def _names(known: Mapping[str, click.Parameter]) -> dict[str, str]:
-    """The parameters by everything that they may be called."""
-    return {_spelled(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
+    """Return the parameters by all of their names."""
+    return {_normalized_key(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
 
 
 def _is_option_of_convert(context: click.Context, key: object) -> bool:
@@ -104,10 +110,10 @@ def _is_option_of_convert(context: click.Context, key: object) -> bool:
     convert = context.parent.command.get_command(context.parent, "convert")
     assert convert is not None
     shown = {parameter.name: parameter for parameter in convert.params if parameter.expose_value and parameter.name}
-    return _spelled(key) in _names(shown)
+    return _normalized_key(key) in _names(shown)
 
 
-def _spelled(key: object) -> str:
+def _normalized_key(key: object) -> str:
     """``--input-shapes``, ``input-shapes`` and ``input_shapes`` are one name."""
     return str(key).lstrip("-").replace("-", "_")
 
@@ -116,25 +122,25 @@ def _is_array_file(value: Any) -> bool:
     return isinstance(value, str) and value.lower().endswith(".npy")
 
 
-def _placed(name: Any, folder: Path) -> Any:
+def _resolve_path(name: Any, folder: Path) -> Any:
     return str(folder / name) if isinstance(name, str) else name
 
 
-def _typed(parameter: click.Parameter, value: Any, name: str) -> Any:
-    """A value of YAML as what would have been typed."""
+def _to_argument(parameter: click.Parameter, value: Any, name: str) -> Any:
+    """Convert a YAML value to the text of a command line."""
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{name}: {value!r} is neither true nor false")
         return value
     if isinstance(value, Mapping):
-        parts = [f"{key}={_joined(each)}" for key, each in value.items()]
+        parts = [f"{key}={_join(each)}" for key, each in value.items()]
         return tuple(parts) if parameter.multiple else ",".join(parts)
     if parameter.multiple:
         return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
-    return None if value is None else _joined(value)
+    return None if value is None else _join(value)
 
 
-def _joined(value: Any) -> str:
+def _join(value: Any) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -168,7 +174,7 @@ def _yaml(where: str, text: str) -> Any:
 
 
 def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
-    """``a.b=c`` as ``{"a": {"b": "c"}}``; what stands behind the first ``=`` is YAML."""
+    """Parse ``a.b=c`` to ``{"a": {"b": "c"}}``. The value after the first ``=`` is YAML."""
     found: dict[str, Any] = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -188,7 +194,7 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
     import difflib
 
-    near = difflib.get_close_matches(_spelled(key), known, 1)
+    near = difflib.get_close_matches(_normalized_key(key), known, 1)
     return UsageError(
         f"{where}: unknown option '{key}'", hint=f"'{near[0]}' perhaps" if near else f"one of {', '.join(known)}"
     )

@@ -30,21 +30,23 @@ from tpuconvert.plugins import load_plugins
 @conversion_options(*OPTIONS)
 @model_output_option
 @calibration_option()
-@click.option("--trace", is_flag=True, help="Tell on stderr which rewrite rules fired, and why others did not.")
+@click.option("--trace", is_flag=True, help="Print on stderr which rewrite rules fired, and why others declined.")
 @click.option(
     "--dump-after",
     "dumps",
     type=OutputFile(is_named=True),
     multiple=True,
     metavar="NAME[=FILE]",
-    help="Tell on stderr what the graph is after a rule or pass, or write it as .tpum or text. Several: repeat it.",
+    help="Print the graph after a rule or pass on stderr, or write it as .tpum or text. Can be repeated.",
 )
-@click.option("--validate", is_flag=True, help="Run the graph around every pass; name the rule that changed it.")
+@click.option(
+    "--validate", is_flag=True, help="Run the graph before and after every pass; report the rule that changes results."
+)
 @click.option(
     "--validate-on",
     type=InputFile(),
     metavar="DATA",
-    help="As --validate, on samples of yours besides random numbers: pictures, an .npz or .npy file.",
+    help="As --validate, also on these samples: a folder of images, an .npz or .npy file.",
 )
 @verify_option
 @report_option

@@ -50,7 +50,7 @@ def _run(arguments: list[str], answer: Answer) -> int:
 
 
 def _write_error(error: TpuConvertError) -> None:
-    """Write an error to stdout in place of the document that the command did not print."""
+    """Write an error to stdout instead of the document of the command."""
     try:
         write_document(to_json(describe_error(error)))
         sys.stdout.flush()

@@ -27,7 +27,7 @@ from tpuconvert.text_format import several
     type=InputFile(),
     required=True,
     metavar="LABELLED",
-    help="An .npz file with an array 'labels', or a folder with a folder of pictures per class.",
+    help="An .npz file with an array 'labels', or a folder with a folder of images per class.",
 )
 @click.option(
     "--metric",

@@ -1,4 +1,4 @@
-"""JSON on stdout: one document per call, that of the command or, where there is none, that of the error."""
+"""JSON on stdout: one document per call, either the result or the error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-"""Every command that prints something has it; docs/schemas says what it prints."""
+"""Option of every command that prints a result; docs/schemas describes the documents."""
 
 
 def print_json(content: Any) -> None:
@@ -51,7 +51,7 @@ def _finite(value: Any) -> Any:
 
 
 def describe_error(error: TpuConvertError) -> dict[str, Any]:
-    """What is printed instead of a result, as docs/schemas/error.schema.json says."""
+    """Return the document of an error, as docs/schemas/error.schema.json describes."""
     described: dict[str, Any] = {
         "id": error.id,
         "exit_code": error.exit_code,

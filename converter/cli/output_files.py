@@ -1,4 +1,4 @@
-"""Writing what commands are asked to write, in one step per file."""
+"""Output files of the commands; each is replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpuconvert.schema.visible_text import visible
 
 
 def write_report(path: Path, description: Description) -> None:
-    """Write a report in the form that the name asks for: .html, .json, else text."""
+    """Write a report in the format of its suffix: .html, .json, else text."""
     suffix = path.suffix.lower()
     if suffix in (".html", ".htm"):
         text = to_html(description)

@@ -1,4 +1,4 @@
-"""Complaints about how a command was called, made before any work is done."""
+"""Checks of a command line, made before any work is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPORT_SUFFIXES = (".html", ".htm", ".json", ".txt")
 
 
 def ensure_model_name(path: str | None) -> None:
-    """Say early that a model file cannot be written under a name: as :func:`ensure_writable`, or a source's suffix.
+    """Check that a model file can be written under a name: as :func:`ensure_writable`, and not with a source's suffix.
 
     Raises:
         UsageError: with what is wrong.
@@ -29,7 +29,7 @@ def ensure_model_name(path: str | None) -> None:
 
 
 def ensure_report_name(path: str | None) -> None:
-    """Say early that a report cannot be written: as :func:`ensure_writable`, or a form that does not exist.
+    """Check that a report can be written: as :func:`ensure_writable`, and with a known suffix.
 
     Raises:
         UsageError: with what is wrong.
@@ -40,13 +40,13 @@ def ensure_report_name(path: str | None) -> None:
         known = ", ".join(REPORT_SUFFIXES)
         ensure(
             os.path.splitext(path)[1].lower() in REPORT_SUFFIXES,
-            f"{path}: the report's name says which form it has",
+            f"{path}: the suffix selects the format of the report",
             hint=f"one of {known}",
         )
 
 
 def ensure_writable(path: str | None) -> None:
-    """Say early that a file cannot be written: its folder does not exist, or it is one of the files that are read.
+    """Check that a file can be written: its folder exists, and it is not one of the files that are read.
 
     Raises:
         UsageError: with what is wrong.
@@ -60,7 +60,7 @@ def ensure_writable(path: str | None) -> None:
 
 
 def ensure(condition: bool, message: str, hint: str = "") -> None:
-    """Say that the call is wrong where ``condition`` does not hold.
+    """Refuse the command line unless ``condition`` is true.
 
     Raises:
         UsageError: with the message.

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log; what is told is shown."""
+"""Progress on stderr: a bar per stage on a terminal, a line every few seconds in a log."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tpuconvert.progress import Progress
 from tpuconvert.schema.visible_text import for_log
 
 SECONDS = 5.0
-"""Between two lines of a log. What is done sooner is not told."""
+"""Between two lines of a log; shorter conversions print none."""
 
 MODES = ("auto", "bar", "lines", "none")
 
 
 @contextmanager
 def show_progress(mode: str = "auto") -> Iterator[Progress]:
-    """Progress that draws for as long as the ``with`` block runs; a bar leaves no trace behind."""
+    """Show progress while the ``with`` block runs; a bar is erased at the end."""
     if mode == "none":
-        yield _Told()
+        yield _Messages()
     elif mode == "bar" or (mode == "auto" and sys.stderr.isatty()):
         with _bars() as progress:
             yield progress
@@ -51,13 +51,13 @@ def _bars() -> Iterator[Progress]:
         yield _Drawn(bars)
 
 
-class _Told(Progress):
+class _Messages(Progress):
     def tell(self, text: str) -> None:
         echo(text, err=True)
 
 
-class Lines(_Told):
-    """A line every so many seconds about the stage that runs then.
+class Lines(_Messages):
+    """Print a line about the running stage at regular intervals.
 
     Args:
         seconds: between two lines.
@@ -72,18 +72,18 @@ class Lines(_Told):
         self._thread: threading.Thread | None = None
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """A stage begins; the clock runs from the first one on."""
+        """Begin a stage; the clock starts with the first one."""
         self._stage, self._total, self._done = name, total or 0, 0
         if self._thread is None:
             self._thread = threading.Thread(target=self._tick, daemon=True)
             self._thread.start()
 
     def advance(self, done: int) -> None:
-        """So many steps of the stage are done."""
+        """Report the number of finished steps of the stage."""
         self._done = done
 
     def stop(self) -> None:
-        """No line comes any more."""
+        """Stop printing lines."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()

@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Convert MODEL to INT8 with measured ranges, or with samples as convert --quantize int8 does.
 
-    The weights come from the source: a float .tpum file has lost nothing, but its graph is made for float already. With
-    ranges alone weights are rounded to nearest and biases stay; samples let both make up for each other's errors.
+    The source is needed because the graph of a float .tpum file is optimized for float. With ranges alone weights are
+    rounded to nearest and biases stay; samples add bias correction and adaptive rounding.
 
     \b
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
@@ -71,7 +71,7 @@ def command(
     ensure(
         kind is None or kind.id != "tpum",
         f"{model}: is converted already",
-        hint="give the source that it was made from",
+        hint="give the source that it was converted from",
     )
     files = Files(model, weights, calibration, output, report, ranges)
     files.check()

@@ -35,9 +35,9 @@ def command(
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
-    """Make FILE.tpum again from its source MODEL [WEIGHTS], with the options that FILE.tpum holds.
+    """Convert MODEL [WEIGHTS] again with the options stored in FILE.tpum, and compare the bytes.
 
-    The source and the samples must be those that the file was made from. Exit code 5 when the bytes are others.
+    The source and the samples must be those of the first conversion. Exit code 5 if the bytes differ.
     """
     ensure(
         len(files) in (2, 3),
@@ -56,5 +56,5 @@ def command(
     if as_json:
         print_json(result.to_mapping())
     elif result.is_same:
-        echo(f"{file}: made again, byte for byte the same\nSHA-256 {result.found}")
+        echo(f"{file}: reproduced, the bytes are equal\nSHA-256 {result.found}")
     result.check()

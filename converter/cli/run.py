@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import Array
 
 BEST = 5
-"""So many of the highest scores of so many samples are shown."""
+"""Number of scores per sample, and of samples, that are shown."""
 
 
 @click.command("run")
@@ -37,7 +37,7 @@ BEST = 5
     "--output",
     type=OutputFile(),
     metavar="OUT.npz",
-    help="Write all outputs; several samples are joined on the first axis.",
+    help="Write all outputs; samples are concatenated along the first axis.",
 )
 @preprocess_option
 @engine_options
@@ -53,7 +53,7 @@ def command(
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
-    """Run the .tpum FILE on inputs: a picture, a folder of pictures, .npy or .npz; NAME= where there are several.
+    """Run the .tpum FILE on inputs: an image, a folder of images, .npy or .npz; NAME= where there are several.
 
     \b
     tpuconvert run net.tpum cat.jpg
@@ -77,10 +77,10 @@ def command(
         outputs = {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in results[0]}
     if output is not None:
         write_arrays(Path(output), outputs)
-    pictures = feeds.pictures
+    images = feeds.images
     summaries = [_summary(name, array) for name, array in outputs.items()]
     if as_json:
-        described = {"samples": feeds.samples, "pictures": pictures, "outputs": summaries}
+        described = {"samples": feeds.samples, "pictures": images, "outputs": summaries}
         print_json(described)
         return
     echo(feeds.description)
@@ -90,7 +90,7 @@ def command(
             f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
         )
         samples = summary["shape"][0] if summary["best"] else 0
-        labels = pictures if len(pictures) == samples else [f"sample {index}" for index in range(samples)]
+        labels = images if len(images) == samples else [f"sample {index}" for index in range(samples)]
         for label, best in zip(labels, summary["best"], strict=False):
             scores = "  ".join(f"{item['index']}: {item['value']:.4g}" for item in best)
             echo(f"    {label:<{max(map(len, labels[:BEST]))}}  {scores}")
@@ -101,7 +101,7 @@ def command(
 
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
-    """What ``load_feeds`` takes: one path, or arrays by input name."""
+    """Return the argument of ``load_feeds``: one path, or arrays by input name."""
     named: dict[str, str] = {}
     for text in texts:
         name, separator, path = text.partition("=")
@@ -128,7 +128,7 @@ def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
 
 
 def _summary(name: str, array: Array) -> dict[str, Any]:
-    """Numbers that say whether an output is plausible, and the highest scores of the first samples."""
+    """Return statistics of an output, and the highest scores of the first samples."""
     import numpy as np
 
     numbers = array.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Text for whoever reads stdout: lines of a terminal's width, or whole lines for a file or a program."""
+"""Text on stdout: lines of the terminal's width, or whole lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def echo_text(text: str) -> None:
 
         width = shutil.get_terminal_size().columns
         if width >= NARROWEST:
-            text = "\n".join(broken(line, width) for line in text.splitlines())
+            text = "\n".join(wrap_line(line, width) for line in text.splitlines())
     echo(text)
 
 
@@ -51,8 +51,8 @@ def write_commands(lines: Sequence[str]) -> None:
     sys.stderr.flush()
 
 
-def broken(line: str, width: int) -> str:
-    """One line as several of at most ``width`` columns; words are not cut."""
+def wrap_line(line: str, width: int) -> str:
+    """Wrap a line at ``width`` columns, between words."""
     import textwrap
 
     indent = line[: len(line) - len(line.lstrip())]

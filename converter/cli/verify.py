@@ -34,7 +34,7 @@ from tpuconvert.verify.verification import NamedLimit, Thresholds
     "--data",
     type=InputFile(),
     metavar="DATA",
-    help="Samples: a folder of pictures, .npz, .npy. Default: random numbers.",
+    help="Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
 )
 @click.option(
     "--samples", type=click.IntRange(min=1), default=4, show_default=True, help="How many to compare at most."
@@ -60,7 +60,7 @@ from tpuconvert.verify.verification import NamedLimit, Thresholds
     type=click.Choice(["auto", "none", "onnxruntime", "litert"]),
     default="auto",
     show_default=True,
-    help="Another engine that runs the source itself, in a process of its own; auto: one that is installed.",
+    help="Another engine that runs the source in a separate process; auto: one that is installed.",
 )
 @click.option(
     "--metric",
@@ -90,7 +90,7 @@ def command(
     plugins: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Compare FILE.tpum with the source MODEL [WEIGHTS] it was made from, tensor by tensor.
+    """Compare FILE.tpum with its source MODEL [WEIGHTS], tensor by tensor.
 
     Four stages are compared: import (with another engine, where one is installed), optimize, quantize and legalize. The
     first tensor and stage that differ are named. A quantized source is compared integer by integer. Exit code 5 when an

@@ -214,13 +214,13 @@ def check_statistics(
         threads: of the native engine.
 
     """
-    statistics = SampleStatistics(graph.input_ports, feeds.pictures)
+    statistics = SampleStatistics(graph.input_ports, feeds.images)
     if expected is None:
         for feed in feeds:
             statistics.add(feed)
         return statistics.findings(), None
     ranges, sufficiency = measure(graph, statistics.watch(feeds), method, threads=threads)
-    names = feeds.pictures if len(feeds.pictures) == len(feeds) else []
+    names = feeds.images if len(feeds.images) == len(feeds) else []
     findings = statistics.findings() + check_activations(graph, ranges, expected)
     inputs = [port.name for port in graph.input_ports]
     return findings + lone_findings(sufficiency, len(ranges), inputs, names), sufficiency

@@ -113,7 +113,7 @@ def calibrate_and_check(
     graph: Graph, feeds: FeedSource, method: str, expected: Mapping[str, Expected], progress: Progress
 ) -> tuple[dict[str, Range], list[Note]]:
     """Return the ranges of all tensors, and warnings about samples that do not fit what the network expects."""
-    statistics = SampleStatistics(graph.input_ports, feeds.pictures)
+    statistics = SampleStatistics(graph.input_ports, feeds.images)
     ranges = calibrate(graph, statistics.watch(feeds), method, progress=progress.advance)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     return ranges, [Note("preprocessing", "", str(finding)) for finding in findings]

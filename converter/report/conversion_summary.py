@@ -1,4 +1,4 @@
-"""What came of a conversion, for somebody who reads for five seconds."""
+"""Summary of a conversion in a few lines."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 Summary = dict[str, Any]
 
 REASONS = 6
-"""So many groups of notes are told; inspect has the others."""
+"""Number of groups of notes in the summary; inspect shows all."""
 
 KINDS = 6
-"""So many operators are named, those with most nodes first."""
+"""Number of operators in the summary, those with most nodes first."""
 
 
 def summarize(model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str) -> Summary:
@@ -109,7 +109,7 @@ def _most_common(operators: dict[str, int]) -> str:
 
 
 def _integer_share(summary: Summary) -> str:
-    """How much of a model is in integers."""
+    """Return the integer share of a model as text."""
     text = f"{summary['integer_nodes']} of {several(summary['nodes'], 'node')}"
     if summary["macs"]:
         text += f", {summary['integer_macs'] / summary['macs']:.1%} of the multiplications"

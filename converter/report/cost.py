@@ -1,7 +1,7 @@
-"""What a model costs on its chip: work, bytes moved with and without groups, and the least time that they take.
+"""Cost of a model on its chip: work, traffic with and without groups, and the least time.
 
-Everything is derived from the graph and the groups in the file, with the peak figures of the chip. It is a bound, not a
-measurement: arithmetic at its peak while memory moves at its peak.
+The numbers are derived from the graph and the groups in the file, with the peak performance of the chip. The time is a
+bound, not a measurement: it assumes peak arithmetic and peak memory traffic at the same time.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def group_lines(cost: Description) -> list[str]:
 
 
 def group_summary(cost: Description) -> str:
-    """How many groups there are, and what they save together."""
+    """Number of groups, and their total saving."""
     memory = cost["memory"]
     size = f"{memory['lanes']} lanes of {bytes_text(memory['lane_bytes'])}"
     if not cost["groups"]:
@@ -168,7 +168,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def cost_node_lines(description: Description, cost: Description) -> list[str]:
-    """One line per node: work, bytes and least time of the node on its own, and the group it is in."""
+    """One line per node: work, bytes and least time of the node alone, and its group."""
     rows: list[tuple[str, ...]] = [("#", "operator", "result", "MACs", "bytes", "least time", "group")]
     for layer, costs in zip(description["layers"], cost["layers"], strict=True):
         rows.append(

@@ -52,10 +52,10 @@ _BAR_WIDTH = 8.0
 """Length of a full bar, in the font's size."""
 
 _MANY = 8
-"""So many nodes of a group are named without a click."""
+"""Number of nodes of a group that are shown without a click."""
 
 _FEW = 4
-"""A list of more numbers than this is told by its length and range."""
+"""A longer list of numbers is shown as its length and range."""
 
 Cell = tuple[str, str] | str
 """A cell's HTML, or (CSS class, HTML)."""
@@ -142,12 +142,12 @@ def _facts(description: Description) -> str:
 
 
 def _float(description: Description, groups: list[NoteGroup]) -> str:
-    """What computes in float although the model or its source is quantized, and why."""
+    """Nodes in float of a quantized model or source, with the reasons."""
     if not any(group.kind == "float" for group in groups):
         if description.get("quantize", "none") == "none":
             return ""
         return '<h2>What stayed in float</h2>\n<p class="lead">Nothing: every operator computes with integers.</p>\n'
-    lead = "These operators compute with real numbers, and their inputs are converted for them."
+    lead = "These operators compute in float, and their inputs are dequantized."
     return _notes("What stayed in float, and why", lead, groups, "float")
 
 
@@ -249,7 +249,7 @@ def _bar(part: float) -> str:
 
 
 def _quantization(layers: list[Description]) -> str:
-    """The integer tensors between layers: their scales and the real values that they reach."""
+    """Integer tensors between layers: their scales and the range of their dequantized values."""
     rows: list[Sequence[Cell]] = []
     for layer in layers:
         for value in layer["outputs"]:
@@ -284,7 +284,7 @@ def _quantization(layers: list[Description]) -> str:
 
 
 def _groups(cost: Description) -> str:
-    """What shares on-chip memory."""
+    """Groups of nodes that share on-chip memory."""
     lead = f'<h2>Groups</h2>\n<p class="lead">{escape(group_summary(cost))}.</p>\n'
     rows: list[Sequence[Cell]] = [
         (*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in group_rows(cost)
@@ -325,7 +325,7 @@ def _layers(layers: list[Description]) -> str:
 
 
 def _name(name: str) -> str:
-    """A name as HTML; one that is too long for a table is cut, and shown whole when the mouse rests on it."""
+    """Return a name as HTML; a long one is shortened, with the full name as tooltip."""
     short = shortened(name)
     return escape(name) if short == name else f'<span title="{escape(name)}">{escape(short)}</span>'
 
@@ -339,13 +339,13 @@ _LIST = re.compile(r"\((-?[0-9.e+-]+(?:, -?[0-9.e+-]+)+)\)")
 
 
 def _short_lists(parameters: str) -> str:
-    """Parameters in which long lists of numbers are told by length and range."""
+    """Show long lists of numbers in parameters as their length and range."""
 
-    def told(found: re.Match[str]) -> str:
+    def shorten(found: re.Match[str]) -> str:
         numbers = found[1].split(", ")
         if len(numbers) <= _FEW:
             return found[0]
         ordered = sorted(numbers, key=float)
         return f"({len(numbers)} numbers, {ordered[0]} to {ordered[-1]})"
 
-    return _LIST.sub(told, parameters)
+    return _LIST.sub(shorten, parameters)

@@ -1,4 +1,4 @@
-"""What a model is, as plain values; its inputs and outputs in words."""
+"""Description of a model as plain values; its inputs and outputs as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Description = dict[str, Any]
 
 
 def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
-    """Everything a report shows, as plain values; without ``layers`` there is nothing about single nodes."""
+    """Everything a report shows, as plain values; without ``layers`` single nodes are left out."""
     content = model.content
     return {
         "tool_version": content.tool_version,
@@ -94,14 +94,14 @@ def _arithmetic(outputs: Iterable[Value]) -> str:
 
 
 def _changes_arithmetic(node: Node) -> bool:
-    """Whether a node only turns integers into floats or floats into integers."""
+    """Return True if a node only quantizes or dequantizes."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     is_conversion = node.op.name == "cast" or "quant" in node.op.name
     return is_conversion and x is not None and x.dtype.is_float != y.dtype.is_float
 
 
 def port_text(port: Description) -> str:
-    """An input or output of a model in words."""
+    """Return an input or output of a model as text."""
     quant = scale_text(port["quantization"])
     return f"{port['name']}  {port['dtype']}{format_shape(port['shape'])}" + (f"  {quant}" if quant != "-" else "")
 

@@ -1,4 +1,4 @@
-"""Notes about a model, put together: one entry per reason, with the operators it is true of counted."""
+"""Notes about a model, grouped by reason, with counts of the operators."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ HEADINGS = {
     "float": "stays in float",
     "chip": "runs with a warning",
 }
-"""Kind of note -> how a line about it begins, in the order in which they are told."""
+"""Kind of note -> beginning of its line, in the order in which they are printed."""
 
 SHARE = "int8"
 """Kind of the notes that a model with few integers has."""
 
 NAMED = 3
-"""So many nodes of a group are named."""
+"""Number of nodes of a group that are named."""
 
 
 @dataclass()
@@ -33,7 +33,7 @@ class NoteGroup:
 
     Args:
         kind: a key of HEADINGS.
-        reason: in words; that of the first note where they differ in the names they quote.
+        reason: as text; that of the first note if they differ in the names they quote.
         operators: how many nodes of each operator.
         nodes: their names, in order.
         is_alike: whether the reasons differ in the names they quote.
@@ -86,7 +86,7 @@ def _split(message: str, operator: str) -> tuple[str, str]:
 
 
 def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
-    """One line per reason. Notes about the INT8 share have lines of their own: ``share_lines``."""
+    """One line per reason. ``share_lines`` handles notes about the INT8 share."""
     return [group_line(group) for group in grouped(notes, operators) if group.kind != SHARE]
 
 

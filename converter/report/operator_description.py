@@ -1,7 +1,7 @@
 """What there is to say about one operator, derived from its definition: the pages and ``tpuconvert ops NAME`` show it.
 
-Three things are not in a definition: its family, what its parameters mean in a few words, and a worked example. They
-come from the operator set's contract, by way of ``operator_notes.json``, which ``tools/operator_pages.py`` makes.
+Three things are not in a definition: its family, a short description of its parameters, and a worked example. They
+come from the operator set's contract, through ``operator_notes.json``, which ``tools/operator_pages.py`` makes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPUTE = {
     "MODE1": "calculation mode 1",
     "MODE2": "calculation mode 2",
 }
-"""What the names of arithmetic in the data-type tables mean."""
+"""Meaning of the names of arithmetic in the data-type tables."""
 
 LOCALITY = {
     LocalityKind.LOCAL: "Local: input and output tiles may stay in on-chip memory.",
@@ -53,7 +53,7 @@ TERMS = {
     "sat(": "``sat(v)`` is v limited to the range of an integer result; a floating-point result is not limited.",
     "rrs(": "``rrs(v, n)`` is v / 2^n with halves rounded up, ((v >> (n - 1)) + 1) >> 1; for n = 0 it is v.",
 }
-"""What formulas call by a name."""
+"""Definitions of names in formulas."""
 
 OTHERS = {
     "tpu": "Further operators",
@@ -69,7 +69,7 @@ KINDS = {
     "composite": "A composite: one node in graph and file. A chip runs its expansion into operators of the set, which"
     " has to be legal there.",
 }
-"""What is to be said about every operator of a kind."""
+"""Description of each kind of operator."""
 
 ON_THE_HOST = (OpKind.HOST, OpKind.CUSTOM)
 
@@ -96,7 +96,7 @@ class ParameterLine:
 
 @dataclass(frozen=True)
 class ChipLine:
-    """What one chip accepts: a sentence about the whole, then the accepted groups of data types."""
+    """Data types that one chip accepts: a sentence, then the accepted groups."""
 
     chip: str
     supported: bool
@@ -106,7 +106,7 @@ class ChipLine:
 
 @dataclass(frozen=True)
 class OperatorDescription:
-    """Everything about one operator, in words; names stand between double backticks, as in docstrings."""
+    """Description of one operator as text; names are in double backticks, as in docstrings."""
 
     name: str
     kind: str
@@ -127,7 +127,7 @@ class OperatorDescription:
 def describe(
     definition: type[Op], chips: Iterable[Chip] = Chip, notes: Mapping[str, Notes] | None = None
 ) -> OperatorDescription:
-    """Everything about one operator on the given chips; ``notes`` None stands for those of the package."""
+    """Describe one operator on the given chips; ``notes`` None selects those of the package."""
     note = (operator_notes() if notes is None else notes).get(definition.name, {})
     formula, *details = _paragraphs(definition.__doc__ or "")
     operands = [_operand(*item) for item in zip(definition.inputs, operand_symbols(definition), strict=True)]
@@ -150,7 +150,7 @@ def describe(
 
 
 def operand_symbols(definition: type[Op]) -> list[str]:
-    """What formulas call the operands: the arguments of ``infer``. Empty ones where it takes several as one."""
+    """Return the names of operands in formulas: the arguments of ``infer``. Variadic operands have empty names."""
     taken = list(inspect.signature(definition.infer).parameters.values())[1:]
     count = len(definition.inputs)
     several = any(item.kind is item.VAR_POSITIONAL for item in taken) and count > 1
@@ -181,7 +181,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _explained(definition: type[Op], formula: str) -> Iterable[str]:
-    """What a reader has to know besides: the names that the formula uses, and what the kind means."""
+    """Return further details: the names in the formula, and the meaning of the kind."""
     yield from (meaning for term, meaning in TERMS.items() if term in formula)
     yield from (text for kind, text in KINDS.items() if kind == definition.kind.value)
 
@@ -239,7 +239,7 @@ def _parameters(definition: type[Op], meanings: dict[str, str]) -> Iterable[Para
 
 
 def shown(value: object) -> str:
-    """A parameter value in a few words; the middle of a long vector is left out."""
+    """Return a parameter value as short text; the middle of a long vector is left out."""
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, Scalar):
@@ -255,7 +255,7 @@ def shown(value: object) -> str:
 
 
 def chip_line(definition: type[Op], chip: Chip) -> ChipLine:
-    """What one chip accepts, in words."""
+    """Return the data types that one chip accepts, as text."""
     if definition.kind in ON_THE_HOST:
         return ChipLine(chip.value, True, ("it runs on the host",), ())
     support = definition.dtypes[chip]

@@ -30,7 +30,7 @@ def _operand_rows(about: OperatorDescription) -> list[tuple[str, ...]]:
 
 
 def _parameter_lines(about: OperatorDescription) -> list[str]:
-    """A row per parameter; the values of an enumeration, which can be many, on a line of their own."""
+    """A row per parameter; the values of an enumeration, which can be many, on a separate line."""
     rows: list[tuple[str, ...]] = [
         (item.name, item.type, "required" if item.default is None else f"default {item.default}", item.meaning)
         for item in about.parameters

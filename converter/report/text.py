@@ -1,4 +1,4 @@
-"""What a model is and what became of its source: one description, rendered as text and as JSON."""
+"""Descriptions of models and comparisons, rendered as text and JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tpuconvert.verify.difference import LAYER_SQNR
 _ABOUT = ("name", "version", "author", "license")
 
 MANY = 4
-"""So many numbers of a list are shown."""
+"""Number of elements of a list that are shown."""
 
 NOISIEST = 3
-"""So many tensors are named in the line about noise."""
+"""Number of tensors in the line about noise."""
 
 
 def to_json(description: Description) -> str:
@@ -50,13 +50,13 @@ def summary_text(description: Description) -> str:
 
 
 def metadata_lines(metadata: Description) -> list[str]:
-    """What the source file says about itself: one line for the whole, one per input and output."""
+    """Metadata of the source file: one line for the model, one per input and output."""
     whole = ", ".join(f"{key} {shortened(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
     lines = [f"  about the model: {whole}"] if whole else []
     for what in ("inputs", "outputs"):
         for index, tensor in enumerate(metadata.get(what, ())):
-            words = dict.fromkeys(tensor.get(key) for key in ("name", "content", "color"))
-            parts = [shortened(word) for word in words if word]
+            names = dict.fromkeys(tensor.get(key) for key in ("name", "content", "color"))
+            parts = [shortened(word) for word in names if word]
             for key in ("mean", "std", "min", "max"):
                 if tensor.get(key):
                     parts.append(f"{key} {', '.join(f'{number:g}' for number in tensor[key][:MANY])}")
@@ -68,7 +68,7 @@ def metadata_lines(metadata: Description) -> list[str]:
 
 
 def full_text(description: Description) -> str:
-    """The summary, one line per node, and the comparison with the source where there is one."""
+    """Return the summary, one line per node, and the comparison with the source if it was made."""
     lines = [summary_text(description), "", *node_lines(description)]
     if description.get("verification"):
         lines += ["", *verification_lines(description["verification"])]
@@ -134,7 +134,7 @@ def verdict_lines(verification: Description) -> list[str]:
 
 
 def opinion_lines(verification: Description) -> list[str]:
-    """What another engine says about the source."""
+    """Comparison of the source with another engine."""
     opinion = verification["opinion"]
     if opinion is None:
         return []
@@ -161,7 +161,7 @@ def first_line(verification: Description) -> str:
 
 
 def noise_lines(verification: Description) -> list[str]:
-    """Where most of the noise of a quantized model comes in."""
+    """Tensors that add most of the quantization noise."""
     added = {entry["name"]: entry["noise_added"] for entry in verification["layers"]}
     worst = verification["most_noise_added_at"][:NOISIEST] if verification["is_quantized"] else []
     if not worst:

@@ -1,9 +1,9 @@
-"""Feeds for a model, made from what people have: a folder of pictures, one picture, .npz, .npy, or an iterable.
+"""Feeds of a model from a folder of images, one image, an .npz or .npy file, or an iterable.
 
 The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 - an array for an input has the input's rank; its first axis counts samples, and is cut into the model's batches;
-- ``uint8`` pictures ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
+- ``uint8`` images ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
   given; the types of all other arrays follow ``schema/input_types.py``.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
-from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Port
@@ -35,7 +35,7 @@ CalibrationSource = str | Path | Iterable[Array] | Iterable[Mapping[str, Array]]
 
 @dataclass(frozen=True)
 class FeedSource:
-    """Feeds that can be gone through several times. Pictures are decoded as they are needed, one batch at a time.
+    """Feeds that can be gone through several times. Images are decoded as they are needed, one batch at a time.
 
     ``description`` says in words what the feeds come from; nothing that was left out goes unmentioned. ``left_out`` is
     how many samples fill no batch.
@@ -45,12 +45,12 @@ class FeedSource:
     samples: int
     _batches: list[Any]
     _builder: _FeedBuilder
-    _rest: tuple[Path, ...] = ()  # pictures that fill no batch
+    _rest: tuple[Path, ...] = ()  # images that fill no batch
     left_out: int = 0
 
     @property
-    def pictures(self) -> list[str]:
-        """Names of the pictures, in order; none where the samples come from elsewhere."""
+    def images(self) -> list[str]:
+        """Names of the images, in order; none where the samples come from elsewhere."""
         return [path.name for batch in self._batches if isinstance(batch, list) for path in batch]
 
     @property
@@ -70,7 +70,7 @@ class FeedSource:
         return FeedSource(self.description, samples, batches, self._builder)
 
     def digest(self) -> str:
-        """Digest of the samples as they were given, in hexadecimal digits: pictures by their files' content."""
+        """Digest of the samples as they were given, in hexadecimal digits: images by their files' content."""
         digest = Digest()
         for batch in self._batches:
             _add_content(digest, batch)
@@ -79,10 +79,10 @@ class FeedSource:
     def sorted_by_content(self) -> FeedSource:
         """Return the same samples in an order that depends on their content only.
 
-        Pictures are sorted before they are put into batches. Arrays keep the batches in which they were given: axis 0
+        Images are sorted before they are put into batches. Arrays keep the batches in which they were given: axis 0
         of an input may count time steps, which must not be mixed.
         """
-        if not self.pictures:
+        if not self.images:
             return replace(self, _batches=sorted(self._batches, key=_content))
         size = len(self._batches[0])
         paths = sorted([*chain(*self._batches), *self._rest], key=lambda path: _content([path]))
@@ -93,14 +93,14 @@ class FeedSource:
         return (self._builder.build(batch) for batch in self._batches)
 
     def check_numbers(self) -> None:
-        """Refuse arrays with NaN, from which no range can be found. Pictures have none.
+        """Refuse arrays with NaN, from which no range can be found. Images have none.
 
         Raises:
             UsageError: naming the first sample that has one.
 
         """
         for index, batch in enumerate(self._batches):
-            if isinstance(batch, list):  # pictures
+            if isinstance(batch, list):  # images
                 continue
             named = batch if isinstance(batch, Mapping) else {self._builder.only_port.name: batch}
             for name, array in named.items():
@@ -135,15 +135,15 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     """Make feeds for the inputs ``ports`` from ``source``.
 
     Args:
-        source: a folder of pictures, a picture, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
+        source: a folder of images, an image, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
             iterable of arrays or of such mappings. Feeds that were made already are taken as they are.
         ports: the model's inputs.
-        preprocess: applied to pictures; its size is taken from the model where it has none.
+        preprocess: applied to images; its size is taken from the model where it has none.
 
     Raises:
-        UsageError: the data do not fit the model; the message says what each of both looks like.
+        UsageError: the data do not fit the model; the message describes both.
         CorruptInputError: a file is not what its name says.
-        MissingExtraError: pictures, but no imaging library.
+        MissingExtraError: images, but no imaging library.
 
     """
     if isinstance(source, FeedSource):
@@ -160,7 +160,7 @@ def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = N
     except TypeError:
         raise UsageError(
             f"cannot read samples from {type(source).__name__}",
-            hint="a folder of pictures, an .npz or .npy file, or an iterable of arrays or {name: array}",
+            hint="a folder of images, an .npz or .npy file, or an iterable of arrays or {name: array}",
         ) from None
     if not items:
         raise UsageError("no samples: the iterable is empty")
@@ -188,7 +188,7 @@ def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess
 
 
 class _FeedBuilder:
-    """Turns one batch (a list of pictures, an array, or arrays by name) into a feed of the model's inputs."""
+    """Turns one batch (a list of images, an array, or arrays by name) into a feed of the model's inputs."""
 
     def __init__(self, ports: list[Port], preprocess: Preprocess | None, file: str = "") -> None:
         self.ports = {port.name: port for port in ports}
@@ -219,21 +219,21 @@ class _FeedBuilder:
     def split(self, port: Port, array: Array) -> list[Array]:
         """Cut an array into what single feeds take of it. A last batch that is not full is left out."""
         rank, size = len(port.shape), self.batch(port)
-        if self.preprocess is not None and self.is_pictures(port, array):
+        if self.preprocess is not None and self.is_images(port, array):
             array = self.preprocess.stacked(array)
         else:
             if array.ndim == rank + 1:
                 return list(array)  # a stack of whole feeds
             if array.ndim < rank or rank == 0:
-                return [array]  # one sample without its batch axis; build() says so where it is something else
+                return [array]  # one sample without its batch axis; build() refuses anything else
         return [array[start : start + size] for start in range(0, len(array) - size + 1, size)]
 
     def build(self, batch: Any) -> Feed:
         """One feed, in the order of the model's inputs."""
         if isinstance(batch, list):
             port = self.only_port
-            pictures = self.picture_rule(port)
-            x = np.concatenate([pictures.load(path) for path in batch])
+            images = self.image_rule(port)
+            x = np.concatenate([images.load(path) for path in batch])
             return {port.name: self._fit(port, _as_declared(port, x))}
         if not isinstance(batch, Mapping):
             batch = {self.only_port.name: batch}
@@ -243,11 +243,11 @@ class _FeedBuilder:
             raise UsageError(f"no array for {', '.join(missing)}", file=self.file, hint=given)
         return {name: self._fit(port, batch[name]) for name, port in self.ports.items()}
 
-    def picture_rule(self, port: Port) -> Preprocess:
+    def image_rule(self, port: Port) -> Preprocess:
         """The preprocessing with the size of the input."""
         if self.preprocess is None:
             raise UsageError(
-                f"pictures need preprocessing to become {describe(port)}",
+                f"images need preprocessing to become {describe(port)}",
                 file=self.file,
                 hint="--preprocess color=RGB,mean=...,scale=...,layout=NCHW (the numbers used in training)",
             )
@@ -256,9 +256,9 @@ class _FeedBuilder:
     def takes_pixels(self, batch: Any) -> bool:
         """Return True for one array, with or without its name, that the preprocessing applies to."""
         arrays = list(batch.values()) if isinstance(batch, Mapping) else [batch]
-        return len(arrays) == len(self.ports) == 1 and self.is_pictures(self.only_port, arrays[0])
+        return len(arrays) == len(self.ports) == 1 and self.is_images(self.only_port, arrays[0])
 
-    def is_pictures(self, port: Port, array: Array) -> bool:
+    def is_images(self, port: Port, array: Array) -> bool:
         """Whether the preprocessing applies to an array."""
         return (
             self.preprocess is not None
@@ -268,8 +268,8 @@ class _FeedBuilder:
         )
 
     def _fit(self, port: Port, array: Array) -> Array:
-        if self.is_pictures(port, array):
-            array = _as_declared(port, self.picture_rule(port).apply(array))
+        if self.is_images(port, array):
+            array = _as_declared(port, self.image_rule(port).apply(array))
         if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)
@@ -294,7 +294,7 @@ def describe(port: Port) -> str:
 
 
 def _as_declared(port: Port, x: Array) -> Array:
-    """Preprocessed pictures are real numbers; a quantized input takes them with the model's own scale."""
+    """Preprocessed images are floats; a quantized input takes them with the model's own scale."""
     return port.quant.quantize(x) if port.quant is not None and np.dtype(port.dtype).kind in "iu" else x
 
 
@@ -305,11 +305,11 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
         raise UsageError(f"{path}: no such file or folder")
     note_input(path)
     suffix = path.suffix.lower()
-    if suffix in PICTURE_SUFFIXES:
+    if suffix in IMAGE_SUFFIXES:
         return _checked(FeedSource(path.name, 1, [[path]], builder))
     if suffix not in (".npz", ".npy"):
         raise UsageError(
-            f"{path}: neither a folder, a picture, .npz nor .npy", hint=f"pictures: {', '.join(PICTURE_SUFFIXES)}"
+            f"{path}: neither a folder, an image, .npz nor .npy", hint=f"images: {', '.join(IMAGE_SUFFIXES)}"
         )
     return _from_arrays(load_arrays(path), path.name, builder)
 
@@ -344,29 +344,29 @@ def load_arrays(path: Path) -> dict[str, Array]:
 
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
     entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    pictures = [entry for entry in entries if entry.suffix.lower() in PICTURE_SUFFIXES]
-    for entry in pictures:
+    images = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
+    for entry in images:
         note_input(entry)
-    if not pictures:
-        raise UsageError(f"{folder}: no pictures in this folder", hint=f"known: {', '.join(PICTURE_SUFFIXES)}")
+    if not images:
+        raise UsageError(f"{folder}: no images in this folder", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
     port = builder.only_port
     size = builder.batch(port)
-    batches = [pictures[start : start + size] for start in range(0, len(pictures) - size + 1, size)]
+    batches = [images[start : start + size] for start in range(0, len(images) - size + 1, size)]
     if not batches:
-        message = f"{folder}: {several(len(pictures), 'picture')}, the model takes {size} at a time"
+        message = f"{folder}: {several(len(images), 'image')}, the model takes {size} at a time"
         raise UsageError(message, hint=one_by_one(port))
     used = len(batches) * size
     notes = [
         f"{several(count, what)} left out{why}"
         for count, what, why in (
-            (len(entries) - len(pictures), "other file", ""),
-            (len(pictures) - used, "picture", f": not a full batch of {size}"),
+            (len(entries) - len(images), "other file", ""),
+            (len(images) - used, "image", f": not a full batch of {size}"),
         )
         if count
     ]
     name = folder.name or str(folder)
-    description = f"{several(used, 'picture')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
-    return _checked(FeedSource(description, used, list(batches), builder, tuple(pictures[used:]), len(pictures) - used))
+    description = f"{several(used, 'image')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
+    return _checked(FeedSource(description, used, list(batches), builder, tuple(images[used:]), len(images) - used))
 
 
 def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> FeedSource:
@@ -407,7 +407,7 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
     candidates = [
         name
         for name, array in arrays.items()
-        if builder.is_pictures(port, array) or (array.ndim >= max(rank - 1, 2 if rank > 1 else 0))
+        if builder.is_images(port, array) or (array.ndim >= max(rank - 1, 2 if rank > 1 else 0))
     ]
     if len(candidates) != 1:
         found = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
@@ -423,7 +423,7 @@ def _content(batch: Any) -> bytes:
 
 
 def _add_content(digest: Digest, batch: Any) -> None:
-    """Add a batch to a digest: pictures by their files' content, arrays by name, type, shape and elements."""
+    """Add a batch to a digest: images by their files' content, arrays by name, type, shape and elements."""
     if isinstance(batch, list):
         for path in batch:
             digest.update(digest_of(path.read_bytes()))

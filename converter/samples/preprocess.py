@@ -1,4 +1,4 @@
-"""From a picture to a model's input: size, colour order, mean, scale and layout, given once and stored in the model.
+"""From an image to a model's input: size, colour order, mean, scale and layout, given once and stored in the model.
 
 x = (pixel - mean) * scale, per channel, in binary32. Calibration, running and verification all use the one
 :class:`Preprocess` of a model, so that they cannot disagree.
@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
 FITS = ("stretch", "crop")
 LAYOUTS = ("NCHW", "NHWC")
-PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 CROP_SHARE = (7, 8)
 """``fit=crop`` takes the centre square whose side is this share of the shorter side."""
@@ -34,11 +34,11 @@ YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How pictures become the input of a model.
+    """How images become the input of a model.
 
     Args:
         size: (height, width) in pixels; None takes it from the model's input.
-        fit: ``stretch`` takes the whole picture; ``crop`` the centre square of 7/8 of the shorter side.
+        fit: ``stretch`` takes the whole image; ``crop`` the centre square of 7/8 of the shorter side.
         color: channel order of the model.
         mean: subtracted first; one number, or one per channel in the order of ``color``. Units: pixel values.
         scale: multiplied next; one number, or one per channel.
@@ -70,11 +70,11 @@ class Preprocess:
                     hint=f"one finite number, or {self.channels} for {self.color}",
                 )
         if 0.0 in self.scale:
-            raise UsageError("preprocessing: scale is 0, every picture would be the same")
+            raise UsageError("preprocessing: scale is 0, every image would be the same")
 
     @property
     def channels(self) -> int:
-        """Number of channels of a picture in the model's colour order."""
+        """Number of channels of an image in the model's colour order."""
         return COLORS[self.color]
 
     @staticmethod
@@ -148,7 +148,7 @@ class Preprocess:
         """The same with the size of a model input of that shape, where no size is given.
 
         Raises:
-            UsageError: the shape is not that of a picture, has other channels, or another size than the one given.
+            UsageError: the shape is not that of an image, has other channels, or another size than the one given.
 
         """
         if len(shape) != 4:
@@ -185,30 +185,30 @@ class Preprocess:
             )
 
     def load(self, path: Path) -> Array:
-        """Decode a picture and make it one sample of the model's input, with a batch axis.
+        """Decode an image and make it one sample of the model's input, with a batch axis.
 
         Raises:
             MissingExtraError: Pillow is not installed.
-            CorruptInputError: the file is not a picture, or a damaged one.
-            ResourceLimitError: the picture is larger than Pillow deems sensible.
+            CorruptInputError: the file is not an image, or a damaged one.
+            ResourceLimitError: the image is larger than Pillow deems sensible.
 
         """
         try:
             from PIL import Image
         except ImportError as error:
-            raise MissingExtraError("reading pictures needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
+            raise MissingExtraError("reading images needs Pillow", file=str(path), hint=INSTALL_PILLOW) from error
         try:
             with Image.open(path) as opened:
-                picture = opened.convert("RGB")
+                image = opened.convert("RGB")
         except FileNotFoundError:
             raise UsageError(f"{path}: no such file") from None
         except Image.DecompressionBombError as error:
-            raise ResourceLimitError(str(error), file=str(path), hint="make the picture smaller first") from error
+            raise ResourceLimitError(str(error), file=str(path), hint="make the image smaller first") from error
         except (OSError, SyntaxError, ValueError, EOFError) as error:  # what Pillow's decoders raise
             raise CorruptInputError(
-                f"not a picture, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
+                f"not an image, or a damaged one: {error}", file=str(path), hint="leave it out, or copy it again"
             ) from error
-        return self._finish(picture)[np.newaxis]
+        return self._finish(image)[np.newaxis]
 
     def load_any(self, image: Any) -> Array:
         """Make one image, or an array of several, a batch of the model's input.
@@ -238,13 +238,13 @@ class Preprocess:
         return self.apply(image)
 
     def apply(self, pixels: Array) -> Array:
-        """Turn decoded pictures into a batch of the model's input.
+        """Turn decoded images into a batch of the model's input.
 
         Args:
             pixels: uint8, RGB or grey, in a shape that ``stacked`` takes.
 
         Raises:
-            UsageError: not an array of pictures.
+            UsageError: not an array of images.
 
         """
         pixels = self.stacked(pixels)
@@ -254,7 +254,7 @@ class Preprocess:
         wanted = self.size or pixels.shape[1:3]
         if pixels.shape[1:3] == wanted and self.fit == "stretch" and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # nothing to resize: no need of an imaging library
-        return np.stack([self._resize(picture) for picture in pixels])
+        return np.stack([self._resize(image) for image in pixels])
 
     @staticmethod
     def _no_images(found: Array, hint: str = "") -> UsageError:
@@ -262,33 +262,33 @@ class Preprocess:
         return UsageError(f"not images: {found.dtype}{list(found.shape)}", hint=f"{hint}; {known}" if hint else known)
 
     def stacked(self, pixels: Array) -> Array:
-        """Pictures as [N, H, W, C]: [N, H, W] are grey ones, [H, W, 3] for a model in colour is a single one."""
+        """Images as [N, H, W, C]: [N, H, W] are grey ones, [H, W, 3] for a model in colour is a single one."""
         if pixels.ndim != 3:
             return pixels
         return pixels[np.newaxis] if self.channels == 3 and pixels.shape[2] == 3 else pixels[..., np.newaxis]
 
-    def _resize(self, picture: Array) -> Array:
+    def _resize(self, image: Array) -> Array:
         try:
             from PIL import Image
         except ImportError as error:
-            raise MissingExtraError("resizing pictures needs Pillow", hint=INSTALL_PILLOW) from error
-        squeezed = picture[..., 0] if picture.shape[2] == 1 else picture
+            raise MissingExtraError("resizing images needs Pillow", hint=INSTALL_PILLOW) from error
+        squeezed = image[..., 0] if image.shape[2] == 1 else image
         return self._finish(Image.fromarray(squeezed).convert("RGB"))
 
-    def _finish(self, picture: Any) -> Array:
+    def _finish(self, image: Any) -> Array:
         """The part after decoding: crop, grey, resize (bilinear), normalise; without the batch axis."""
         from PIL import Image
 
         if self.color == "GRAY":
-            picture = picture.convert("L")
+            image = image.convert("L")
         if self.fit == "crop":
-            width, height = picture.size
+            width, height = image.size
             side = max(1, min(width, height) * CROP_SHARE[0] // CROP_SHARE[1])
             left, top = (width - side) // 2, (height - side) // 2
-            picture = picture.crop((left, top, left + side, top + side))
+            image = image.crop((left, top, left + side, top + side))
         if self.size is not None:
-            picture = picture.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
-        pixels = np.asarray(picture, dtype=np.uint8)
+            image = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR)
+        pixels = np.asarray(image, dtype=np.uint8)
         normalized: Array = self._normalize(pixels.reshape(1, *pixels.shape[:2], -1))[0]
         return normalized
 

@@ -134,7 +134,7 @@ def test_verify_against_another_source(digits: Path, capsys: Captured) -> None:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_run_on_pictures_in_an_archive(digits: Path, name: str, capsys: Captured) -> None:
+def test_run_on_images_in_an_archive(digits: Path, name: str, capsys: Captured) -> None:
     convert = ["convert", *source(digits, name), "-o", "net.tpum", "--preprocess", PREPROCESS[name]]
     assert main(convert) == 0
     capsys.readouterr()
@@ -155,20 +155,20 @@ def test_run_on_pictures_in_an_archive(digits: Path, name: str, capsys: Captured
     assert [best[0]["index"] for best in summary["outputs"][0]["best"]] == wanted[:5].argmax(axis=1).tolist()
 
 
-def test_run_names_the_pictures(digits: Path, capsys: Captured) -> None:
+def test_run_names_the_images(digits: Path, capsys: Captured) -> None:
     from PIL import Image
 
     assert main(["convert", *source(digits, "onnx"), "-o", "net.tpum", "--preprocess", PREPROCESS["onnx"]]) == 0
     Path("folder").mkdir()
     for index in range(6):
-        Image.new("L", (8, 8), 40 * index).save(f"folder/picture_{index}.png")
+        Image.new("L", (8, 8), 40 * index).save(f"folder/image_{index}.png")
     capsys.readouterr()
     assert main(["run", "net.tpum", "folder"]) == 0
     shown = capsys.readouterr().out
-    assert "    picture_4.png  " in shown
+    assert "    image_4.png  " in shown
     assert "and 1 more; -o OUT.npz writes all" in shown
     assert main(["run", "net.tpum", "folder", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pictures"] == [f"picture_{index}.png" for index in range(6)]
+    assert json.loads(capsys.readouterr().out)["pictures"] == [f"image_{index}.png" for index in range(6)]
 
 
 def test_run_says_which_inputs_are_missing(capsys: Captured) -> None:

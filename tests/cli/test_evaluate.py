@@ -14,7 +14,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def right(digits: Path, capsys: Captured) -> int:
-    """Writes net.tpum and test.npz: the first 100 test pictures; returns how many of them another engine gets right."""
+    """Writes net.tpum and test.npz: the first 100 test images; returns how many of them another engine gets right."""
     pixels = ["--preprocess", "color=GRAY,scale=0.0625"]
     assert main(["convert", str(digits / "digits.onnx"), "-o", "net.tpum", *pixels]) == 0
     with np.load(digits / "digits.npz") as archive, np.load(digits / "expected.npz") as expected:

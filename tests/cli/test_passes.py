@@ -115,8 +115,8 @@ def test_validation_names_the_wrong_rule_of_a_plugin(digits: Path, capsys: Captu
         error = capsys.readouterr().err
         assert "rule 'half_the_pool' changes output" in error and "node '" in error
         assert not Path("net.tpum").exists()
-        samples, pictures = str(digits / "calibration.npz"), ("--preprocess", "color=GRAY,scale=0.0625,layout=NHWC")
-        assert convert(digits, "--plugin", "wrong.py", "--validate-on", samples, *pictures) == 5
+        samples, images = str(digits / "calibration.npz"), ("--preprocess", "color=GRAY,scale=0.0625,layout=NHWC")
+        assert convert(digits, "--plugin", "wrong.py", "--validate-on", samples, *images) == 5
         capsys.readouterr()
         assert convert(digits, "--plugin", "wrong.py", "--validate", "--disable-rule", "half_the_pool") == 0
     finally:

@@ -75,7 +75,7 @@ def test_ranges_alone(digits: Path, source: list[str], capsys: Captured) -> None
     content["ranges"]["image"]["threshold"] = 0.5
     Path("other.json").write_text(json.dumps(content))
     assert main(["reproduce", *source, "net.tpum", "--ranges", "other.json"]) == 2
-    assert "not the ranges that the model was made from" in capsys.readouterr().err
+    assert "not the ranges of the first conversion" in capsys.readouterr().err
 
 
 def test_ranges_are_the_extremes_of_the_samples(digits: Path, source: list[str]) -> None:
@@ -98,7 +98,7 @@ def test_wrong_calls(digits: Path, source: list[str], capsys: Captured) -> None:
     assert "the ranges are those of another model" in capsys.readouterr().err
     assert main(["convert", *source, "-o", "net.tpum"]) == 0
     assert main(["quantize", "net.tpum", "--ranges", "ranges.json"]) == 2
-    assert "give the source that it was made from" in capsys.readouterr().err
+    assert "give the source that it was converted from" in capsys.readouterr().err
     assert main(["calibrate", *source, "-o", "ranges.json"]) == 2
     assert main(["calibrate", *source, "--calibration", "absent.npz", "-o", "ranges.json"]) == 2
     assert main(["calibrate", *source, "--calibration", "absent.npz", "-o", "ranges.npz"]) == 2

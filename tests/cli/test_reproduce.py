@@ -24,7 +24,7 @@ def files(digits: Path, capsys: Captured) -> list[str]:
 def test_the_same_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
     samples = str(digits / "calibration.npz")
     assert main(["reproduce", *files, "--calibration", samples, "-o", "again.tpum"]) == 0
-    assert "net.tpum: made again, byte for byte the same" in capsys.readouterr().out
+    assert "net.tpum: reproduced, the bytes are equal" in capsys.readouterr().out
     assert Path("again.tpum").read_bytes() == Path("net.tpum").read_bytes()
     assert main(["reproduce", *files, "--calibration", samples, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -41,7 +41,7 @@ def test_other_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
     shown = capsys.readouterr()
     assert code == 5
     assert json.loads(shown.out)["is_same"] is False
-    assert "changed.tpum: made again it is another file" in shown.err
+    assert "changed.tpum: a second conversion gives other bytes" in shown.err
 
 
 def test_wrong_calls(files: list[str], capsys: Captured) -> None:

@@ -4,18 +4,18 @@ import os
 
 import pytest
 
-from tpuconvert.cli.terminal import broken, echo_text
+from tpuconvert.cli.terminal import echo_text, wrap_line
 
 LINE = "  stays in float: mul x2 ('a', 'b'): their operands are float"
 
 
 def test_lines_are_broken_at_words() -> None:
-    assert broken(LINE, 40).splitlines() == [
+    assert wrap_line(LINE, 40).splitlines() == [
         "  stays in float: mul x2 ('a', 'b'):",
         "      their operands are float",
     ]
-    assert broken("short", 40) == "short"
-    assert broken("x" * 60, 40) == "x" * 60
+    assert wrap_line("short", 40) == "short"
+    assert wrap_line("x" * 60, 40) == "x" * 60
 
 
 @pytest.mark.parametrize(("is_terminal", "columns", "lines"), [(True, 40, 2), (True, 20, 1), (False, 40, 1)])

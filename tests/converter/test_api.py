@@ -82,7 +82,7 @@ def test_format_is_found_by_content(repository: Path, tmp_path: Path, name: str,
 WRONG = {
     "page.onnx": b"<!DOCTYPE html><html></html>",
     "pointer.onnx": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n",
-    "picture.tflite": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    "image.tflite": b"\x89PNG\r\n\x1a\n" + bytes(100),
     "data.npz": b"PK\x03\x04" + bytes(100),
     "notes.txt": b"hello there, this is no model",
     "empty.onnx": b"",

@@ -90,37 +90,37 @@ def test_npy(tmp_path: Path) -> None:
     assert np.array_equal(np.concatenate([feed["x"] for feed in load_feeds(tmp_path / "data.npy", [X])]), data)
 
 
-def test_pictures_in_arrays_are_preprocessed() -> None:
-    pictures = RNG.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
-    feeds = list(load_feeds(pictures, [X], Preprocess(mean=(128.0,), scale=(0.5,))))
-    wanted = (pictures.astype(np.float32).transpose(0, 3, 1, 2) - 128) * 0.5
+def test_images_in_arrays_are_preprocessed() -> None:
+    images = RNG.integers(0, 256, (3, 4, 5, 3), dtype=np.uint8)
+    feeds = list(load_feeds(images, [X], Preprocess(mean=(128.0,), scale=(0.5,))))
+    wanted = (images.astype(np.float32).transpose(0, 3, 1, 2) - 128) * 0.5
     assert np.array_equal(np.concatenate([feed["x"] for feed in feeds]), wanted)
 
 
-def test_one_picture_in_an_array() -> None:
-    picture = RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)
-    [feed] = load_feeds(picture, [X], Preprocess())
-    assert np.array_equal(feed["x"][0], picture.transpose(2, 0, 1))
+def test_one_image_in_an_array() -> None:
+    image = RNG.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    [feed] = load_feeds(image, [X], Preprocess())
+    assert np.array_equal(feed["x"][0], image.transpose(2, 0, 1))
 
 
-def test_preprocessed_pictures_are_quantized_for_an_integer_input() -> None:
+def test_preprocessed_images_are_quantized_for_an_integer_input() -> None:
     port = Port("x", "int8", (1, 1, 2, 1), QuantParams.per_tensor(0.5, 3, DType.INT8))
-    pictures = np.array([[[0, 200]]], dtype=np.uint8)
-    [feed] = load_feeds(pictures, [port], Preprocess(color="GRAY", layout="NHWC", scale=(0.1,)))
+    images = np.array([[[0, 200]]], dtype=np.uint8)
+    [feed] = load_feeds(images, [port], Preprocess(color="GRAY", layout="NHWC", scale=(0.1,)))
     assert feed["x"].dtype == np.int8
     assert feed["x"].ravel().tolist() == [3, 43]  # 0 / 0.5 + 3, 20 / 0.5 + 3
 
 
-def test_folder_of_pictures(tmp_path: Path) -> None:
+def test_folder_of_images(tmp_path: Path) -> None:
     for name, level in (("b.png", 20), ("a.png", 10), ("c.JPG", 30)):
         Image.new("RGB", (8, 8), (level, level, level)).save(tmp_path / name)
     (tmp_path / "labels.json").write_text("{}")
     feeds = load_feeds(tmp_path, [X], Preprocess())
     assert [round(float(feed["x"].mean())) for feed in feeds] == [10, 20, 30]  # in the order of their names
-    assert feeds.description == f"3 pictures of {tmp_path.name} (1 other file left out)"
+    assert feeds.description == f"3 images of {tmp_path.name} (1 other file left out)"
 
 
-def test_one_picture(tmp_path: Path) -> None:
+def test_one_image(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8), (1, 2, 3)).save(tmp_path / "a.png")
     [feed] = load_feeds(str(tmp_path / "a.png"), [X], Preprocess())
     assert feed["x"][0, :, 0, 0].tolist() == [1, 2, 3]
@@ -167,14 +167,14 @@ def test_nan_is_found(as_mapping: bool) -> None:
     load_feeds([data[0], data[2]], [X]).check_numbers()
 
 
-def test_pictures_without_preprocessing(tmp_path: Path) -> None:
+def test_images_without_preprocessing(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     with pytest.raises(UsageError, match="--preprocess"):
         load_feeds(tmp_path, [X])
 
 
-def test_folder_without_pictures(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no pictures in this folder"):
+def test_folder_without_images(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no images in this folder"):
         load_feeds(tmp_path, [X], Preprocess())
 
 

@@ -1,4 +1,4 @@
-"""Pictures become inputs: the numbers are those of the data set's reference inputs, or worked out by hand."""
+"""Images become inputs: the numbers are those of the data set's reference inputs, or worked out by hand."""
 
 import json
 import sys
@@ -11,37 +11,37 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
 
 RED, GREY = (200, 100, 50), (10, 10, 10)
-PICTURE = np.array([[[RED, GREY]]], dtype=np.uint8)  # one picture, one row, two pixels
+IMAGE = np.array([[[RED, GREY]]], dtype=np.uint8)  # one image, one row, two pixels
 
 
 def test_nothing_asked_changes_only_the_layout() -> None:
-    x = Preprocess().apply(PICTURE)
+    x = Preprocess().apply(IMAGE)
     assert x.dtype == np.float32
     assert x.tolist() == [[[[200, 10]], [[100, 10]], [[50, 10]]]]
 
 
 def test_mean_and_scale_are_in_the_models_channel_order() -> None:
-    x = Preprocess(color="BGR", mean=(10, 20, 40), scale=(1, 2, 0.5)).apply(PICTURE)
+    x = Preprocess(color="BGR", mean=(10, 20, 40), scale=(1, 2, 0.5)).apply(IMAGE)
     assert x[0, :, 0, 0].tolist() == [(50 - 10) * 1, (100 - 20) * 2, (200 - 40) * 0.5]
 
 
 def test_channels_last_keeps_the_pixels_together() -> None:
-    x = Preprocess(layout="NHWC", scale=(0.5,)).apply(PICTURE)
+    x = Preprocess(layout="NHWC", scale=(0.5,)).apply(IMAGE)
     assert x.tolist() == [[[[100, 50, 25], [5, 5, 5]]]]
 
 
-def test_pictures_without_channel_axis_are_grey() -> None:
+def test_images_without_channel_axis_are_grey() -> None:
     x = Preprocess(color="GRAY", mean=(1,)).apply(np.array([[[3, 4], [5, 6]]], dtype=np.uint8))
     assert x.tolist() == [[[[2, 3], [4, 5]]]]
 
 
 def test_crop_takes_the_middle_seven_eighths() -> None:
-    picture = np.zeros((1, 16, 24, 3), np.uint8)
-    picture[:, 1:15, 5:19] = 255  # the centre square of 14 pixels: 7/8 of 16
-    x = Preprocess(fit="crop", size=(7, 7)).apply(picture)
+    image = np.zeros((1, 16, 24, 3), np.uint8)
+    image[:, 1:15, 5:19] = 255  # the centre square of 14 pixels: 7/8 of 16
+    x = Preprocess(fit="crop", size=(7, 7)).apply(image)
     assert x.shape == (1, 3, 7, 7)
     assert x.min() == 255
-    assert Preprocess(fit="stretch", size=(7, 7)).apply(picture).min() < 255
+    assert Preprocess(fit="stretch", size=(7, 7)).apply(image).min() < 255
 
 
 REFERENCES = [
@@ -52,14 +52,14 @@ REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "picture"), REFERENCES)
-def test_equals_the_reference_inputs_of_the_data_set(data_root: Path, model: str, picture: str) -> None:
+@pytest.mark.parametrize(("model", "image"), REFERENCES)
+def test_equals_the_reference_inputs_of_the_data_set(data_root: Path, model: str, image: str) -> None:
     manifest = json.loads((data_root / "manifest.json").read_text())
     [entry] = [entry for entry in manifest["models"] if entry["id"] == model]
     keys = ("size", "fit", "color", "mean", "scale", "layout")
     rule = Preprocess.from_mapping({key: entry["preprocessing"][key] for key in keys})
     wanted = np.load(data_root / entry["reference"]["file"])["in0"]
-    assert np.array_equal(rule.load(data_root / picture), wanted)  # the same arithmetic: no tolerance
+    assert np.array_equal(rule.load(data_root / image), wanted)  # the same arithmetic: no tolerance
 
 
 WRITTEN = "size=224x192,fit=crop,color=BGR,mean=104,117,123,scale=0.5,layout=NHWC"
@@ -141,20 +141,20 @@ def test_rule_that_does_not_fit_the_model(rule: Preprocess, shape: tuple[int | s
     assert complaint in str(caught.value)
 
 
-def test_files_that_are_not_pictures(tmp_path: Path) -> None:
+def test_files_that_are_not_images(tmp_path: Path) -> None:
     path = tmp_path / "cat.jpg"
     with pytest.raises(UsageError, match="no such file"):
         Preprocess().load(path)
     for content in (b"", b"<html></html>", b"\x89PNG\r\n\x1a\n" + bytes(50)):
         path.write_bytes(content)
-        with pytest.raises(CorruptInputError, match="not a picture"):
+        with pytest.raises(CorruptInputError, match="not an image"):
             Preprocess().load(path)
 
 
-def test_pictures_without_an_imaging_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_without_an_imaging_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)  # what an import finds where Pillow is not installed
     with pytest.raises(MissingExtraError, match=r"pip install 'tpuconvert\[images\]'"):
         Preprocess().load(tmp_path / "cat.jpg")
     with pytest.raises(MissingExtraError, match=r"pip install 'tpuconvert\[images\]'"):
-        Preprocess(size=(5, 5)).apply(PICTURE)
-    assert Preprocess().apply(PICTURE).shape == (1, 3, 1, 2)  # nothing to resize: works without
+        Preprocess(size=(5, 5)).apply(IMAGE)
+    assert Preprocess().apply(IMAGE).shape == (1, 3, 1, 2)  # nothing to resize: works without

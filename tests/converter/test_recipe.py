@@ -1,4 +1,4 @@
-"""A model file says how it was made, and is made again from that, byte for byte."""
+"""A model file stores its recipe, from which a second conversion gives the same bytes."""
 
 import dataclasses
 import json
@@ -123,10 +123,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     digits_in_int8(tmp_path).save(tmp_path / "m.tpum")
     other, samples = examples() / "digits.tflite", np.load(examples() / "calibration.npz")["images"]
     for source, weights, calibration, words in (
-        (other, None, None, "not the source that the model was made from"),
+        (other, None, None, "not the source of the first conversion"),
         (tmp_path / "a.onnx", other, None, "no weight file belongs to it"),
         (tmp_path / "a.onnx", None, None, "was quantized with 100 samples"),
-        (tmp_path / "a.onnx", None, {"image": samples[:50]}, "not the samples that the model was made from"),
+        (tmp_path / "a.onnx", None, {"image": samples[:50]}, "not the samples of the first conversion"),
         (tmp_path / "none.onnx", None, None, "cannot be read"),
     ):
         with pytest.raises(tc.UsageError, match=words):
@@ -158,7 +158,7 @@ def test_another_result_is_told(tmp_path: Path) -> None:
     result = reproduce(tmp_path / "m.tpum", tmp_path / "a.onnx", calibration=examples() / "calibration.npz")
     assert not result.is_same
     assert result.difference == f"the constant '{weight.name}' has other elements"
-    with pytest.raises(tc.ThresholdError, match="made again it is another file") as error:
+    with pytest.raises(tc.ThresholdError, match="a second conversion gives other bytes") as error:
         result.check()
     assert "0.0.9" in error.value.hint
 
@@ -212,7 +212,7 @@ def test_external_data_belong_to_the_source(tmp_path: Path) -> None:
     assert model.metadata["recipe"]["external"]["files"] == 2
     assert reproduce(tmp_path / "m.tpum", source).is_same
     change_a_byte(weights)
-    with pytest.raises(tc.UsageError, match="not the external data that the model was made from"):
+    with pytest.raises(tc.UsageError, match="not the external data of the first conversion"):
         reproduce(tmp_path / "m.tpum", source)
     assert tc.convert(source).metadata["recipe"]["external"] != model.metadata["recipe"]["external"]
 

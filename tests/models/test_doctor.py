@@ -5,7 +5,7 @@ from data_models import names
 from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.samples.preprocess import PICTURE_SUFFIXES, Preprocess
+from tpuconvert.samples.preprocess import IMAGE_SUFFIXES, Preprocess
 
 QUICK = ("mnist_conv_tflite", "cifar10_resnet8_onnx", "sine_float_tflite", "mtcnn_rnet_caffe")
 IMAGES = 24
@@ -21,7 +21,7 @@ def findings(root, name):
     if "labels" not in entry and how["kind"] == "image":
         rule = Preprocess.from_mapping({key: value for key, value in how.items() if key not in ("kind", "images")})
         folder = root / "images" / how["images"]
-        images = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURE_SUFFIXES)[:IMAGES]
+        images = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)[:IMAGES]
         return tc.doctor(source, images, weights, preprocess=rule, **given).findings
     samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
     if "labels" in entry:
