@@ -89,9 +89,7 @@ class Reproduction:
         hint = "the same version gives the same bytes from the same files"
         if self.made_by != self.version:
             hint = f"it was converted by tpuconvert {self.made_by}, this is {self.version}"
-        raise ThresholdError(
-            f"the bytes differ from those of the second conversion: {self.difference}", file=self.file, hint=hint
-        )
+        raise ThresholdError(f"a second conversion gives other bytes: {self.difference}", file=self.file, hint=hint)
 
 
 def reproduce(
