@@ -30,10 +30,10 @@ LABELS = "labels"
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How many samples a model gets right.
+    """Accuracy of a model.
 
     Args:
-        samples: how many were looked at.
+        samples: number of samples.
         output: name of the output that holds the scores.
         backend: what the model ran on.
         right: how many have the right class among the best, by the names of METRICS.
@@ -208,7 +208,7 @@ def _feeds(labelled: Labelled, model: Model, rule: Preprocess | None) -> Any:
 
 
 def ranks_of(scores: Array, labels: Array) -> Array:
-    """How many classes come before the right one, [N]; of equal scores the first class wins, and NaN never does."""
+    """Return the number of classes that precede the right one, [N]. Ties go to the first class; NaN is last."""
     own = np.take_along_axis(scores, labels[:, np.newaxis].astype(np.int64), axis=1)
     index = np.arange(scores.shape[1])
     before = ~(scores < own) & ~((scores == own) & (index >= labels[:, np.newaxis]))

@@ -28,7 +28,7 @@ ConstantArrays = Mapping[int, "weakref.ref[Array]"]
 def check_not_empty(graph: Graph, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> None:
     """Refuse a cut that leaves no operator between inputs and outputs.
 
-    A source that passes its inputs through by itself is converted, with a note.
+    A source whose outputs are its inputs is converted, with a note.
 
     Args:
         graph: as a frontend made it, or later.
@@ -118,7 +118,7 @@ def check_transposes(graph: Graph, most: int | None) -> None:
 
 
 def check_expanded(graph: Graph) -> None:
-    """Refuse composite operators that are left where the model is to consist of operators of the set alone.
+    """Refuse composite operators that are left if the model must consist of TPU operators only.
 
     Raises:
         UnsupportedError: naming every composite whose expansion depends on an extent that is symbolic.

@@ -1,7 +1,7 @@
-"""What is known about installed packages, by looking into their folders.
+"""Metadata of installed packages, read from their folders.
 
-``importlib.metadata`` knows more, and takes longer to load than a small network takes to convert: it is asked only when
-there is something to ask for.
+Importing ``importlib.metadata`` takes longer than the conversion of a small network, so that it is imported only if a
+package may have entry points.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def version() -> str:
 
 
 def may_have_entry_points(group: str) -> bool:
-    """Whether an installed package may have entry points of a group; false only when none has."""
+    """Return False only if no installed package has entry points of a group."""
     if any(os.path.isfile(place) for place in sys.path):
         return True  # an archive, which is not looked into here
     return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())

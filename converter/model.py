@@ -1,4 +1,4 @@
-"""A converted model: what ``convert`` makes, a file holds and a session runs."""
+"""A converted model: the result of ``convert``, the content of a file, the program of a session."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """What the user should know: what stayed float and why, assumed extents, unfinished operators."""
+        """Notes for users: nodes that stay in float, assumed extents, unfinished operators."""
         return self.content.notes
 
     @property
@@ -64,7 +64,7 @@ class Model:
 
     @cached_property
     def preprocess(self) -> Preprocess | None:
-        """How images become the model's input, where that was given."""
+        """Conversion of images to the model's input, if the model stores one."""
         return Preprocess.from_mapping(self.content.preprocessing) if self.content.preprocessing else None
 
     @property
@@ -78,9 +78,9 @@ class Model:
         return [info(port) for port in self.graph.output_ports]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model file. A file of that name is replaced in one step: there is the old one or the new one.
+        """Write the model file. A file of that name is replaced atomically.
 
-        It is not waited for the disk: after a loss of power a new file may be short, which its digest tells.
+        The file is not fsynced: after a power failure it may be truncated, which its digest detects.
 
         Raises:
             UsageError: the file cannot be written there, or the model was converted from it.

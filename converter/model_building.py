@@ -26,7 +26,7 @@ class QuantizedGraph:
     Args:
         graph: the graph.
         notes: about ranges, and nodes that stay in float.
-        is_quantized: whether the options or the source ask for integers.
+        is_quantized: whether the options or the source request integers.
     """
 
     graph: Graph

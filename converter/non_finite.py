@@ -4,7 +4,7 @@ Which infinities are legitimate is decided here, in ``find_non_finite``, from th
 
 - an operand or parameter of an operator that compares, selects, saturates or normalizes;
 - in a sum or difference: a constant of zeros and infinities of one sign (a mask), or any before a softmax;
-- in a constant that is only moved or cast: as the readers of the result decide.
+- in a constant that is only moved or cast: as the users of the result decide.
 
 Every other infinity makes results infinite or NaN. NaN is never legitimate.
 """
@@ -33,7 +33,7 @@ OPTIMIZER_HINT = "check the constants that it is computed from; --disable-rule l
 HINT = "export or train the model again; --allow-non-finite converts it as it is, in float only"
 
 _SUFFIXES = re.compile(r"(:nchw|:reshaped|:permuted|\.\d+)+$")
-"""Additions of ours to the name of a source tensor."""
+"""Suffixes that this package adds to the names of source tensors."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class NonFinite:
 
     @property
     def text(self) -> str:
-        """The finding in words."""
+        """The finding as text."""
         what = "NaN" if np.isnan(self.value) else "infinity" if self.value > 0 else "-infinity"
         text = f"'{self.name}' is {what}"
         if self.shape:
@@ -79,12 +79,12 @@ class NonFinite:
 def described(name: str, node: Node, array: Array) -> NonFinite:
     """Describe an array that is not finite."""
     bad = ~np.isfinite(array)
-    index = tuple(int(place) for place in np.argwhere(bad)[0])
+    index = tuple(int(position) for position in np.argwhere(bad)[0])
     return NonFinite(name, node, array.shape, index, float(array[index]), int(np.count_nonzero(bad)))
 
 
 def find_non_finite(graph: Graph) -> list[NonFinite]:
-    """Find the constants and parameters that are not finite without a meaning, in the order of their readers."""
+    """Find the constants and parameters that are not finite without a meaning, in the order of their users."""
     found: list[NonFinite] = []
     seen: set[Value] = set()
     for node in graph.sorted_nodes():

@@ -2,7 +2,7 @@
 
 A model whose shapes are open, or some of whose inputs have to be known (they decide shapes, or are parameters of an
 operator), is converted when it is run for the first time, with the shapes and those values of that run; it is converted
-again when they change. Inputs become constants only where the conversion asks for them.
+again when they change. Inputs become constants only where the conversion needs them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TpuBackendRep(BackendRep):
         feeds = self._feeds(inputs)
         for name, array in feeds.items():
             if array.dtype == np.float64 and (np.isfinite(array) & (np.abs(array) > _LARGEST)).any():
-                raise UsageError(f"input '{name}' has numbers beyond FLOAT32, which stands for DOUBLE")
+                raise UsageError(f"input '{name}' has numbers beyond FLOAT32, which replaces DOUBLE")
         session = self._session_for(feeds)
         names = {info.name for info in session.inputs}
         found = session.run({name: array for name, array in feeds.items() if name in names})
@@ -164,7 +164,7 @@ class TpuBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Whether ``prepare`` would accept the model."""
+        """Return True if ``prepare`` accepts the model."""
         try:
             cls.prepare(model, device, **kwargs)
         except UnsupportedError:
@@ -203,7 +203,7 @@ class TpuBackend(Backend):
         outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Convert one node and run it once; ``opset_version`` says which meaning of the operator, else the newest."""
+        """Convert one node and run it once; ``opset_version`` is by default the newest."""
         opset = int(kwargs.pop("opset_version", NEWEST_OPSET))
         names = list(dict.fromkeys(name for name in node.input if name))
         arrays = [np.asarray(array) for array in (inputs if isinstance(inputs, (list, tuple)) else [inputs])]

@@ -1,4 +1,4 @@
-"""Tests that are made from an operator's definition: what ``tpuconvert op test plugin.py`` runs.
+"""Tests generated from an operator's definition, for ``tpuconvert op test plugin.py``.
 
 Operands come from the definition's ``examples()``: pairs of an operator and its operands, each an array or a shape that
 is filled with numbers of a fixed seed.
@@ -31,7 +31,7 @@ Example = tuple[Op, tuple[Array, ...]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one test found. ``passed`` is None for a test that does not apply, with the reason."""
+    """Result of one test. ``passed`` is None for a test that does not apply, with the reason."""
 
     operator: str
     test: str
@@ -74,7 +74,7 @@ def _outcomes(definition: type[Op], require_native: bool) -> Iterator[Outcome]:
                 passed = True
             except _NotApplicableError as reason:
                 details.append(str(reason))
-            except Exception as error:  # definitions are somebody else's code: whatever they raise is the finding
+            except Exception as error:  # a plugin may raise anything; the exception is the finding
                 details = [f"{op}: {error if isinstance(error, _FailedError) else f'{type(error).__name__}: {error}'}"]
                 passed = False
                 break
@@ -212,7 +212,7 @@ def _save_and_load(op: Op, operands: Sequence[Array]) -> str:
 
 
 def raise_if_failed(outcomes: Sequence[Outcome]) -> None:
-    """Tell how many tests failed.
+    """Raise an error with the number of failed tests.
 
     Raises:
         ThresholdError: some did.

@@ -28,7 +28,7 @@ Shapes = Mapping[str, Sequence[Dim]]
 
 @dataclass(frozen=True)
 class Declaration:
-    """What the declaration of an option states besides name, type and default.
+    """Declaration of an option, besides name, type and default.
 
     Args:
         help: one or two sentences for users.
@@ -186,7 +186,7 @@ class Options:
     )
     input_shapes: Mapping[str, Shape] = option(
         {},
-        "Shapes of inputs with dynamic dimensions. For ONNX, a name in place of an extent keeps the dimension dynamic.",
+        "Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the dimension dynamic.",
         read=_read_shapes,
         is_of_source=True,
         metavar="NAME=1,3,224,224",

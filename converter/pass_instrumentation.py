@@ -1,4 +1,4 @@
-"""Looking at the optimizer while it works: traces, dumps and validation. None of it changes what a conversion gives."""
+"""Traces, dumps and validation of the optimizer's passes. They do not change the result of a conversion."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Sink = Path | Tell
 
 RANDOM_SAMPLES = 2
 USER_SAMPLES = 4
-"""So many samples are run around every pass, and no more."""
+"""Largest number of user samples that run before and after every pass."""
 
 
 @dataclass(frozen=True)
 class Watch:
-    """How a conversion is watched.
+    """Instrumentation of the optimizer's passes.
 
     Args:
         trace: called with one line per rule and outcome.
@@ -50,7 +50,7 @@ class Watch:
     samples: CalibrationSource | None = None
 
     def check_names(self) -> None:
-        """See that everything that is to be dumped after exists.
+        """Check that every name with a dump is a rule or pass.
 
         Raises:
             UsageError: an unknown name.
@@ -58,7 +58,7 @@ class Watch:
         check_names([*self.dump_after])
 
     def observers(self, graph: Graph, options: Options, tell: Tell) -> list[Observer]:
-        """What the optimizer is to call; ``tell`` hears of dumps that were not made.
+        """Return the observers for the optimizer; ``tell`` receives messages about missing dumps.
 
         Raises:
             UsageError: the samples do not fit, or there are none for an input whose extents are open.

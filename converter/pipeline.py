@@ -102,7 +102,7 @@ def convert(
             of ``{name: array}``.
         calibration_method: Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, or the name of a
             plugin's method.
-        input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name in place of an extent keeps the
+        input_shapes: Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the
             dimension dynamic.
         inputs: Names of the tensors at which the model begins.
         outputs: Names of the tensors at which the model ends.

@@ -57,7 +57,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """
 
     def register(definition: OpClass) -> OpClass:
-        all_ops()  # ours come first, so that a clash is reported for the plugin
+        all_ops()  # operators of this package come first, so that a clash is reported for the plugin
         try:
             return tpu_op(name, OpKind.CUSTOM)(definition)
         except ValueError as error:
@@ -67,7 +67,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
 
 
 def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
-    """Decorator that adds a way to find ranges, for ``--calibration-method NAME``.
+    """Decorator that adds a calibration method, for ``--calibration-method NAME``.
 
     The class is made once per tensor; ``add(array)`` is called for each sample, and ``result()`` at the end gives a
     ``Range``: the smallest and the largest value seen, and the magnitude that is worth representing.
@@ -107,7 +107,7 @@ def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunc
 
 
 def register_metric(name: str) -> Callable[[Metric], Metric]:
-    """Decorator that adds a measure of how far results are from those of the source, for ``--metric NAME``.
+    """Decorator that adds a metric for the difference between results and those of the source, for ``--metric NAME``.
 
     The function gets the source's result and the model's as arrays, and returns a number.
 
@@ -125,11 +125,11 @@ class PluginWarning(UserWarning):
 def load_plugins(files: Iterable[str | Path] = ()) -> None:
     """Import the plugins of installed packages and then those in ``files``; each is imported once per process.
 
-    A plugin that fails is left out with a :class:`PluginWarning` where it is only installed. One that is asked for by
-    name, in ``files`` or in TPUCONVERT_PLUGINS, has to load.
+    An installed plugin that fails is skipped with a :class:`PluginWarning`. One that is requested by name, in ``files``
+    or in TPUCONVERT_PLUGINS, has to load.
 
     Raises:
-        UsageError: a file is missing, or a plugin that was asked for fails; the message has the plugin and the line.
+        UsageError: a file is missing, or a requested plugin fails; the message has the plugin and the line.
 
     """
     _load_installed()

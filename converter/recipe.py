@@ -36,7 +36,7 @@ def make_recipe(
     """Return a function that returns the recipe of a conversion, as plain values.
 
     ``external`` are files beside the source that hold its weights. Those of all these files that are ``mapped`` are
-    digested while their constants are written, or when the recipe is asked for; no file is looked for by its name then.
+    digested while their constants are written, or when the recipe is needed, without opening the files again.
     """
     digest_of_source = _digest_of(source, mapped)
     digests = [_digest_of(file, mapped) for file in external]

@@ -22,7 +22,7 @@ Images = str | os.PathLike[str] | Array | Iterable[Any]
 
 
 OPEN_BATCH = 32
-"""So many images are run at a time by a model that takes any number."""
+"""Images per run of a model with a dynamic batch."""
 
 
 class Session(session.Session):
@@ -41,7 +41,7 @@ class Session(session.Session):
 
     Raises:
         UsageError: for an unknown backend, or a native one for a model with extents that depend on data.
-        MissingExtraError: when the native engine is asked for and was not built.
+        MissingExtraError: if the native engine is requested and was not built.
         CorruptInputError: when the file is damaged.
     """
 

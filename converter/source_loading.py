@@ -34,7 +34,7 @@ def source_format(source: Source) -> str:
     """Return the frontend that reads a source: of a file by its content, else by its name.
 
     Raises:
-        CorruptInputError: the file is something else; the message says what.
+        CorruptInputError: the file has another format, which the message names.
         UsageError: the file cannot be read, or the source is neither a path nor a message.
 
     """

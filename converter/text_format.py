@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tpuconvert.schema.visible_text import one_line
 
 LONGEST = 72
-"""A longer name is cut in its middle where it only serves to recognise something; TFLite joins names of fused nodes."""
+"""Length above which a name is shortened in the middle; TFLite concatenates the names of fused nodes."""
 
 
 def several(count: int, what: str) -> str:

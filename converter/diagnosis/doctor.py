@@ -227,7 +227,7 @@ def check_statistics(
 
 
 def _scores_port(model: Model, name: str | None) -> Port | None:
-    """The output with one score per class, if there is one."""
+    """Return the output with one score per class, or None."""
     ports = {port.name: port for port in model.graph.output_ports}
     if name is not None and name not in ports:
         raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")

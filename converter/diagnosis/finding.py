@@ -12,7 +12,7 @@ class Finding:
 
     Args:
         id: stable name of the check, for programs.
-        seen: the measured fact, with its figures.
+        seen: the measured fact, with its numbers.
         expected: what a right preprocessing gives.
         advice: the option or the samples to change.
 

@@ -4,7 +4,7 @@ Batch norm stores the mean and variance that its operand had in training. Its re
 deviation |gamma| per channel. The optimizer folds it into the conv before, but the result keeps its name, and so
 calibration measures exactly this tensor.
 
-Where batch norm is folded already in the source, biases hold what is left of it. They are beta - gamma * mean / sigma,
+Where batch norm is folded already in the source, biases contain the rest of it. They are beta - gamma * mean / sigma,
 about as large as the standard deviation |gamma| of the result. A signal that is a hundred times smaller than the biases
 cannot be seen by the network.
 """

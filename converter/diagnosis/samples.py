@@ -19,7 +19,7 @@ EQUAL_SHARE = 0.05
 """The same for samples that are equal to an earlier one."""
 
 DEAD_SHARE = 0.5
-"""Images of objects on a plain background have border pixels that never change: 45 % of those of MNIST."""
+"""Images of objects on a plain background have pixels at the edges that never change: 45 % of those of MNIST."""
 
 SATURATED_SHARE = 0.5
 """Pixels at the limits are usual (45 % of MNIST are 0 or 255, on one side). Both limits together reach this share only

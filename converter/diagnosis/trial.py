@@ -50,7 +50,7 @@ Predict = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of one variant; ``right`` is None without labels."""
+    """Results of one variant; ``right`` is None without labels."""
 
     name: str
     advice: str
@@ -106,7 +106,7 @@ class _Scores:
         return _Scores(self.probabilities[:count], None if self.labels is None else self.labels[:count])
 
     def result(self, name: str, advice: str) -> Result:
-        """The figures."""
+        """The results."""
         right = None if self.labels is None else int(self.right.sum())
         return Result(
             name, advice, len(self.probabilities), right, float(self.entropies.mean()), max(0.0, self.information)
@@ -120,7 +120,7 @@ def compare_variants(samples: TrialSamples, predict: Predict, labels: Array | No
         samples: the samples.
         predict: the model.
         labels: index of the class of each sample, as the output counts them; None without labels.
-        rule: the present preprocessing in words.
+        rule: the present preprocessing as text.
 
     """
     count = len(samples.current)
@@ -193,7 +193,7 @@ def _with_labels(current: _Scores, tried: list[tuple[Variant, _Scores]], compare
 
 
 def _shifted_labels(current: _Scores, level: float, best: float) -> Finding | None:
-    """Labels of 1000 classes for a model with 1001, whose first is the background, or the other way round.
+    """Labels of 1000 classes for a model with 1001, whose first is the background, or vice versa.
 
     ``best`` is the accuracy of the best variant: a smaller one decides nothing about the labels.
     """

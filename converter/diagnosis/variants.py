@@ -1,7 +1,6 @@
 """Other preprocessings that the user may have meant, as arrays for the same model input.
 
-A variant is made from pixels: decoded images where the samples are images, else the pixels that the arrays seem to be
-made of. Arrays that were normalized with an unknown mean and scale are mapped to 0..255 by their smallest and largest
+A variant is computed from pixels: decoded images if the samples are images, else pixels estimated from the arrays. Arrays that were normalized with an unknown mean and scale are mapped to 0..255 by their smallest and largest
 value per channel.
 """
 
@@ -41,7 +40,7 @@ class Variant:
     """Another preprocessing.
 
     Args:
-        name: the change in words.
+        name: the change as text.
         advice: the option or the samples to change.
         same_values: the same set of values per channel as now, in another order: confidence is comparable.
         make: the samples with these indices as float arrays of the model's input.

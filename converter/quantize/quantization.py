@@ -1,7 +1,7 @@
 """Third step of a conversion: an optimized graph becomes a quantized graph.
 
-Samples give ranges, ranges give scales, and the integer operators of the chip compute with them. A source that has
-scales of its own keeps them.
+Samples give ranges, ranges give scales, and the integer operators of the chip compute with them. A quantized
+source keeps its scales.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def quantize_graph(
     ranges: MeasuredRanges | None = None,
     progress: Progress = SILENT,
 ) -> QuantizedGraph:
-    """Quantize a float graph if the options ask for it, and legalize quantized nodes for the chip.
+    """Quantize a float graph if the options request it, and legalize quantized nodes for the chip.
 
     Args:
         optimized: the graph, which is changed in place.

@@ -1,4 +1,4 @@
-"""Ranges of every tensor in a file of their own: measured once, used for any number of quantizations of one source."""
+"""File with the ranges of all tensors: measured once, used for any number of quantizations of one source."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ VERSION = 3
 
 @dataclass(frozen=True)
 class MeasuredRanges:
-    """What calibration found for the tensors of one source.
+    """Ranges of the tensors of one source.
 
     Args:
         source: digests of the source, of its weights and of the files with its external data, where it has any.
-        method: how thresholds were found.
-        samples: how many samples were looked at.
-        ranges: by the names that tensors have after the optimizer, in real units.
+        method: calibration method.
+        samples: number of samples.
+        ranges: by the names that tensors have after the optimizer, in dequantized units.
 
     """
 
@@ -96,7 +96,7 @@ class MeasuredRanges:
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file in one step.
+        """Replace the file atomically.
 
         Raises:
             UsageError: it cannot be written there.

@@ -1,4 +1,4 @@
-"""What there is to say about one operator, derived from its definition: the pages and ``tpuconvert ops NAME`` show it.
+"""Description of one operator, derived from its definition: the pages and ``tpuconvert ops NAME`` show it.
 
 Three things are not in a definition: its family, a short description of its parameters, and a worked example. They
 come from the operator set's contract, through ``operator_notes.json``, which ``tools/operator_pages.py`` makes.
@@ -66,7 +66,7 @@ OTHERS = {
 
 KINDS = {
     "atomic": "An atomic operation: one step of a chip's kernels, below the operators that convert produces.",
-    "composite": "A composite: one node in graph and file. A chip runs its expansion into operators of the set, which"
+    "composite": "A composite: one node in graph and file. A chip runs its expansion into TPU operators, which"
     " has to be legal there.",
 }
 """Description of each kind of operator."""

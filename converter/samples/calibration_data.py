@@ -2,7 +2,7 @@
 
 The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
-- an array for an input has the input's rank; its first axis counts samples, and is cut into the model's batches;
+- an array for an input has the input's rank; its first axis counts samples, and is split into the model's batches;
 - ``uint8`` images ([N, H, W, 3] or [N, H, W]) for an input of another type go through the preprocessing, where one is
   given; the types of all other arrays follow ``schema/input_types.py``.
 """
@@ -37,7 +37,7 @@ CalibrationSource = str | Path | Iterable[Array] | Iterable[Mapping[str, Array]]
 class FeedSource:
     """Feeds that can be gone through several times. Images are decoded as they are needed, one batch at a time.
 
-    ``description`` says in words what the feeds come from; nothing that was left out goes unmentioned. ``left_out`` is
+    ``description`` states the origin of the feeds and everything that was left out. ``left_out`` is
     how many samples fill no batch.
     """
 
@@ -259,7 +259,7 @@ class _FeedBuilder:
         return len(arrays) == len(self.ports) == 1 and self.is_images(self.only_port, arrays[0])
 
     def is_images(self, port: Port, array: Array) -> bool:
-        """Whether the preprocessing applies to an array."""
+        """Return True if the preprocessing applies to an array."""
         return (
             self.preprocess is not None
             and array.dtype == np.uint8
@@ -289,7 +289,7 @@ class _FeedBuilder:
 
 
 def describe(port: Port) -> str:
-    """A model input or output in words: ``x float32[1, 3, 224, 224]``."""
+    """Return a model input or output as text: ``x float32[1, 3, 224, 224]``."""
     return f"'{port.name}' {port.dtype}[{', '.join(map(str, port.shape))}]"
 
 

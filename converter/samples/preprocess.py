@@ -34,7 +34,7 @@ YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How images become the input of a model.
+    """Conversion of images to the input of a model.
 
     Args:
         size: (height, width) in pixels; None takes it from the model's input.

@@ -13,7 +13,7 @@ from tpuconvert.schema.types import Array
 
 
 def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
-    """Open extents per port, as far as nothing says what to take: a number of samples, the first axis, is 1."""
+    """Open extents per port, if no extent is given. The first axis, the number of samples, is 1."""
     samples = {port.shape[0] for port in ports if len(port.shape) > 1}
     found = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
     found = {name: [extent for extent in extents if extent not in samples] for name, extents in found.items()}

@@ -1,4 +1,4 @@
-"""How far one tensor of a model is from the same tensor of its source."""
+"""Difference between a tensor of a model and the same tensor of its source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYER_SQNR = 20.0
 
 @dataclass
 class Difference:
-    """How far a tensor is from the source's tensor, summed over samples.
+    """Difference between a tensor and the source's tensor, summed over samples.
 
     Args:
         name: of the tensor in the source.
@@ -55,12 +55,12 @@ class Difference:
     _noise_power: float = 0.0
 
     def add(self, wanted: Array, got: Array, quant: QuantParams | None = None) -> None:
-        """Compare one sample's tensors, which have the same shape; ``quant`` says what integers ``got`` was."""
+        """Compare one sample's tensors of one shape; ``quant`` are the quantization parameters of ``got``."""
         self._size += wanted.size
         if quant is not None:
             self._outside += int(_outside(wanted, quant))
         a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
-        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN in the same places are no difference
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN at the same positions are equal
         with np.errstate(invalid="ignore"):
             noise = np.where(same, 0.0, a - b)
         finite = np.isfinite(a)
@@ -86,7 +86,7 @@ class Difference:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything was compared."""
+        """Return True if anything was compared."""
         return self._size > 0
 
     @property
@@ -158,7 +158,7 @@ class Difference:
 
 
 def _outside(real: Array, quant: QuantParams) -> int:
-    """How many real values are further than half a step beyond the ends of the integers that stand for them."""
+    """Number of values that clip by more than half a quantization step."""
     shape = [-1 if index == quant.axis else 1 for index in range(real.ndim)] if quant.axis is not None else ()
     scale = np.asarray(quant.scale).reshape(shape)
     zero = np.asarray(quant.zero_point, np.float64).reshape(shape)

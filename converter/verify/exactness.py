@@ -25,7 +25,7 @@ OWN_PROGRAM = "the source"
 def defines_integers(graph: Graph, chip: Chip) -> bool:
     """Return True for programs whose integers are the source's by design, on every machine.
 
-    That is BM1686, which can rescale as the source formats do, and a graph in which floats occur at its borders only:
+    That is BM1686, which can rescale as the source formats do, and a graph in which only inputs and outputs are floats:
     sums of floats depend on their order, and may round to another integer.
     """
     inner = (value for node in graph.nodes for value in node.outputs if value.uses)

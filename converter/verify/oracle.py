@@ -1,7 +1,7 @@
 """Another engine runs the source file: an opinion about what it computes that shares no code with our frontends.
 
 onnxruntime runs ONNX files, the TensorFlow Lite interpreter (ai-edge-litert) TFLite files, where they are installed.
-They run in a process of their own: a file that makes one of them fail takes nothing else with it.
+They run in a separate process, so that a crash of an engine does not end this one.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _MOST_SECONDS = 600
 
 @dataclass(frozen=True)
 class Statement:
-    """What an engine computes for one feed.
+    """Results of an engine for one feed.
 
     Args:
         tensors: by their names in the source; outputs too.
         outputs: names of the source's outputs, in its order.
-        rounds: whether the engine rounds real numbers to integers on its way, so that it is not exact itself.
+        rounds: whether the engine quantizes floats internally, so that it is not exact itself.
 
     """
 
@@ -110,10 +110,10 @@ class Oracle:
 
 
 def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str]) -> Oracle | None:
-    """The engine for a file: one that was asked for, or with ``auto`` the one that is installed, if any.
+    """Return the requested engine for a file, or with ``auto`` an installed one, if any.
 
     Raises:
-        UsageError: the engine that was asked for does not read this format.
+        UsageError: the requested engine does not read this format.
         MissingExtraError: it is not installed.
 
     """

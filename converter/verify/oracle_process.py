@@ -2,7 +2,7 @@
 
 It reads ``feed0.npz`` ... of the folder (``names`` of the inputs, and ``in0`` ... for them) and writes ``result0.npz``
 ... (``names`` of tensors, ``out0`` ... for them, how many of them are the model's ``outputs``, which come first, and
-whether the engine ``rounds`` real numbers to integers on its way). It imports nothing of ours.
+whether the engine ``rounds`` floats to integers internally). It imports nothing of this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model against the file it was made from."""
+"""Comparison of a model with its source file."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
 
 VERIFICATION_SAMPLES = 4
-"""So many feeds are compared: every one has as many numbers as the network has activations."""
+"""Number of feeds that are compared; each gives one value per activation of the network."""
 
 
 def source_program(graph: Graph, model: Model) -> Graph:
     """Return the program that a model is compared with.
 
     A quantized source defines integers: those that BM1686 gives without the optimizer, because it can rescale as the
-    source formats do. Any other source, and a quantized one whose model computes in float, is its float meaning.
+    source formats do. Any other source, and a quantized one whose model computes in float, is compared in float.
     """
     if model.quantize == "none" or not is_quantized_source(graph):
         return as_float(graph)
@@ -60,7 +60,7 @@ def verify_source(
     oracle: str = "none",
     progress: Progress = SILENT,
 ) -> Verification:
-    """Compare a model with the file it was made from.
+    """Compare a model with its source file.
 
     Args:
         model: the converted model.
@@ -73,8 +73,8 @@ def verify_source(
         progress: receives the stages.
 
     Raises:
-        UsageError: the samples do not fit, or the model was made from something else.
-        MissingExtraError: the engine that was asked for is not installed.
+        UsageError: the samples do not fit, or the model has another source.
+        MissingExtraError: the requested engine is not installed.
 
     """
     progress.stage("load the source")
@@ -128,7 +128,7 @@ def measure_metrics(
     Args:
         limits: the metrics.
         model: the converted model.
-        source: the file it was made from.
+        source: the source file.
         weights: the caffemodel of a prototxt.
         options: those of the conversion.
         data: samples; random numbers of a fixed seed when None.

@@ -17,7 +17,7 @@ from tpuconvert.verify.oracle import Statement
 
 CHANNELS_FIRST = ":nchw"
 RESHAPED = ":reshaped"
-"""Behind the name of a tensor: the same elements in the same order, in another shape."""
+"""Suffix of the name of a tensor: the same elements in the same order, in another shape."""
 
 
 class Match(NamedTuple):
@@ -155,7 +155,7 @@ def _paired(ports: list[Port], statement: Statement) -> Iterator[tuple[Port, Arr
 
 def add_output(difference: Difference, wanted_port: Port, wanted: Array, port: Port, got: Array) -> None:
     """Compare one sample's output: by value, and integers with a scale also as codes."""
-    difference.add(_real(wanted, wanted_port), _real(got, port))
+    difference.add(_dequantize(wanted, wanted_port), _dequantize(got, port))
     if _has_codes(wanted, wanted_port) and _has_codes(got, port):
         assert wanted_port.quant is not None
         assert port.quant is not None
@@ -166,5 +166,5 @@ def _has_codes(array: Array, port: Port) -> bool:
     return port.quant is not None and array.dtype.kind in "iu"
 
 
-def _real(array: Array, port: Port) -> Array:
+def _dequantize(array: Array, port: Port) -> Array:
     return port.quant.dequantize(array) if port.quant is not None and array.dtype.kind in "iu" else array

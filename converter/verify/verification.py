@@ -7,7 +7,7 @@ A source that is quantized defines integers. It is represented by its integer pr
 on its own, without the optimizer, run by the NumPy reference. Model and source are then compared integer by integer
 (``exactness``), and the similarity of outputs is that to these integers.
 
-Values match by name. Integers are compared by what they stand for; a tensor ``t`` of a channels-last source that the
+Values match by name. Integers are dequantized for the comparison; a tensor ``t`` of a channels-last source that the
 graph holds channels-first is called ``t:nchw`` and is compared with its axes put back, one that it holds in another
 shape ``t:reshaped``. Three programs run: the source graph as the frontend read it, the same graph optimized in float,
 and the model. A difference that the optimized graph already has came from the optimizer; every other one from
@@ -45,12 +45,12 @@ QUANTIZED_COSINE = 0.95
 """Outputs in integers keep their direction at least so well."""
 
 MOST = 10
-"""So many of the tensors that add most noise are named."""
+"""Number of tensors that are named as adding most noise."""
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What the outputs have to reach; a limit that is None is not looked at.
+    """Limits of the outputs; None is no limit.
 
     Args:
         max_difference: largest absolute difference, as a share of the source output's range.
@@ -113,14 +113,14 @@ _LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_
 
 @dataclass(frozen=True)
 class Opinion:
-    """What another engine says about the source.
+    """Comparison of the source with another engine.
 
     Args:
         engine: its name and version.
         tensors: how far the source graph's tensors are from the engine's, in the order of the source graph.
         outputs: how far the source graph's outputs are; those of the model where only the source has integers.
-        is_exact: whether the engine computes with real numbers alone.
-        problem: why there is nothing to compare; empty when there is.
+        is_exact: whether the engine computes in float only.
+        problem: reason for a missing comparison; empty if it was made.
         exactness: of a quantized source, verdict on the integers.
 
     """
@@ -156,11 +156,11 @@ class Verification:
         layers: every tensor that both have, in the order in which the model computes them.
         outputs: the model's outputs, in order.
         is_quantized: whether the model computes with integers.
-        unmatched: number of the model's tensors that the source does not have (they are steps between two of its own).
+        unmatched: number of the model's tensors that the source does not have (they are intermediate results).
         origin: what the samples are, where they are not the user's.
-        opinion: what another engine says about the source, where one was asked.
+        opinion: comparison of the source with another engine, if there is one.
         exactness: verdict on the integers of a quantized source; None where source or model compute in float.
-        output_problems: NaN and dead outputs, in words.
+        output_problems: messages about NaN and dead outputs.
 
     """
 
@@ -177,7 +177,7 @@ class Verification:
 
     @property
     def worst(self) -> list[Difference]:
-        """Where most of the noise comes in: tensors whose own step adds any, the largest share first."""
+        """Tensors whose own step adds noise, the largest share first."""
         return sorted((layer for layer in self.layers if layer.added > 0.0), key=lambda layer: -layer.added)
 
     @property
@@ -194,7 +194,7 @@ class Verification:
         return layer.relative > FLOAT_TOLERANCE
 
     def failures(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> list[str]:
-        """What the outputs do not reach, and the tensors that have limits of their own, in words.
+        """Return messages about outputs and tensors that miss their limits.
 
         Raises:
             UsageError: no tensor has a name that fits the pattern of a limit.
@@ -239,7 +239,7 @@ class Verification:
         return [self.exactness.verdict]
 
     def check(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:
-        """Compare the outputs, and tensors that have limits of their own, with their limits.
+        """Compare outputs and tensors with their limits.
 
         Raises:
             OutputError: an output is NaN or dead.
@@ -294,7 +294,7 @@ class Verification:
 
 
 def _failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
-    """The limits that a tensor does not keep, in words."""
+    """Return messages about the limits that a tensor misses."""
     found = []
     for limit, value, is_upper, quantity in (
         (thresholds.max_difference, item.relative, True, "difference (share of the range)"),
@@ -326,7 +326,7 @@ def verify(
         optimized: the same after the optimizer.
         model: the model.
         feeds: samples; a handful is enough, every tensor has many elements.
-        origin: what the samples are, in words that follow "4 samples"; empty when they are the user's.
+        origin: origin of random samples, as text after "4 samples"; empty for samples of the user.
         oracle: another engine's name, and what it computes for these samples.
         is_quantized_source: whether the source file is quantized.
         allow_nan: whether NaN is accepted in outputs of both.
