@@ -1,7 +1,8 @@
 """Other preprocessings that the user may have meant, as arrays for the same model input.
 
-A variant is computed from pixels: decoded images if the samples are images, else pixels estimated from the arrays. Arrays that were normalized with an unknown mean and scale are mapped to 0..255 by their smallest and largest
-value per channel.
+A variant is computed from pixels: decoded images if the samples are images, else pixels estimated from the arrays.
+Arrays that were normalized with an unknown mean and scale are mapped to 0..255 by their smallest and largest value per
+channel.
 """
 
 from __future__ import annotations
