@@ -1,6 +1,6 @@
-"""Operands of the atomic operations: their shapes, and what is checked about them.
+"""Operands of the atomic operations and checks of their shapes and values.
 
-An atomic operation works on four axes, each of 1 to 65535 elements.
+An atomic operation has four axes with extents from 1 to 65535.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RESULT = Operand("dst", (4,), "NCHW, 64-byte aligned")
 
 
 def per_channel_operand(name: str) -> Operand:
-    """Parameters that are a tensor with one line per channel."""
+    """Declare an operand with one row of parameters per channel."""
     return Operand(name, (4,), "64-byte aligned", coeff=True)
 
 
@@ -32,10 +32,10 @@ def check_atomic(op: Op, x: TensorType) -> None:
     """Check rank and extents of a tensor.
 
     Raises:
-        ShapeError: when the operation cannot take it.
+        ShapeError: the operation does not accept the shape.
     """
     if x.rank != 4 or any(isinstance(extent, int) and not 1 <= extent <= LARGEST_EXTENT for extent in x.shape):
-        raise ShapeError(f"{op.name} takes four axes of 1 to {LARGEST_EXTENT} elements, got {x}")
+        raise ShapeError(f"{op.name} takes four axes with extents from 1 to {LARGEST_EXTENT}, got {x}")
 
 
 def check_per_channel(op: Op, x: TensorType, quant: TensorType, count: int) -> None:
@@ -64,7 +64,7 @@ def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
     """Check a parameter that is given per channel.
 
     Raises:
-        UsageError: when a value is outside of low..high; the message has the first.
+        UsageError: a value is outside of low..high; the message contains the first one.
     """
     wrong = np.flatnonzero((values < low) | (values > high))
     if wrong.size:
@@ -74,7 +74,7 @@ def check_range(op: Op, name: str, values: Array, low: int, high: int) -> None:
 
 
 def check_data_types(op: Op, *types: TensorType | None) -> None:
-    """Check that operands have one data type, or one width, where every case of the operator's table demands it.
+    """Check that operands have one data type, or one width, if every case of the operator's table requires it.
 
     Raises:
         ShapeError: when they have not.
@@ -88,14 +88,14 @@ def check_data_types(op: Op, *types: TensorType | None) -> None:
 
 
 Expands = Callable[[int], bool]
-"""Whether the second operand is expanded along an axis."""
+"""Returns True if the second operand is broadcast along an axis."""
 
 
 def combined_shape(op: Op, first: TensorType | None, second: TensorType | None, expands: Expands) -> Shape:
-    """The shape of two operands of which only the second may be expanded; None stands for a constant.
+    """Shape of the result of two operands of which only the second may be broadcast; None is a constant.
 
     Raises:
-        ShapeError: when the shapes do not fit, or there is no operand with a shape.
+        ShapeError: the shapes do not fit, or no operand has a shape.
     """
     types = [operand for operand in (first, second) if operand is not None]
     for operand in types:

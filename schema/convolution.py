@@ -1,4 +1,4 @@
-"""Two-dimensional convolution and transposed convolution as matrix products, tile by tile.
+"""Two-dimensional convolution and transposed convolution by matmul, tile by tile.
 
 The input of a tile is padded and converted once, its windows are gathered into the columns of a matrix, and one product
 per group of channels follows. A tile is a few images, some groups, or some rows of the result: memory stays bounded.
@@ -29,7 +29,7 @@ _TILE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel moves over an image. Pairs are (vertical, horizontal); pads are (top, left, bottom, right)."""
+    """Geometry of a convolution. Pairs are (vertical, horizontal); pads are (top, left, bottom, right)."""
 
     kernel: tuple[int, int]
     strides: tuple[int, int] = (1, 1)

@@ -1,4 +1,4 @@
-"""What all two-dimensional convolutions have in common: the parameters of their geometry and the shapes.
+"""Base class of the two-dimensional convolutions: parameters of the geometry, and shapes.
 
 ``conv`` and ``conv_v2`` are convolutions, ``deconv`` and ``deconv_v2`` transposed ones.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from tpuconvert.schema.convolution import Window
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import plus, times
 from tpuconvert.schema.op import Extents, Op, Operand
 from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, listed, number, window_extent
 from tpuconvert.schema.types import Array, Dim, Shape, TensorType
 
-if TYPE_CHECKING:
-    from tpuconvert.schema.convolution import Window
-
 
 @dataclass(frozen=True)
 class ConvolutionParams(Op):
-    """Geometry of a two-dimensional convolution; the first parameters of every operator that is one.
+    """Geometry of a two-dimensional convolution: the first parameters of every convolution operator.
 
-    Units: dilations, strides and pads in pixels; h is vertical; t, b, l, r are top, bottom, left, right.
-    Errors: ValueError for parameters below their lowest legal value.
+    Dilations, strides and pads are in pixels; h is vertical; t, b, l, r are top, bottom, left, right.
+
+    Raises:
+        ValueError: a parameter is below its lowest legal value.
     """
 
     dh: int = 1
@@ -60,9 +60,7 @@ class ConvolutionParams(Op):
         return math.prod(x if self._is_transposed else results[0]) * math.prod(w[1:])
 
     def window(self, w: Array) -> Window:
-        """The geometry for a weight array."""
-        from tpuconvert.schema.convolution import Window
-
+        """Create the window for a weight array."""
         return Window(
             (w.shape[2], w.shape[3]),
             (self.stride_h, self.stride_w),

@@ -1,8 +1,7 @@
-"""What a node costs: multiply-accumulate steps, and bytes that it has to read and write at least.
+"""Cost of nodes: multiply-accumulates (MACs), and the minimum of bytes that are read and written.
 
-Both follow from the operator's parameters and the types of its operands and results. They say how much work there is;
-how long it takes at least is what a chip's peak figures make of it. A node whose extents are only known when the model
-runs costs ``None``.
+Both follow from the operator's parameters and the types of its operands and results. With the peak rates of a chip they
+give a lower bound of the run time. The cost of a node with dynamic shapes is ``None``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from tpuconvert.schema.types import DType
 
 
 def total_macs(nodes: Iterable[Node]) -> int | None:
-    """Multiply-accumulate steps of all nodes, None where one is not known."""
+    """Number of MACs of all nodes, or None if the number of one node is unknown."""
     return sum_known(macs(node) for node in nodes)
 
 
 def sum_known(counts: Iterable[int | None]) -> int | None:
-    """The sum of some counts, None where one is not known."""
+    """Sum of counts, or None if one is None."""
     total = 0
     for count in counts:
         if count is None:
@@ -32,17 +31,17 @@ def sum_known(counts: Iterable[int | None]) -> int | None:
 
 
 def macs(node: Node, open_extent: int | None = None) -> int | None:
-    """Multiply-accumulate steps of a node.
+    """Number of MACs of a node.
+
+    Multiplications with padding count like all others, and so do the additions and comparisons of poolings and
+    reductions. Element-wise operators have no MACs.
 
     Args:
         node: the node.
-        open_extent: what extents that are only known when the model runs count as; by default the result is None then.
-
-    Products with padding count like all others, and so does what a pooling or a reduction adds or compares. Operators
-    that work element by element have none.
+        open_extent: number to use for symbolic extents; by default the result is None for them.
     """
     if type(node.op).count_macs is Op.count_macs:
-        return 0  # whatever the extents
+        return 0  # also for symbolic extents
     operands = [_extents(value, open_extent) for value in node.inputs if value is not None]
     results = [_extents(value, open_extent) for value in node.outputs]
     known_operands = [shape for shape in operands if shape is not None]
@@ -53,13 +52,13 @@ def macs(node: Node, open_extent: int | None = None) -> int | None:
 
 
 def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
-    """Bytes that one node, or several that run as one, read and write at least.
+    """Minimum of bytes that one node, or several fused nodes, read and write.
 
-    Operands, constants included, and results count once each. What only these nodes read of each other does not count.
+    Operands, constants included, and results count once each. Values that only these nodes use do not count.
 
     Args:
         nodes: the nodes.
-        leaving: values that are outputs of the graph, so that they are written though these nodes read them too.
+        leaving: graph outputs, which are written even if only these nodes use them.
     """
     made = {value for node in nodes for value in node.outputs}
     read = {value for node in nodes for value in node.inputs if value is not None}
@@ -70,29 +69,29 @@ def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
 
 
 def bytes_alone(node: Node) -> int | None:
-    """Bytes that a node moves when everything that it reads and writes lies in global memory."""
+    """Bytes that a node transfers if all operands and results are in global memory."""
     return 0 if Trait.FREE in node.op.traits else bytes_moved(node)
 
 
 def arithmetic_type(node: Node) -> DType:
-    """The type of the first operand, which decides how fast a chip computes."""
+    """Data type of the first operand, which determines the compute rate of a chip."""
     return next((value.dtype for value in node.inputs if value is not None), node.outputs[0].dtype)
 
 
 def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) -> float:
-    """The least time that arithmetic takes.
+    """Lower bound of the compute time in seconds.
 
     Args:
         node: the node.
         hardware: the chip.
-        steps: multiply-accumulate steps; by default those of the node, none where they are not known.
+        steps: number of MACs; by default that of the node, 0 if it is unknown.
     """
     count = macs(node) if steps is None else steps
     return (count or 0) / hardware.macs_per_second(arithmetic_type(node))
 
 
 def roofline_seconds(computing: float, moved: int, hardware: Hardware) -> float:
-    """The least time of something that computes and moves bytes meanwhile: the longer of both."""
+    """Lower bound of the time of overlapped computation and transfers: the longer of both."""
     return max(computing, moved / hardware.bytes_per_second)
 
 

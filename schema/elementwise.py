@@ -1,4 +1,4 @@
-"""How element-wise operators compute: one function per arithmetic, chosen by data type and chip.
+"""Arithmetic of element-wise operators, selected by data type and chip.
 
 Source: docs/semantics.md, sections 3.1, 4, 5 and 6.
 """
@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.types import I32, Array, Chip, DType
 
 
 class Arithmetic(enum.Enum):
-    """The operations on two numbers."""
+    """Binary operations."""
 
     ADD = "add"
     SUB = "sub"
@@ -25,10 +26,10 @@ class Arithmetic(enum.Enum):
 
 
 def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) -> Array:
-    """Two operands, element by element, with a result of type ``out``.
+    """Combine two operands element-wise; the result has the type ``out``.
 
-    FLOAT32 is one IEEE operation; FLOAT16 is evaluated in binary32 and rounded once. Integers are exact and saturate
-    once, except INT32 on chips that compute it in binary32.
+    FLOAT32 is one IEEE operation; FLOAT16 is computed in float32 and rounded once. Integers are exact and saturate
+    once, except INT32 on chips that compute it in float32.
     """
     operation = _OPERATIONS[arithmetic]
     with np.errstate(all="ignore"):
@@ -36,32 +37,29 @@ def combine(arithmetic: Arithmetic, a: Array, b: Array, out: DType, chip: Chip) 
             return operation(_f32(a), _f32(b)).astype(out.numpy, copy=False)
         if out is I32 and chip is not Chip.BM1686:
             return through_binary32(operation(_f32(a), _f32(b)))
-        from tpuconvert.schema.fixed_point import saturate
 
         return saturate(operation(a.astype(np.int64), b.astype(np.int64)), out)
 
 
 def through_binary32(x: Array) -> Array:
-    """The INT32 result of a computation in binary32."""
-    from tpuconvert.schema.fixed_point import rhaz_i32
-
+    """Convert the float32 result of a computation to INT32."""
     return rhaz_i32(x).astype(np.int32)
 
 
 def in_binary64(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of binary64 numbers, rounded once to the type of ``x``."""
+    """Apply a function in float64 and round once to the type of ``x``."""
     with np.errstate(all="ignore"):
         return function(x.astype(np.float64)).astype(x.dtype)
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The larger operand; NaN where one is NaN; the second of two equal ones, which makes the sign of zero certain."""
+    """Maximum; NaN if one operand is NaN; the second of two equal operands, which defines the sign of zero."""
     result: Array = np.where((a > b) | (a != a), a, b)
     return result
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller operand; NaN where one is NaN; the second of two equal ones, which makes the sign of zero certain."""
+    """Minimum; NaN if one operand is NaN; the second of two equal operands, which defines the sign of zero."""
     result: Array = np.where((a < b) | (a != a), a, b)
     return result
 

@@ -1,8 +1,8 @@
-"""NaN and infinities among constants: a quick test, and the trait that says which operators give them a meaning.
+"""NaN and infinities in constants: a fast check, and the trait for operators to which infinities are meaningful.
 
-NaN has no meaning in a constant. An infinity has one where the operator that reads it compares, selects, saturates or
-normalizes: a bound of a clamp, the padding before a maximum, the value that a mask selects, a score before a softmax.
-In arithmetic it makes the result infinite or NaN, and is a sign of damaged weights.
+NaN has no meaning in a constant. An infinity is meaningful if the operator compares, selects, saturates or normalizes:
+a bound of a clamp, the padding of a maximum, the value that a mask selects, a score before a softmax. In arithmetic it
+makes the result infinite or NaN, and indicates damaged weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Flat arrays whose extents are parameters, as the functions of the host take them."""
+"""One-dimensional operands of host operators, whose extents are parameters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class TensorFormat(enum.IntEnum):
 
 
 def flat(name: str, *, coeff: bool = False, optional: bool = False, variadic: bool = False) -> Operand:
-    """An operand of one axis."""
+    """Declare an operand with one axis."""
     return Operand(name, (1,), "flat", coeff, optional, variadic)
 
 
 def check_format(op: Op, given: TensorFormat) -> TensorFormat:
-    """The format as a member of the enumeration.
+    """Convert the format to a member of the enumeration.
 
     Raises:
         ValueError: for Unknown.
@@ -56,10 +56,10 @@ def check_size(op: Op, name: str, found: TensorType, wanted: int) -> None:
 
 
 def channels_first(x: Array, channels: int, layout: TensorFormat) -> Array:
-    """A flat array as [channels, what is in one channel]; a view."""
+    """Reshape a flat array to [channels, elements of a channel]; a view."""
     return x.reshape(channels, -1) if layout is TensorFormat.NCHW else x.reshape(-1, channels).T
 
 
 def flattened(x: Array, layout: TensorFormat) -> Array:
-    """The flat array of [channels, what is in one channel]."""
+    """Flatten an array of [channels, elements of a channel]."""
     return x.reshape(-1) if layout is TensorFormat.NCHW else x.T.reshape(-1)

@@ -1,11 +1,10 @@
-"""Exact integer matrix products and convolutions through the floating-point products of BLAS.
+"""Exact integer matmul and convolution by floating-point matmul of BLAS.
 
-Why that is exact: factors are integers of at most 9 bits with sign (8-bit data minus a zero point of the same type), so
-a product is at most 255 * 255 in magnitude. As long as the sum of the magnitudes of all products of one result does not
-exceed 2^24, every partial sum, in whatever order and with or without fused operations, is an integer of at most 2^24
-in magnitude; binary32 holds all of them, so no operation rounds. Longer sums are cut into chunks for which that holds,
-and the chunks are added in binary64, which is exact up to 2^53: far beyond any length that fits into memory. Measured
-on one core, binary32 in chunks takes about half of the time of binary64 in one piece.
+Operands are integers of at most 9 bits with sign (8-bit data minus a zero point of the same type), so a product is at
+most 255 * 255 in magnitude. While the sum of the magnitudes of all products of one result is at most 2^24, every
+partial sum, in any order and with or without fused operations, is an integer of at most 2^24 in magnitude. float32
+represents all of them exactly, so no operation rounds. Longer sums are split into chunks within this bound; the chunks
+are added in float64, which is exact up to 2^53. On one core, chunks in float32 take half of the time of float64.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ _EXACT_BINARY64 = 1 << 53
 
 
 def largest_magnitude(dtype: np.dtype[Any], zero: Array | int = 0) -> int:
-    """The largest |x - zero| of an integer type; with several zero points, of all of them."""
+    """Largest ``|x - zero|`` of an integer type and one or several zero points."""
     info = np.iinfo(dtype)
     zeros = np.atleast_1d(np.asarray(zero, dtype=np.int64))
     return max(int(zeros.max()) - int(info.min), int(info.max) - int(zeros.min()))
 
 
 def exact_chunk(largest: int, factors: Array) -> int | None:
-    """How many products may be summed in binary32; None when the whole sum is exact.
+    """Number of products whose sum is exact in float32, or None if the whole sum is exact.
 
     Args:
         largest: bound of the magnitudes of the other operand.
@@ -46,7 +45,7 @@ def exact_chunk(largest: int, factors: Array) -> int | None:
 
 
 def _sum_type(length: int, first: int, second: int) -> np.dtype[Any]:
-    """INT32 where no sum can leave it, else INT64."""
+    """Return INT32 if no sum can exceed it, else INT64."""
     bound = length * first * second
     if max(first, second) > 1 << 16 or bound > _EXACT_BINARY64:
         raise ValueError(f"{length} products of {first} * {second} are not exact")
@@ -63,7 +62,7 @@ def integer_convolution(
     """
     largest_x = max(largest_magnitude(x.dtype, x_zero), abs(pad))
     largest_w = largest_magnitude(w.dtype, w_zero)
-    kernels = _centred(w, np.asarray(w_zero).reshape(-1, 1, 1, 1))
+    kernels = _subtract_zero(w, np.asarray(w_zero).reshape(-1, 1, 1, 1))
     out = _sum_type(int(np.prod(w.shape[1:])), largest_x, largest_w)
     chunk = exact_chunk(largest_x, kernels.reshape(len(w), -1))
     return convolve(x, kernels, window, out, zero=x_zero, pad=pad, chunk=chunk)
@@ -87,7 +86,7 @@ def integer_transposed_convolution(
 
 
 def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, right_zero: Array | int = 0) -> Array:
-    """Exact matrix product of (left - left_zero) with (right - right_zero).
+    """Exact matmul of (left - left_zero) with (right - right_zero).
 
     Shapes: left [..., M, K], right [..., K, N], left_zero one number or [M], right_zero one number or [N]; the result
     is [..., M, N], INT32 where no sum can leave it, else INT64.
@@ -96,8 +95,8 @@ def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, rig
     largest_right = largest_magnitude(right.dtype, right_zero)
     depth = left.shape[-1]
     out = _sum_type(depth, largest_left, largest_right)
-    a = _centred(left, np.asarray(left_zero).reshape(-1, 1))
-    b = _centred(right, np.asarray(right_zero).reshape(1, -1))
+    a = _subtract_zero(left, np.asarray(left_zero).reshape(-1, 1))
+    b = _subtract_zero(right, np.asarray(right_zero).reshape(1, -1))
     chunk = exact_chunk(largest_right, a)
     if chunk is None:
         single: Array = np.matmul(a, b)
@@ -109,15 +108,15 @@ def integer_matmul(left: Array, right: Array, *, left_zero: Array | int = 0, rig
     return sums.astype(out)
 
 
-def _centred(x: Array, zero: Array) -> Array:
-    """Integers minus their zero points, in binary32."""
+def _subtract_zero(x: Array, zero: Array) -> Array:
+    """Subtract the zero points; the result is float32."""
     if not zero.any():
         return x.astype(np.float32)
     return np.subtract(x, zero.astype(np.float32), dtype=np.float32)
 
 
 def add_bias(sums: Array, bias: Array | None, out: DType) -> Array:
-    """Exact sums plus an integer bias that broadcasts, saturated once."""
+    """Add an integer bias that broadcasts to exact sums, and saturate once."""
     if bias is None:
         return sums if sums.dtype == out.numpy else saturate(sums, out)
     if out is I32 and sums.dtype == np.int32:

@@ -1,7 +1,7 @@
-"""The operator base class, its registry, and the words in which definitions state where an operator is legal.
+"""The operator base class, the operator registry, and the vocabulary of definitions for legal data types and chips.
 
-An operator definition is one frozen dataclass whose fields are the operator's parameters, under the names of the
-operator set. A node of the graph holds an instance.
+An operator definition is one frozen dataclass. Its fields are the parameters of the operator, with the names of the TPU
+operator set. A node of the graph has an instance.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Operand:
         coeff: whether a constant is accepted.
         single: whether a constant must have exactly one element.
         optional: whether it may be absent.
-        variadic: whether it stands for one or more tensors; at most one operand does. The operands behind it are then
-            always given, as None when they are absent.
+        variadic: whether it is one or more tensors; at most one operand of an operator is variadic. The operands after
+            it are always given, as None when they are absent.
 
     """
 
@@ -48,7 +48,7 @@ class Operand:
 
 
 def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
-    """The declaration of each of ``count`` given operands or results; those beyond the declared ones have none."""
+    """Return the declaration of each of ``count`` operands or results; further ones than the declared are dropped."""
     places = [index for index, operand in enumerate(declared) if operand.variadic]
     if not places:
         return list(declared[:count])
@@ -59,7 +59,7 @@ def operands_given(declared: tuple[Operand, ...], count: int) -> list[Operand]:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The data types of one use of an operator, as legality rules see them.
+    """The data types of one use of an operator, for legality rules.
 
     ``d`` maps operand, result and scalar names to data types; ``ins`` and ``outs`` list them in declaration order,
     scalars after the tensors; ``coeffs`` names the operands that are constants.
@@ -75,7 +75,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Rule:
-    """A named condition across the data types of one use. ``text`` is what an error says."""
+    """A named condition on the data types of one use. ``text`` is the condition in error messages."""
 
     name: str
     text: str
@@ -83,15 +83,15 @@ class Rule:
 
 
 ALL = "all"
-"""Key of a case that stands for every operand, result and scalar."""
+"""Key of a case for every operand, result and scalar."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One group of data-type assignments that a chip accepts.
 
-    A case matches when ``when`` holds for the parameters, every present operand has a listed type, every operand in
-    ``requires_coeff`` is constant, and every rule holds.
+    A case matches if ``when`` is true for the parameters, every present operand has a listed type, every operand in
+    ``requires_coeff`` is constant, and every rule is satisfied.
     """
 
     operands: Mapping[str, tuple[DType, ...]]
@@ -104,13 +104,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Support:
-    """What one chip accepts of one operator.
+    """Support of one operator on one chip.
 
     Args:
         cases: the accepted groups; empty means that the chip does not have the operator.
         todo: the vendor marks the whole operator as unfinished on this chip: legal with a warning.
         todo_dtypes: the same for single data types.
-        inferred: support is concluded, not stated by the vendor.
+        inferred: the support was inferred, as the vendor's documentation does not state it.
 
     """
 
@@ -176,7 +176,7 @@ ChipTable = Mapping[Chip, Support]
 
 
 class LocalityKind(enum.Enum):
-    """Whether input and output tiles may stay in on-chip memory."""
+    """Locality classes: input and output tiles may stay in on-chip memory always, under a condition, or never."""
 
     LOCAL = "local"
     LIMITED_LOCAL = "limited_local"
@@ -206,7 +206,7 @@ def limited_local(
 
 
 class OpKind(enum.Enum):
-    """Where an operator belongs."""
+    """Kind of an operator: who executes or defines it."""
 
     TPU = "tpu"
     HOST = "host"
@@ -309,7 +309,7 @@ class Op:
     such as detections.
     ``rewrite_weight`` is the share of a node in the measure that optimizer rules decrease; data movement has little.
     ``chip_dependent`` definitions compute differently on different chips; their ``reference`` takes ``chip=``.
-    ``infinity`` says which meaning an infinite constant has for the definition.
+    ``infinity`` declares the meaning of an infinite constant for the operator.
     ``pads_results`` definitions find a number of things that depends on the data, and pad results to a fixed size.
     ``one_constant_of`` names operands of which at most one may be constant.
     ``parameter_aliases`` maps further names of parameters, as the constructor takes them, to their own.
@@ -341,7 +341,7 @@ class Op:
     reference: ClassVar[Callable[..., tuple[Array, ...]]]
 
     def is_unfinished(self) -> bool:
-        """Whether the vendor marks the operator with these parameters as unfinished, whatever the chip."""
+        """Return True if the vendor marks the operator with these parameters as unfinished on every chip."""
         return self.unfinished
 
     def clamp_range(self) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Parameters that are one number or one per channel (axis 1), as rescaling operators have them."""
+"""Per-tensor and per-channel (axis 1) parameters of requantizing operators."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def check_channels(op: Op, is_per_channel: bool, x: TensorType, *fields: str) ->
 
 
 _BLOCK = 1 << 15
-"""Elements that are computed at once: some arrays of that many INT64 stay in the cache of a core."""
+"""Elements that are computed at once: several INT64 arrays of this size fit into the cache of a core."""
 
 
 def channel_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Parts of a tensor along its first two axes, of a bounded size where one channel is not larger than that."""
+    """Yield blocks of a tensor along its first two axes; their size is bounded unless one channel is larger."""
     if len(shape) == 1:
         yield from ((slice(start, start + _BLOCK),) for start in range(0, shape[0], _BLOCK))
         return
@@ -48,6 +48,6 @@ def channel_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
 
 
 def along_channels(values: npt.ArrayLike, dtype: npt.DTypeLike, rank: int) -> Array:
-    """A number, or a vector shaped so that it broadcasts along axis 1 of a tensor of that rank."""
+    """Return a number or a vector as an array that broadcasts along axis 1 of a tensor of that rank."""
     array: Array = np.asarray(values, dtype=dtype)
     return array if array.ndim == 0 else array.reshape(-1, *(1,) * (rank - 2))

@@ -1,6 +1,6 @@
-"""The three integer calculation modes of conv, deconv and matrix_mul: their names and the data types they take.
+"""The three integer calculation modes of conv, deconv and matrix_mul: names and data types.
 
-What they do to a sum of products is in ``quantized_sums``.
+``quantized_sums`` implements their arithmetic.
 
 Source: docs/semantics.md, section 7.
 """
@@ -17,7 +17,7 @@ from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType
 
 
 class QCalMode(enum.IntEnum):
-    """How integer results are rescaled."""
+    """Calculation modes: rescaling of integer results."""
 
     LowPrecisionSymmetric = 0
     HighPrecisionSymmetric = 1

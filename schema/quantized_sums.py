@@ -1,7 +1,7 @@
-"""What the three integer calculation modes of conv, deconv and matrix_mul do to an exact sum of products.
+"""Requantization of accumulators in the three integer calculation modes of conv, deconv and matrix_mul.
 
-All sums are exact integers; ``s`` is the scale rounded to binary32, and every float step is rounded to binary32 in the
-written order.
+All sums are exact integers; ``s`` is the scale rounded to float32, and every floating-point step is rounded to float32
+in the written order.
 
 Source: docs/semantics.md, section 7.
 """
@@ -30,10 +30,10 @@ def floor_shift(s: np.float32) -> int:
 
 
 def low_precision(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 0: to 8 bits by a shift, then once more by a 7-bit multiplier. ``bias`` broadcasts against ``sums``."""
+    """Mode 0: shift to 8 bits, then multiply by a 7-bit multiplier. ``bias`` broadcasts with ``sums``."""
     s = np.float32(scale)
     shift = ceil_shift(s)
-    result = limit_to(rrs(_accumulated(sums, bias), shift), out)
+    result = limit_to(rrs(_add_bias(sums, bias), shift), out)
     remainder = np.float32(math.ldexp(float(s), shift))
     if remainder != 1:
         # Any multiplier above 2^40 saturates every result but 0; the limit keeps the product inside 64 bits.
@@ -43,21 +43,21 @@ def low_precision(sums: Array, bias: Array | None, scale: float, out: DType) -> 
 
 
 def high_precision_symmetric(sums: Array, bias: Array | None, scale: float, out: DType) -> Array:
-    """Mode 1: to signed 16 bits by a shift, then by a binary32 factor; 32-bit biases are added after that."""
+    """Mode 1: shift to signed 16 bits, then multiply by a float32 factor; 32-bit biases are added after that."""
     s = np.float32(scale)
     shift = ceil_shift(s)
     is_late = bias is not None and bias.dtype in (np.int32, np.float32)
-    total = _accumulated(sums, None if is_late else bias)
-    result = _rescaled(limit_to(rrs(total, shift), I16), s, shift)
+    total = _add_bias(sums, None if is_late else bias)
+    result = _rescale(limit_to(rrs(total, shift), I16), s, shift)
     if bias is not None and is_late:
-        result = _plus_scaled(result, bias, s)
+        result = _add_scaled(result, bias, s)
     return saturate(rhaz_i32(result), out)
 
 
 def high_precision_asymmetric(
     sums: Array, zero_sums: Array | int, offline_bias: Array, scale: float, shift: int, output_zero: int, out: DType
 ) -> Array:
-    """Mode 2: two 16-bit parts, then a binary32 factor, the prepared bias, and the output zero point.
+    """Mode 2: shift both sums to 16 bits, subtract, multiply by a float32 factor, add bias and output zero point.
 
     Args:
         sums: input times weight, without zero points.
@@ -72,33 +72,33 @@ def high_precision_asymmetric(
     s = np.float32(scale)
     first = limit_to(rrs(limit_to(sums, I32), shift), I16)
     second = limit_to(rrs(limit_to(np.asarray(zero_sums), I32), shift), I16)
-    result = _plus_scaled(_rescaled(limit_to(first - second, I16), s, shift), offline_bias, s)
+    result = _add_scaled(_rescale(limit_to(first - second, I16), s, shift), offline_bias, s)
     return saturate(rhaz_i32(result) + output_zero, out)
 
 
 def offline_bias(bias: Array | None, zero_products: Array) -> Array:
-    """The bias of mode 2: bias minus exact integers; in binary32 for a FLOAT32 bias, else saturated to INT32."""
+    """Bias of mode 2: bias minus exact integers; in float32 for a FLOAT32 bias, else saturated to INT32."""
     if bias is not None and bias.dtype == np.float32:
         return bias - zero_products.astype(np.float32)
     exact = -zero_products.astype(np.int64) if bias is None else bias.astype(np.int64) - zero_products
     return saturate(exact, I32)
 
 
-def _accumulated(sums: Array, bias: Array | None) -> Array:
-    """Sums plus an integer bias, saturated to INT32, held as INT64."""
+def _add_bias(sums: Array, bias: Array | None) -> Array:
+    """Add an integer bias and saturate to INT32; the result is INT64."""
     total = sums.astype(np.int64, copy=False)
     return limit_to(total if bias is None else total + bias.astype(np.int64), I32)
 
 
-def _rescaled(result: Array, s: np.float32, shift: int) -> Array:
-    """Two binary32 products; the second, by a power of two, is exact."""
+def _rescale(result: Array, s: np.float32, shift: int) -> Array:
+    """Multiply by ``s * 2^shift`` in float32; the multiplication by the power of two is exact."""
     with np.errstate(all="ignore"):
         rescaled: Array = np.ldexp(result.astype(np.float32) * s, np.int32(shift))
         return rescaled
 
 
-def _plus_scaled(result: Array, bias: Array, s: np.float32) -> Array:
-    """Add a bias times the scale, both steps in binary32."""
+def _add_scaled(result: Array, bias: Array, s: np.float32) -> Array:
+    """Add a bias times the scale, both steps in float32."""
     with np.errstate(all="ignore"):
         total: Array = result + bias.astype(np.float32) * s
         return total

@@ -1,6 +1,6 @@
 """Checks that operators share when they infer the types of their results.
 
-Every message holds the shapes of all operands.
+Every message contains the shapes of all operands.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def check_ranks(op: Op, *types: TensorType | None) -> None:
     """Check the ranks that the operand declarations allow; ``types`` in declaration order, None for absent ones.
 
     Raises:
-        ShapeError: naming the operand whose rank is wrong, or a missing one.
+        ShapeError: the rank of an operand is wrong, or an operand is missing.
     """
     for operand, found in zip(op.inputs, types, strict=True):
         if found is None:
@@ -32,17 +32,17 @@ def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType 
     """Check that an extent is, or may be, the wanted one.
 
     Raises:
-        ShapeError: when they are known to differ.
+        ShapeError: they are known to differ.
     """
     if not may_equal(found, wanted):
         raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {listed(types)}")
 
 
 def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: TensorType | None) -> None:
-    """Check the shape of a bias, where there is one.
+    """Check the shape of a bias, if present.
 
     Raises:
-        ShapeError: when it is known to differ.
+        ShapeError: the shape is known to differ.
     """
     if bias is not None and not (bias.rank == len(shape) and all(map(may_equal, bias.shape, shape))):
         wanted = ", ".join(str(extent) for extent in shape)
@@ -50,10 +50,10 @@ def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: 
 
 
 def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
-    """An extent that has to be known before the model runs.
+    """Return an extent that must be static.
 
     Raises:
-        ShapeError: when it is not.
+        ShapeError: the extent is symbolic.
     """
     if isinstance(extent, str):
         raise ShapeError(f"{op.name}: {what} must be a number, not {extent}, got {listed(types)}")
@@ -61,10 +61,10 @@ def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
 
 
 def window_extent(op: Op, extent: Dim, pads: int, reach: int, stride: int, x: TensorType, *, ceil: bool = False) -> Dim:
-    """How many windows of ``reach`` elements fit on one axis: (extent + pads - reach) / stride, rounded, plus 1.
+    """Number of windows of ``reach`` elements on one axis: (extent + pads - reach) / stride, rounded, plus 1.
 
     Raises:
-        ShapeError: when none fits.
+        ShapeError: no window fits.
     """
     steps = plus(extent, pads - reach)
     if isinstance(steps, int) and steps < 0:
@@ -75,5 +75,5 @@ def window_extent(op: Op, extent: Dim, pads: int, reach: int, stride: int, x: Te
 
 
 def listed(types: Iterable[TensorType | None]) -> str:
-    """Operand types in words: ``FLOAT32[1, 3] and FLOAT32[3]``."""
+    """Format operand types for messages: ``FLOAT32[1, 3] and FLOAT32[3]``."""
     return " and ".join(str(found) for found in types if found is not None)

@@ -1,4 +1,4 @@
-"""Hints for names that are spelled wrong."""
+"""Hints for misspelled names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zero points of the operators with 32-bit results: one number, or a vector with one per channel, row or column."""
+"""Zero points of the operators with 32-bit results: a number, or a vector per channel, row or column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpuconvert.schema.types import Array, Dim, TensorType
 
 
 def zero_point(op: Op, prefix: str) -> Array:
-    """The zero points of an operand as INT64, of rank 0 or 1; ``prefix`` is izp, kzp, lzp or rzp."""
+    """Return the zero points of an operand as INT64 of rank 0 or 1; ``prefix`` is izp, kzp, lzp or rzp."""
     is_number = getattr(op, f"is_{prefix}_const")
     return np.asarray(getattr(op, f"{prefix}_{'val' if is_number else 'vec'}"), dtype=np.int64)
 
