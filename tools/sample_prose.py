@@ -73,7 +73,9 @@ def _comments(file: str, source: str, by_line: dict[int, str]) -> Iterator[Text]
         block.append(comment.lstrip("#/ "))
         whole = lines[line].strip() == comment.strip()
         if not (whole and line + 1 in prose and lines[line + 1].strip() == prose[line + 1].strip()):
-            yield Text(file, line - len(block) + 1, " ".join(block))
+            text = " ".join(block)
+            if re.search("[A-Za-z]{2}", text):
+                yield Text(file, line - len(block) + 1, text)
             block = []
 
 

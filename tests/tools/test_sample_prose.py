@@ -15,6 +15,8 @@ value = "# no comment"  # after code
 # of two lines.
 # type: ignore
 
+# 1 2
+
 
 def add(x: int) -> int:
     """Add one.
@@ -71,7 +73,7 @@ def test_finds_docstrings() -> None:
     assert found == [
         Text("a.py", 1, "A module."),
         Text("a.py", 4, "A bound."),
-        Text("a.py", 12, "Add one.\n\n    More."),
+        Text("a.py", 14, "Add one.\n\n    More."),
     ]
 
 
